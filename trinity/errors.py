@@ -1,0 +1,45 @@
+"""Everything the package raises on purpose.
+
+TrinityError
+├── FormatError        a model file is malformed, truncated or contradicts itself
+├── UnsupportedError   a well-formed file asks for something that trinity cannot run
+├── ConfigError        the model's metadata gives no usable configuration
+├── TokenizerError     the vocabulary, the chat template or a token id is unusable
+├── InputError         an argument of the caller is out of range
+│   └── ContextLengthError   the prompt does not fit the context
+└── KernelError        an instruction-set level is unknown or not available here
+"""
+
+from __future__ import annotations
+
+
+class TrinityError(Exception):
+    """Base of all errors; its message says what was found, what was expected, what to do."""
+
+
+class FormatError(TrinityError):
+    """A model file is malformed, truncated or contradicts itself."""
+
+
+class UnsupportedError(TrinityError):
+    """The file is well formed but asks for something that trinity cannot run."""
+
+
+class ConfigError(TrinityError):
+    """The model's metadata gives no usable configuration."""
+
+
+class TokenizerError(TrinityError):
+    """The vocabulary, the chat template or a token id is unusable."""
+
+
+class InputError(TrinityError):
+    """An argument of the caller is out of range."""
+
+
+class ContextLengthError(InputError):
+    """The prompt does not fit the context; the message states both lengths."""
+
+
+class KernelError(TrinityError):
+    """An instruction-set level is unknown or not available on this machine."""

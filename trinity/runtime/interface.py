@@ -1,0 +1,58 @@
+"""What generation needs of an engine: forward steps over a cache. Anything with it can be driven."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+
+
+class Cache(Protocol):
+    """The keys and values of one sequence."""
+
+    @property
+    def length(self) -> int:
+        """Tokens evaluated so far."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from ``length`` on."""
+        ...
+
+
+class Engine(Protocol):
+    """A loaded model that maps token ids to logits."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def context_length(self) -> int: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def isa(self) -> str: ...
+
+    @property
+    def prefill_chunk(self) -> int:
+        """The most tokens that one ``forward`` takes."""
+        ...
+
+    def new_cache(self) -> Cache: ...
+
+    def forward(
+        self, tokens: NDArray[np.int32], cache: Cache, *, all_logits: bool = False
+    ) -> NDArray[np.float32]:
+        """Evaluate ``tokens`` at positions ``cache.length`` on and append them to the cache.
+
+        Shapes: returns (1, vocab) for the last token, or (n, vocab) with ``all_logits``. The array
+        is the engine's own buffer and holds until the next call.
+        """
+        ...
+
+    def close(self) -> None: ...
