@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The arithmetic of trinity: compiled kernels, usable without the engine."""

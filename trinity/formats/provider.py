@@ -34,9 +34,8 @@ class Tensor:
 
     def dequantize(self) -> NDArray[np.float32]:
         """All values as float32, in ``shape``. Raises UnsupportedError for an unknown type."""
-        from trinity_kernels.quants import dequantize
-
         from trinity.errors import UnsupportedError
+        from trinity_kernels.quants import dequantize
 
         try:
             return dequantize(self.type, self.data, self.shape)

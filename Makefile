@@ -1,0 +1,78 @@
+# Needs Python >= 3.11, pip and make. Every target makes what it needs in .venv first.
+#
+#   make demo    generate a little text       make lint    ruff
+#   make test    the test suite               make types   mypy --strict
+#   make check   lint, types and test         make bench   a first figure for this machine
+#   make clean   remove everything made here
+#
+# PYTHON chooses the interpreter, PYTEST_ARGS goes to pytest: make test PYTEST_ARGS="-k gguf"
+
+SHELL := /bin/sh
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
+PYTEST_ARGS ?=
+DEMO_MODEL := build/demo.gguf
+BENCH_MODEL := build/bench.gguf
+
+.PHONY: demo test lint format types check bench clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+# The installation is editable, so that a change of the sources needs no second one; the wheel is
+# tested by .ci/run. A change of pyproject.toml installs again.
+demo: $(VENV)/installed $(DEMO_MODEL)
+	$(RUN) -m trinity generate --model $(DEMO_MODEL) --prompt "Once upon a time" -n 32
+
+test: $(VENV)/installed-test
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/installed-dev
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+format: $(VENV)/installed-dev
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+types: $(VENV)/installed-dev
+	$(RUN) -m mypy
+
+check: lint types test
+
+bench: $(VENV)/installed $(BENCH_MODEL)
+	$(RUN) -m trinity bench --model $(BENCH_MODEL)
+
+$(DEMO_MODEL): scripts/make_synthetic.py | $(VENV)/installed
+	mkdir -p $(@D)
+	$(RUN) scripts/make_synthetic.py tiny $@
+
+$(BENCH_MODEL): scripts/make_synthetic.py | $(VENV)/installed
+	mkdir -p $(@D)
+	$(RUN) scripts/make_synthetic.py 100m $@
+
+$(VENV)/installed: pyproject.toml | $(RUN)
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/installed-test: pyproject.toml | $(RUN)
+	$(INSTALL) --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-dev: pyproject.toml | $(RUN)
+	$(INSTALL) --editable '.[dev]'
+	touch $@ $(VENV)/installed-test $(VENV)/installed
+
+# Some systems ship Python without ensurepip; the pip outside then fills the environment.
+$(RUN):
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer on PATH, or PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { \
+		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(VENV)/bin/python install --quiet pip; }
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find trinity kernels tests scripts examples -name __pycache__ -prune -exec rm -rf {} +

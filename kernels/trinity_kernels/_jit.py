@@ -1,0 +1,182 @@
+"""The only place that calls Numba's decorators: what is compiled, when, and where it is kept.
+
+A kernel is one Python function ``f(isa, qt, record, thread, threads)``. ``isa`` and ``qt`` are
+values without data whose types choose the code, so one body is compiled per level and per
+quantization type, each cached under its own signature. No floating-point relaxation: multiply and
+add stay separate, sums keep their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import config, types
+from numba.core.ccallback import CFunc
+from numba.extending import overload
+
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.simd import Tag
+
+MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
+_version = tuple(int(p) for p in numba.__version__.split(".")[:2])
+if not MIN_NUMBA <= _version < MAX_NUMBA:
+    raise ImportError(
+        f"trinity_kernels needs numba >= {MIN_NUMBA[0]}.{MIN_NUMBA[1]} and "
+        f"< {MAX_NUMBA[0]}.{MAX_NUMBA[1]}, found {numba.__version__}: "
+        "install a version in that range"
+    )
+
+_lock = threading.RLock()
+
+
+def _sources_digest() -> str:
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    for part in (numba.__version__, llvmlite.__version__, sys.version):
+        digest.update(part.encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: ``TRINITY_CACHE_DIR``, else the user's cache directory.
+
+    Named after a hash of all sources of this package and the compiler's versions, so a change
+    anywhere compiles anew and a reinstalled, unchanged package does not. None where no folder can
+    be written: kernels are then compiled in every process.
+    """
+    chosen = os.environ.get("TRINITY_CACHE_DIR")
+    candidates = [Path(chosen)] if chosen else []
+    if not chosen:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = str(Path.home() / "Library" / "Caches")
+        else:
+            base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        candidates = [Path(base) / "trinity" / "kernels", Path(__file__).parent / "__pycache__"]
+    for candidate in candidates:
+        folder = candidate / _sources_digest()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError:
+            continue
+    return None
+
+
+def inline(function: Callable[..., Any]) -> Any:
+    """A function called by kernels; LLVM inlines it."""
+    if jit_disabled():
+        return function
+    return numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
+
+
+def entry(function: Callable[..., Any]) -> Any:
+    """A function called from Python, compiled at its first call and cached; releases the GIL."""
+    if jit_disabled():
+        return function
+    folder = cache_folder()
+    with _cache_in(folder):
+        return numba.njit(
+            nogil=True, error_model="numpy", boundscheck=False, cache=folder is not None
+        )(function)
+
+
+def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """The decorated function gets the types of ``stub``'s arguments and returns the code to use.
+
+    It is how an ``isa`` or ``qt`` picks a body. Uncompiled, the stub itself runs.
+    """
+    if jit_disabled():
+        return lambda chooser: chooser
+    return overload(stub, strict=False)  # type: ignore[no-any-return]
+
+
+class _cache_in:  # noqa: N801
+    """Point Numba's cache at a folder for the length of a ``with``, for this thread's decorators."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+        self.saved = config.CACHE_DIR
+        config.CACHE_DIR = str(self.folder) if self.folder else ""
+
+    def __exit__(self, *exc: object) -> None:
+        config.CACHE_DIR = self.saved
+        _lock.release()
+
+
+class Kernel:
+    """One operation's code; ``address(level, quant)`` compiles it, or loads it from the cache."""
+
+    def __init__(self, function: Callable[..., None], uses_tiles: bool = False) -> None:
+        self.function = function
+        self.uses_tiles = uses_tiles
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self._compiled: dict[tuple[str, str], CFunc] = {}
+
+    def is_compiled(self, level: str, quant: str = "none") -> bool:
+        """Whether this process already has the code."""
+        return (level, quant) in self._compiled
+
+    def address(self, level: str, quant: str = "none") -> int:
+        """The address of the compiled code for a level and a quantization type."""
+        if level == "amx" and not self.uses_tiles:
+            level = "avx512vnni"
+        key = (level, quant)
+        if jit_disabled():
+            tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
+            _PYTHON_KERNELS.append(partial(self.function, *tags))
+            return len(_PYTHON_KERNELS) - 1
+        with _lock:
+            if key not in self._compiled:
+                self._compiled[key] = self._compile(level, quant)
+            return int(self._compiled[key].address)
+
+    def _compile(self, level: str, quant: str) -> CFunc:
+        args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
+        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+        folder = cache_folder()
+        compiled = CFunc(self.function, (args, types.void), locals={}, options=options)
+        if folder is not None:
+            with _cache_in(folder):
+                compiled.enable_caching()
+        compiled.compile()
+        return compiled
+
+
+_PYTHON_KERNELS: list[Callable[..., None]] = []
+
+
+def python_kernel(index: int) -> Callable[..., None]:
+    """The uncompiled kernel whose ``address`` was ``index``, under NUMBA_DISABLE_JIT."""
+    return _PYTHON_KERNELS[index]
+
+
+def kernel(function: Callable[..., None]) -> Kernel:
+    """Declare a kernel: ``f(isa, qt, record, thread, threads)``."""
+    return Kernel(function)
+
+
+def tile_kernel(function: Callable[..., None]) -> Kernel:
+    """Declare a kernel whose amx code differs from its avx512vnni code."""
+    return Kernel(function, uses_tiles=True)

@@ -1,0 +1,126 @@
+"""Scalars at raw addresses: plan records and buffers are reached through them.
+
+With NUMBA_DISABLE_JIT they are plain Python over ctypes, so the portable kernels run uncompiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from trinity_kernels.isa import jit_disabled
+
+_KINDS: dict[str, tuple[Any, Any, Any]] = {
+    "i8": (ir.IntType(8), types.int8, np.int8),
+    "u8": (ir.IntType(8), types.uint8, np.uint8),
+    "u16": (ir.IntType(16), types.uint16, np.uint16),
+    "i32": (ir.IntType(32), types.int32, np.int32),
+    "u32": (ir.IntType(32), types.uint32, np.uint32),
+    "i64": (ir.IntType(64), types.int64, np.int64),
+    "f32": (ir.FloatType(), types.float32, np.float32),
+    "f64": (ir.DoubleType(), types.float64, np.float64),
+}
+
+
+def _load(kind: str) -> Callable[..., Any]:
+    element, numba_type, dtype = _KINDS[kind]
+    if jit_disabled():
+
+        def load_python(address: int) -> Any:
+            return np.frombuffer(ctypes.string_at(address, np.dtype(dtype).itemsize), dtype)[0]
+
+        return load_python
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typingctx: Any, address: Any) -> Any:
+        """The scalar at ``address``."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.load(builder.inttoptr(args[0], element.as_pointer()), align=1)
+
+        return numba_type(types.intp), codegen
+
+    return load  # type: ignore[no-any-return]
+
+
+def _store(kind: str) -> Callable[..., Any]:
+    element, numba_type, dtype = _KINDS[kind]
+    if jit_disabled():
+
+        def store_python(address: int, value: Any) -> None:
+            ctypes.memmove(address, np.asarray(value).astype(dtype).tobytes(), np.dtype(dtype).itemsize)
+
+        return store_python
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        """Write the scalar to ``address``."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            builder.store(args[1], builder.inttoptr(args[0], element.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.intp, numba_type), codegen
+
+    return store  # type: ignore[no-any-return]
+
+
+get_i8, get_u8, get_u16, get_i32 = _load("i8"), _load("u8"), _load("u16"), _load("i32")
+get_u32, get_i64, get_f32, get_f64 = _load("u32"), _load("i64"), _load("f32"), _load("f64")
+set_i8, set_u8, set_u16, set_i32 = _store("i8"), _store("u8"), _store("u16"), _store("i32")
+set_i64, set_f32 = _store("i64"), _store("f32")
+
+
+if jit_disabled():
+
+    def get_f16(address: int) -> Any:
+        """The float16 at ``address`` as float32."""
+        return np.float32(np.frombuffer(ctypes.string_at(address, 2), np.float16)[0])
+
+    def set_f16(address: int, value: Any) -> None:
+        """``value`` rounded to float16."""
+        ctypes.memmove(address, np.float32(value).astype(np.float16).tobytes(), 2)
+
+    def get_bf16(address: int) -> Any:
+        """The bfloat16 at ``address`` as float32."""
+        return np.frombuffer(b"\0\0" + ctypes.string_at(address, 2), np.float32)[0]
+
+else:
+    _HALF, _FLOAT, _I16, _I32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def get_f16(typingctx: Any, address: Any) -> Any:
+        """The float16 at ``address`` as float32."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            half = builder.load(builder.inttoptr(args[0], _HALF.as_pointer()), align=1)
+            return builder.fpext(half, _FLOAT)
+
+        return types.float32(types.intp), codegen
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def set_f16(typingctx: Any, address: Any, value: Any) -> Any:
+        """``value`` rounded to float16."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            half = builder.fptrunc(args[1], _HALF)
+            builder.store(half, builder.inttoptr(args[0], _HALF.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.float32), codegen
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def get_bf16(typingctx: Any, address: Any) -> Any:
+        """The bfloat16 at ``address`` as float32."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            half = builder.load(builder.inttoptr(args[0], _I16.as_pointer()), align=1)
+            return builder.bitcast(builder.shl(builder.zext(half, _I32), _I32(16)), _FLOAT)
+
+        return types.float32(types.intp), codegen

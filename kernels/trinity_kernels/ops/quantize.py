@@ -1,0 +1,193 @@
+"""Float32 activations to the int8 forms that the dot products take (quants/dot.py draws them).
+
+Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; a single
+token's blocks are shared out where they are independent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import choose, inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_i64, set_f32, set_i8, set_i32
+from trinity_kernels.quants.dot import ternary_place
+from trinity_kernels.record import ROWS
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+X, X_STRIDE, OUT, OUT_STRIDE, K = range(3, 8)
+
+
+@inline
+def _ternary_vector(x: int, k: int, out: int) -> None:
+    padded = (k + 255) // 256 * 256
+    largest = simd.splat_f32x16(np.float32(1e-5))
+    for i in range(0, k, 16):
+        largest = simd.max_f32x16(largest, simd.abs_f32x16(simd.load_f32x16(x + 4 * i)))
+    s = np.float32(127) / simd.max_lane_f32x16(largest)
+    factor = simd.splat_f32x16(s)
+    top = simd.splat_f32x16(np.float32(127))
+    low = simd.splat_f32x16(np.float32(-128))
+    zeros = simd.splat_i8x16(0)
+    for i in range(0, padded, 16):
+        place = out + i // 256 * 256 + i % 128 // 32 * 64 + i % 256 // 128 * 32 + i % 32
+        if i < k:
+            scaled = simd.load_f32x16(x + 4 * i) * factor
+            scaled = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(scaled)))
+            simd.store_i8x16(place, simd.narrow_i8x16(simd.round_i32x16(scaled)))
+        else:
+            simd.store_i8x16(place, zeros)
+    total = np.int32(0)
+    for c in range(padded // 256):
+        lanes = simd.splat_i32x16(0)
+        for g in range(16):
+            # Bytes widened in place: lane l of a 64-byte vector sums bytes 4 l to 4 l + 3.
+            four = simd.load_i32x16(out + 256 * c + 64 * (g // 4))
+            lanes = lanes - simd.ashr_i32x16(four << simd.splat_i32x16(24 - 8 * (g % 4)), 24)
+        simd.store_i32x16(out + padded + 64 * c, lanes)
+        total -= simd.sum_i32x16(lanes)
+    set_f32(out + padded + padded // 4, s)
+    set_i32(out + padded + padded // 4 + 4, total)
+
+
+@inline
+def _ternary_portable(x: int, k: int, out: int) -> None:
+    padded = (k + 255) // 256 * 256
+    largest = np.float32(1e-5)
+    for i in range(k):
+        magnitude = np.float32(abs(get_f32(x + 4 * i)))
+        largest = max(largest, magnitude)
+    s = np.float32(np.float32(127) / largest)
+    for i in range(padded // 4):
+        set_i32(out + padded + 4 * (i % (padded // 16)), np.int32(0))
+    sums = np.zeros(padded // 16, np.int32)
+    total = 0
+    for i in range(padded):
+        place = ternary_place(i)
+        code = 0
+        if i < k:
+            code = int(np.rint(np.float32(get_f32(x + 4 * i) * s)))
+            code = max(-128, min(127, code))
+        set_i8(out + place, np.int8(code))
+        sums[place // 256 * 16 + place % 64 // 4] -= code
+        total += code
+    for i in range(padded // 16):
+        set_i32(out + padded + 4 * i, sums[i])
+    set_f32(out + padded + padded // 4, s)
+    set_i32(out + padded + padded // 4 + 4, np.int32(total))
+
+
+@inline
+def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = (k + 63) // 64 * 64
+    for b in range(first, last):
+        if 32 * b < k:
+            v0 = simd.load_f32x16(x + 128 * b)
+            v1 = simd.load_f32x16(x + 128 * b + 64)
+            largest = simd.max_lane_f32x16(simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1)))
+            d = np.float32(0)
+            inverse = np.float32(0)
+            if largest > np.float32(0):
+                d = np.float32(largest / np.float32(127))
+                inverse = np.float32(np.float32(127) / largest)
+            factor = simd.splat_f32x16(inverse)
+            top = simd.splat_f32x16(np.float32(127))
+            low = simd.splat_f32x16(np.float32(-127))
+            v0 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v0 * factor)))
+            v1 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v1 * factor)))
+            simd.store_i8x16(out + 32 * b, simd.narrow_i8x16(simd.round_i32x16(v0)))
+            simd.store_i8x16(out + 32 * b + 16, simd.narrow_i8x16(simd.round_i32x16(v1)))
+            set_f32(out + padded + 4 * b, d)
+        else:
+            simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
+            set_f32(out + padded + 4 * b, np.float32(0))
+        lanes = simd.splat_i32x8(0)
+        four = simd.load_i32x8(out + 32 * b)
+        for t in range(4):
+            lanes = lanes - simd.ashr_i32x8(four << simd.splat_i32x8(24 - 8 * t), 24)
+        simd.store_i32x8(out + padded + padded // 8 + 32 * b, lanes)
+
+
+@inline
+def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = (k + 63) // 64 * 64
+    for b in range(first, last):
+        largest = np.float32(0)
+        if 32 * b < k:
+            for i in range(32):
+                magnitude = np.float32(abs(get_f32(x + 128 * b + 4 * i)))
+                largest = max(largest, magnitude)
+        d = np.float32(0)
+        inverse = np.float32(0)
+        if largest > 0:
+            d = np.float32(largest / np.float32(127))
+            inverse = np.float32(np.float32(127) / largest)
+        set_f32(out + padded + 4 * b, d)
+        for g in range(8):
+            negated = 0
+            for t in range(4):
+                i = 4 * g + t
+                code = 0
+                if 32 * b < k:
+                    code = int(np.rint(np.float32(get_f32(x + 128 * b + 4 * i) * inverse)))
+                    code = max(-127, min(127, code))
+                set_i8(out + 32 * b + i, np.int8(code))
+                negated -= code
+            set_i32(out + padded + padded // 8 + 32 * b + 4 * g, np.int32(negated))
+
+
+def _ternary(isa: Any, x: int, k: int, out: int) -> None:
+    _ternary_portable(x, k, out)
+
+
+def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    _q8_portable(x, k, out, first, last)
+
+
+if not jit_disabled():
+
+    @choose(_ternary)
+    def _ternary_of(isa: Any, x: Any, k: Any, out: Any) -> Any:
+        if isa.value == "portable":
+            return lambda isa, x, k, out: _ternary_portable(x, k, out)
+        return lambda isa, x, k, out: _ternary_vector(x, k, out)
+
+    @choose(_q8)
+    def _q8_of(isa: Any, x: Any, k: Any, out: Any, first: Any, last: Any) -> Any:
+        if isa.value == "portable":
+            return lambda isa, x, k, out, first, last: _q8_portable(x, k, out, first, last)
+        return lambda isa, x, k, out, first, last: _q8_vector(x, k, out, first, last)
+
+
+@kernel
+def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Per token: s = 127 / max|x| (at least 1e-5), codes rounded half to even, clamped.
+
+    Source: BitNet b1.58's activation quantization, transformers' ActQuant.
+    """
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    k = get_i64(record + 8 * K)
+    for t in range(thread, tokens, threads):
+        x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
+        _ternary(isa, x, k, get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE))
+
+
+@kernel
+def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    k = get_i64(record + 8 * K)
+    blocks = (k + 63) // 64 * 2
+    if tokens == 1:
+        first = blocks * thread // threads
+        last = blocks * (thread + 1) // threads
+        _q8(isa, get_i64(record + 8 * X), k, get_i64(record + 8 * OUT), first, last)
+        return
+    for t in range(thread, tokens, threads):
+        x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
+        out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
+        _q8(isa, x, k, out, 0, blocks)

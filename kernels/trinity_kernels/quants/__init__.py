@@ -1,0 +1,50 @@
+"""Quantization types by ggml's names: layouts and their NumPy reference.
+
+A type lives in one file of this package, which lists its types in ``TYPES``; that name in
+``_FAMILIES`` is all the registration there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trinity_kernels.ggml import TYPES_BY_NAME
+from trinity_kernels.quants import floats, i2_s, q4, q5, q8, tq
+from trinity_kernels.quants.quant_type import QuantType
+
+__all__ = ["TYPES", "QuantType", "dequantize", "nbytes", "quantize"]
+
+_FAMILIES = (floats, q4, q5, q8, i2_s, tq)
+
+TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
+
+for _type in TYPES.values():
+    _row = TYPES_BY_NAME.get(_type.name)
+    assert _row is None or _row[2:] == (_type.block_size, _type.type_size), _type.name
+
+
+def dequantize(
+    type_name: str, data: NDArray[np.uint8], shape: Sequence[int]
+) -> NDArray[np.float32]:
+    """All values of a tensor as a new float32 array of ``shape``.
+
+    Raises: KeyError for an unknown type, ValueError where bytes and shape disagree.
+    """
+    return TYPES[type_name].dequantize(data, shape)
+
+
+def quantize(type_name: str, values: ArrayLike) -> NDArray[np.uint8]:
+    """The bytes of float32 ``values`` (rows, K) in that type, as a 1-D array.
+
+    Numerics: the bytes of ggml's reference quantizers. Ternary types take ternary input.
+    Raises: KeyError for an unknown type, ValueError for rows that are no whole blocks.
+    """
+    return TYPES[type_name].quantize(values)
+
+
+def nbytes(type_name: str, shape: Sequence[int]) -> int:
+    """Bytes of a tensor of ``shape``. Raises: KeyError, ValueError as for ``dequantize``."""
+    return TYPES[type_name].nbytes(shape)

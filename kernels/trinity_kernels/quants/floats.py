@@ -1,0 +1,139 @@
+"""F32, F16 and BF16: plain numbers, kept as blocks of one element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.dot import register_dot, tree_sum
+from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+_F32 = np.dtype([("x", "<f4")])
+_F16 = np.dtype([("x", "<f2")])
+_BF16 = np.dtype([("x", "<u2")])
+
+
+def _decode(blocks: Blocks) -> Floats:
+    values: Floats = blocks["x"].astype(np.float32)[:, None]
+    return values
+
+
+def _encode_f32(values: Floats) -> Blocks:
+    return np.ascontiguousarray(values[:, 0], "<f4").view(_F32)
+
+
+def _encode_f16(values: Floats) -> Blocks:
+    return values[:, 0].astype("<f2").view(_F16)
+
+
+def _decode_bf16(blocks: Blocks) -> Floats:
+    bits = blocks["x"].astype(np.uint32) << np.uint32(16)
+    return bits.view(np.float32)[:, None]
+
+
+def _encode_bf16(values: Floats) -> Blocks:
+    bits = np.ascontiguousarray(values[:, 0]).view(np.uint32)
+    is_nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    # Quiet NaNs keep their sign and top bits; the rest rounds half to even.
+    quiet = (bits >> np.uint32(16)) | np.uint32(64)
+    even = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = (bits + even) >> np.uint32(16)
+    return np.where(is_nan, quiet, rounded).astype("<u2").view(_BF16)
+
+
+TYPES = (
+    QuantType(
+        name="F32",
+        block_size=1,
+        block=_F32,
+        decode_blocks=_decode,
+        encode_blocks=_encode_f32,
+        max_rmse=0.0,
+        source="IEEE 754 binary32",
+    ),
+    QuantType(
+        name="F16",
+        block_size=1,
+        block=_F16,
+        decode_blocks=_decode,
+        encode_blocks=_encode_f16,
+        max_rmse=3e-4,
+        source="IEEE 754 binary16",
+    ),
+    QuantType(
+        name="BF16",
+        block_size=1,
+        block=_BF16,
+        decode_blocks=_decode_bf16,
+        encode_blocks=_encode_bf16,
+        max_rmse=2.5e-3,
+        source="ggml-impl.h ggml_compute_fp32_to_bf16: the upper half of binary32",
+    ),
+)
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+def _dot_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    for i in range(k // 16):
+        acc = acc + simd.load_f32x16(w + 64 * i) * simd.load_f32x16(x + 64 * i)
+    done = k // 16 * 16
+    if done < k:
+        tail = simd.load_tail_f32(w + 4 * done, k - done)
+        acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
+    return simd.sum_f32x16(acc)
+
+
+def _dot_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    for i in range(k // 16):
+        acc = acc + simd.load_f16x16(w + 32 * i) * simd.load_f32x16(x + 64 * i)
+    done = k // 16 * 16
+    if done < k:
+        tail = simd.load_tail_f16(w + 2 * done, k - done)
+        acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
+    return simd.sum_f32x16(acc)
+
+
+def _dot_bf16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    for i in range(k // 16):
+        acc = acc + simd.load_bf16x16(w + 32 * i) * simd.load_f32x16(x + 64 * i)
+    done = k // 16 * 16
+    if done < k:
+        tail = simd.load_tail_bf16(w + 2 * done, k - done)
+        acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
+    return simd.sum_f32x16(acc)
+
+
+def _portable_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    lanes = np.zeros(16, np.float32)
+    for i in range(k):
+        lanes[i % 16] = np.float32(lanes[i % 16] + memory.get_f32(w + 4 * i) * memory.get_f32(x + 4 * i))
+    return tree_sum(lanes)
+
+
+def _portable_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    lanes = np.zeros(16, np.float32)
+    for i in range(k):
+        lanes[i % 16] = np.float32(lanes[i % 16] + memory.get_f16(w + 2 * i) * memory.get_f32(x + 4 * i))
+    return tree_sum(lanes)
+
+
+def _portable_bf16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    lanes = np.zeros(16, np.float32)
+    for i in range(k):
+        product = memory.get_bf16(w + 2 * i) * memory.get_f32(x + 4 * i)
+        lanes[i % 16] = np.float32(lanes[i % 16] + product)
+    return tree_sum(lanes)
+
+
+register_dot("F32", "f32", vector=_dot_f32, portable=_portable_f32)
+register_dot("F16", "f32", vector=_dot_f16, portable=_portable_f16)
+register_dot("BF16", "f32", vector=_dot_bf16, portable=_portable_bf16)

@@ -1,0 +1,108 @@
+"""Q5_0 and Q5_1: as Q4_0 and Q4_1, with the fifth bit of element j in bit j of ``qh``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels.quants.q4 import offset_codes, pack_nibbles, signed_codes, unpack_nibbles
+from trinity_kernels import memory
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+
+if not jit_disabled():
+    from trinity_kernels.quants.block32 import fifth_bits, load_nibbles
+
+_Q5_0 = np.dtype([("d", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])
+_Q5_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])
+
+
+def _codes(blocks: Blocks) -> Floats:
+    high = np.unpackbits(blocks["qh"], axis=1, bitorder="little")
+    codes: Floats = (unpack_nibbles(blocks["qs"]) | (high << np.uint8(4))).astype(np.float32)
+    return codes
+
+
+def _high_bits(codes: Bytes) -> Bytes:
+    return np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
+
+
+def _decode_q5_0(blocks: Blocks) -> Floats:
+    d = blocks["d"].astype(np.float32)[:, None]
+    return d * (_codes(blocks) - np.float32(16))
+
+
+def _encode_q5_0(values: Floats) -> Blocks:
+    d, codes = signed_codes(values, 16)
+    blocks = np.empty(len(values), _Q5_0)
+    blocks["d"], blocks["qh"], blocks["qs"] = d[:, 0], _high_bits(codes), pack_nibbles(codes)
+    return blocks
+
+
+def _decode_q5_1(blocks: Blocks) -> Floats:
+    d = blocks["d"].astype(np.float32)[:, None]
+    m = blocks["m"].astype(np.float32)[:, None]
+    return d * _codes(blocks) + m
+
+
+def _encode_q5_1(values: Floats) -> Blocks:
+    d, m, codes = offset_codes(values, 31)
+    blocks = np.empty(len(values), _Q5_1)
+    blocks["d"], blocks["m"] = d[:, 0], m[:, 0]
+    blocks["qh"], blocks["qs"] = _high_bits(codes), pack_nibbles(codes)
+    return blocks
+
+
+TYPES = (
+    QuantType(
+        name="Q5_0",
+        block_size=32,
+        block=_Q5_0,
+        decode_blocks=_decode_q5_0,
+        encode_blocks=_encode_q5_0,
+        max_rmse=0.05,
+        source="ggml-common.h block_q5_0; ggml-quants.c quantize_row_q5_0_ref",
+    ),
+    QuantType(
+        name="Q5_1",
+        block_size=32,
+        block=_Q5_1,
+        decode_blocks=_decode_q5_1,
+        encode_blocks=_encode_q5_1,
+        max_rmse=0.045,
+        source="ggml-common.h block_q5_1; ggml-quants.c quantize_row_q5_1_ref",
+    ),
+)
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+def _code_q5_0(block: int, j: int) -> Any:
+    low = (int(memory.get_u8(block + 6 + j % 16)) >> (j // 16 * 4)) & 15
+    return (low | ((int(memory.get_u32(block + 2)) >> j) & 1) << 4) - 16
+
+
+def _codes_q5_0(first: int, second: int) -> Any:
+    if second == 0:
+        bits = fifth_bits(memory.get_u32(first + 2), np.uint32(0))
+        return load_nibbles(first + 6, 0) | bits
+    bits = fifth_bits(memory.get_u32(first + 2), memory.get_u32(second + 2))
+    return load_nibbles(first + 6, second + 6) | bits
+
+
+def _code_q5_1(block: int, j: int) -> Any:
+    low = (int(memory.get_u8(block + 8 + j % 16)) >> (j // 16 * 4)) & 15
+    return low | ((int(memory.get_u32(block + 4)) >> j) & 1) << 4
+
+
+def _codes_q5_1(first: int, second: int) -> Any:
+    if second == 0:
+        bits = fifth_bits(memory.get_u32(first + 4), np.uint32(0))
+        return load_nibbles(first + 8, 0) | bits
+    bits = fifth_bits(memory.get_u32(first + 4), memory.get_u32(second + 4))
+    return load_nibbles(first + 8, second + 8) | bits
+
+
+register_block32("Q5_0", Block32(22, _codes_q5_0, _code_q5_0, offset_bits=4))
+register_block32("Q5_1", Block32(24, _codes_q5_1, _code_q5_1, min_at=2))

@@ -1,0 +1,65 @@
+"""Q8_0: 32 signed bytes and a half-precision scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.quant_type import (
+    Blocks,
+    Floats,
+    QuantType,
+    inverse,
+    round_half_away,
+)
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+_Q8_0 = np.dtype([("d", "<f2"), ("qs", "i1", 32)])
+
+
+def _decode(blocks: Blocks) -> Floats:
+    d = blocks["d"].astype(np.float32)[:, None]
+    values: Floats = blocks["qs"].astype(np.float32) * d
+    return values
+
+
+def _encode(values: Floats) -> Blocks:
+    d = np.abs(values).max(axis=1)[:, None] / np.float32(127)
+    blocks = np.empty(len(values), _Q8_0)
+    blocks["d"] = d[:, 0]
+    blocks["qs"] = round_half_away(values * inverse(d)).astype(np.int8)
+    return blocks
+
+
+TYPES = (
+    QuantType(
+        name="Q8_0",
+        block_size=32,
+        block=_Q8_0,
+        decode_blocks=_decode,
+        encode_blocks=_encode,
+        max_rmse=6e-3,
+        source="ggml-common.h block_q8_0; ggml-quants.c quantize_row_q8_0_ref",
+    ),
+)
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+def _code_q8_0(block: int, j: int) -> Any:
+    return int(memory.get_i8(block + 2 + j))
+
+
+def _codes_q8_0(first: int, second: int) -> Any:
+    low = simd.load_i8x32(first + 2)
+    if second == 0:
+        return simd.concat_i8x32(low, simd.splat_i8x32(0))
+    return simd.concat_i8x32(low, simd.load_i8x32(second + 2))
+
+
+register_block32("Q8_0", Block32(34, _codes_q8_0, _code_q8_0, signed=True))

@@ -1,0 +1,224 @@
+"""TQ1_0 and TQ2_0: llama.cpp's ternary types, 256 elements and one half-precision scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels._jit import inline
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.dot import register_dot, ternary_place, tree_sum
+from trinity_kernels.quants.quant_type import (
+    Blocks,
+    Bytes,
+    Floats,
+    QuantType,
+    inverse,
+    round_half_away,
+)
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+    # Powers of 3 that bring the wanted trit to the top of each byte: element 32 g + i of either
+    # half of a block stands in trit g of byte i, and so on through the narrower tails.
+    _powers_0 = simd.constant_i8x64([1] * 32 + [81] * 32)
+    _powers_1 = simd.constant_i8x64([3] * 32 + [1] * 16 + [3] * 16)
+    _powers_2 = simd.constant_i8x64([9] * 32 + [9] * 16 + [27] * 16)
+    _powers_3 = simd.constant_i8x64([27] * 32 + [81] * 16 + [1] * 4 + [3] * 4 + [9] * 4 + [27] * 4)
+
+_TQ1_0 = np.dtype([("qs", "u1", 48), ("qh", "u1", 4), ("d", "<f2")])
+_TQ2_0 = np.dtype([("qs", "u1", 64), ("d", "<f2")])
+_SHIFTS = np.array([0, 2, 4, 6], np.uint8)[:, None]
+_POWERS = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]
+
+
+def _ternary_codes(values: Floats) -> tuple[Floats, Bytes]:
+    """Scales (n,) and codes 0..2 (n, 256); the scale is the largest magnitude of a block."""
+    d = np.abs(values).max(axis=1)[:, None]
+    rounded = round_half_away(values * inverse(d))
+    return d[:, 0], (rounded.astype(np.int8) + np.int8(1)).view(np.uint8)
+
+
+def _unpack_trits(packed: Bytes, count: int) -> Bytes:
+    """(n, w) bytes to (n, count * w) trits; trit t of byte i becomes element t * w + i.
+
+    A byte is a fraction of 243 rounded up to 256ths: multiplying by 3 carries its first trit out.
+    """
+    fractions = packed[:, None, :] * _POWERS[:count]
+    trits = (fractions.astype(np.uint16) * np.uint16(3)) >> np.uint16(8)
+    return trits.astype(np.uint8).reshape(len(packed), -1)
+
+
+def _pack_trits(trits: Bytes, count: int) -> Bytes:
+    """The inverse of _unpack_trits; the missing trits of a short byte are 0."""
+    digits = trits.reshape(len(trits), count, -1)
+    weights = _POWERS[::-1][:count]
+    value = (digits * weights).sum(axis=1, dtype=np.uint32)
+    packed: Bytes = ((value * np.uint32(256) + np.uint32(242)) // np.uint32(243)).astype(np.uint8)
+    return packed
+
+
+def _decode_tq1_0(blocks: Blocks) -> Floats:
+    qs = blocks["qs"]
+    trits = np.concatenate(
+        [
+            _unpack_trits(qs[:, :32], 5),
+            _unpack_trits(qs[:, 32:], 5),
+            _unpack_trits(blocks["qh"], 4),
+        ],
+        axis=1,
+    )
+    d = blocks["d"].astype(np.float32)[:, None]
+    return d * (trits.astype(np.float32) - np.float32(1))
+
+
+def _encode_tq1_0(values: Floats) -> Blocks:
+    d, codes = _ternary_codes(values)
+    blocks = np.empty(len(values), _TQ1_0)
+    blocks["d"] = d
+    blocks["qs"][:, :32] = _pack_trits(codes[:, :160], 5)
+    blocks["qs"][:, 32:] = _pack_trits(codes[:, 160:240], 5)
+    blocks["qh"] = _pack_trits(codes[:, 240:], 4)
+    return blocks
+
+
+def _decode_tq2_0(blocks: Blocks) -> Floats:
+    halves = blocks["qs"].reshape(-1, 2, 1, 32)
+    codes = ((halves >> _SHIFTS) & np.uint8(3)).reshape(len(blocks), 256)
+    d = blocks["d"].astype(np.float32)[:, None]
+    return d * (codes.astype(np.float32) - np.float32(1))
+
+
+def _encode_tq2_0(values: Floats) -> Blocks:
+    d, codes = _ternary_codes(values)
+    blocks = np.empty(len(values), _TQ2_0)
+    fields = codes.reshape(-1, 2, 4, 32) << _SHIFTS
+    blocks["d"] = d
+    blocks["qs"] = np.bitwise_or.reduce(fields, axis=2).reshape(-1, 64)
+    return blocks
+
+
+TYPES = (
+    QuantType(
+        name="TQ1_0",
+        block_size=256,
+        block=_TQ1_0,
+        decode_blocks=_decode_tq1_0,
+        encode_blocks=_encode_tq1_0,
+        max_rmse=5e-4,
+        source="ggml-common.h block_tq1_0; ggml-quants.c quantize_row_tq1_0_ref",
+        ternary=True,
+    ),
+    QuantType(
+        name="TQ2_0",
+        block_size=256,
+        block=_TQ2_0,
+        decode_blocks=_decode_tq2_0,
+        encode_blocks=_encode_tq2_0,
+        max_rmse=5e-4,
+        source="ggml-common.h block_tq2_0; ggml-quants.c quantize_row_tq2_0_ref",
+        ternary=True,
+    ),
+)
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+def _dot_tq2_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    three = simd.splat_i8x64(3)
+    lanes = x + k
+    for b in range(k // 256):
+        v = simd.load_i8x64(w + 66 * b)
+        p = x + 256 * b
+        total = simd.load_i32x16(lanes + 64 * b)
+        total = simd.dot_u8i8(isa, total, v & three, simd.load_i8x64(p))
+        second = simd.shift_right_i8x64(v, 2) & three
+        total = simd.dot_u8i8(isa, total, second, simd.load_i8x64(p + 64))
+        third = simd.shift_right_i8x64(v, 4) & three
+        total = simd.dot_u8i8(isa, total, third, simd.load_i8x64(p + 128))
+        top = simd.shift_right_i8x64(v, 6)
+        total = simd.dot_u8i8(isa, total, top, simd.load_i8x64(p + 192))
+        d = memory.get_f16(w + 66 * b + 64)
+        acc = acc + simd.splat_f32x16(d) * simd.to_f32x16(total)
+    return simd.sum_f32x16(acc) / memory.get_f32(lanes + k // 4)
+
+
+def _dot_tq1_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    lanes = x + k
+    for b in range(k // 256):
+        block = w + 54 * b
+        wide = simd.load_i8x32(block)
+        half = simd.load_i8x16(block + 32)
+        narrow = simd.concat_i8x16(half, half)
+        last = simd.repeat_4_i8x16(memory.get_u32(block + 48))
+        mixed = simd.concat_i8x16(half, last)
+        p = x + 256 * b
+        total = simd.load_i32x16(lanes + 64 * b)
+        q = simd.trits_i8x64(simd.concat_i8x32(wide, wide) * _powers_0())
+        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p))
+        q = simd.trits_i8x64(simd.concat_i8x32(wide, narrow) * _powers_1())
+        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p + 64))
+        q = simd.trits_i8x64(simd.concat_i8x32(wide, narrow) * _powers_2())
+        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p + 128))
+        q = simd.trits_i8x64(simd.concat_i8x32(wide, mixed) * _powers_3())
+        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p + 192))
+        d = memory.get_f16(block + 52)
+        acc = acc + simd.splat_f32x16(d) * simd.to_f32x16(total)
+    return simd.sum_f32x16(acc) / memory.get_f32(lanes + k // 4)
+
+
+@inline
+def _code_tq2_0(block: int, e: int) -> Any:
+    return (int(memory.get_u8(block + e // 128 * 32 + e % 32)) >> (e % 128 // 32 * 2)) & 3
+
+
+@inline
+def _code_tq1_0(block: int, e: int) -> Any:
+    if e < 160:
+        at, power = e % 32, e // 32
+    elif e < 240:
+        at, power = 32 + (e - 160) % 16, (e - 160) // 16
+    else:
+        at, power = 48 + (e - 240) % 4, (e - 240) // 4
+    fraction = int(memory.get_u8(block + at))
+    for _ in range(power):
+        fraction = (fraction * 3) & 255
+    return (fraction * 3) >> 8
+
+
+def _portable_tq2_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    lanes = np.zeros(16, np.float32)
+    totals = np.zeros(16, np.int64)
+    for b in range(k // 256):
+        totals[:] = 0
+        for e in range(256):
+            place = ternary_place(e)
+            a = int(memory.get_i8(x + 256 * b + place))
+            totals[place % 64 // 4] += (int(_code_tq2_0(w + 66 * b, e)) - 1) * a
+        d = memory.get_f16(w + 66 * b + 64)
+        for i in range(16):
+            lanes[i] = np.float32(lanes[i] + d * np.float32(totals[i]))
+    return np.float32(tree_sum(lanes) / memory.get_f32(x + k + k // 4))
+
+
+def _portable_tq1_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    lanes = np.zeros(16, np.float32)
+    totals = np.zeros(16, np.int64)
+    for b in range(k // 256):
+        totals[:] = 0
+        for e in range(256):
+            place = ternary_place(e)
+            a = int(memory.get_i8(x + 256 * b + place))
+            totals[place % 64 // 4] += (int(_code_tq1_0(w + 54 * b, e)) - 1) * a
+        d = memory.get_f16(w + 54 * b + 52)
+        for i in range(16):
+            lanes[i] = np.float32(lanes[i] + d * np.float32(totals[i]))
+    return np.float32(tree_sum(lanes) / memory.get_f32(x + k + k // 4))
+
+
+register_dot("TQ1_0", "ternary", vector=_dot_tq1_0, portable=_portable_tq1_0)
+register_dot("TQ2_0", "ternary", vector=_dot_tq2_0, portable=_portable_tq2_0)

@@ -1,0 +1,665 @@
+"""Vectors as Numba types, and the few instructions that need naming.
+
+A ``Vec`` is an LLVM vector: +, -, *, &, |, ^, <<, >> work lane by lane (>> is logical), with
+multiplication and addition rounded separately. LLVM splits a vector that is wider than the CPU's
+registers, so one kernel body serves every level; only the dot products differ, and they take the
+level (an ``Isa`` value, a type without data) as their first argument.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm_binding
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import PrimitiveModel
+from numba.core.datamodel.models import OpaqueModel
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, register_model
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+_ELEMENTS = {"i1": I1, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "f16": F16, "f32": F32}
+
+
+class Vec(types.Type):  # type: ignore[misc]
+    """``lanes`` elements of one type, e.g. ``Vec("f32", 16)``."""
+
+    def __init__(self, element: str, lanes: int) -> None:
+        self.element = element
+        self.lanes = lanes
+        self.ir = ir.VectorType(_ELEMENTS[element], lanes)
+        super().__init__(name=f"{element}x{lanes}")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether lanes are floating point."""
+        return self.element.startswith("f")
+
+
+@register_model(Vec)
+class _VecModel(PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Vec) -> None:
+        super().__init__(dmm, fe_type, fe_type.ir)
+
+
+class Tag(types.Type):  # type: ignore[misc]
+    """A value without data whose type chooses code: an ISA level or a quantization type."""
+
+    def __init__(self, kind: str, value: str) -> None:
+        self.kind = kind
+        self.value = value
+        super().__init__(name=f"{kind}_{value}")
+
+
+@register_model(Tag)
+class _TagModel(OpaqueModel):  # type: ignore[misc]
+    pass
+
+
+F32X16, F32X8, I32X16, I32X8 = Vec("f32", 16), Vec("f32", 8), Vec("i32", 16), Vec("i32", 8)
+I8X64, I8X32, I8X16, I16X32, I16X16 = (
+    Vec("i8", 64), Vec("i8", 32), Vec("i8", 16), Vec("i16", 32), Vec("i16", 16),
+)  # fmt: skip
+F16X16 = Vec("f16", 16)
+
+
+# -- operators ---------------------------------------------------------------------------------
+
+
+def _binary(op: Any, integer: str, floating: str | None) -> None:
+    @infer_global(op)
+    class _Template(AbstractTemplate):  # type: ignore[misc]
+        def generic(self, args: Any, kws: Any) -> Any:
+            if len(args) == 2 and isinstance(args[0], Vec) and args[0] == args[1]:
+                return args[0](args[0], args[0])
+            return None
+
+    @lower_builtin(op, Vec, Vec)  # type: ignore[untyped-decorator]
+    def _lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        name = floating if sig.return_type.is_float else integer
+        if name is None:
+            raise TypeError(f"no {op} for {sig.return_type}")
+        return getattr(builder, name)(args[0], args[1])
+
+
+_binary(operator.add, "add", "fadd")
+_binary(operator.sub, "sub", "fsub")
+_binary(operator.mul, "mul", "fmul")
+_binary(operator.truediv, "sdiv", "fdiv")
+_binary(operator.and_, "and_", None)
+_binary(operator.or_, "or_", None)
+_binary(operator.xor, "xor", None)
+_binary(operator.lshift, "shl", None)
+_binary(operator.rshift, "lshr", None)
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def _pointer(builder: Any, address: Any, element: Any) -> Any:
+    return builder.inttoptr(address, element.as_pointer())
+
+
+def _loader(vec: Vec) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typingctx: Any, address: Any) -> Any:
+        """The vector at ``address``, unaligned."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value = builder.load(_pointer(builder, args[0], vec.ir), align=1)
+            return value
+
+        return vec(types.intp), codegen
+
+    return load  # type: ignore[no-any-return]
+
+
+def _storer(vec: Vec) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        """Write the vector to ``address``, unaligned."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            builder.store(args[1], _pointer(builder, args[0], vec.ir), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.intp, vec), codegen
+
+    return store  # type: ignore[no-any-return]
+
+
+load_f32x16, load_f32x8 = _loader(F32X16), _loader(F32X8)
+load_i32x16, load_i32x8 = _loader(I32X16), _loader(I32X8)
+load_i8x64, load_i8x32, load_i8x16 = _loader(I8X64), _loader(I8X32), _loader(I8X16)
+store_f32x16, store_f32x8 = _storer(F32X16), _storer(F32X8)
+store_i32x16, store_i8x64, store_i8x32 = _storer(I32X16), _storer(I8X64), _storer(I8X32)
+store_i8x16, store_i32x8 = _storer(I8X16), _storer(I32X8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_f16x16(typingctx: Any, address: Any) -> Any:
+    """16 float16 at ``address``, widened to float32 (exact)."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.load(_pointer(builder, args[0], F16X16.ir), align=1)
+        return builder.fpext(half, F32X16.ir)
+
+    return F32X16(types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_f16x16(typingctx: Any, address: Any, value: Any) -> Any:
+    """16 float32 rounded to nearest-even float16, written to ``address``."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.fptrunc(args[1], F16X16.ir)
+        builder.store(half, _pointer(builder, args[0], F16X16.ir), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, F32X16), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_bf16x16(typingctx: Any, address: Any) -> Any:
+    """16 bfloat16 at ``address``, widened to float32 (exact)."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.load(_pointer(builder, args[0], I16X16.ir), align=1)
+        wide = builder.zext(half, I32X16.ir)
+        return builder.bitcast(builder.shl(wide, _splat(builder, I32(16), I32X16)), F32X16.ir)
+
+    return F32X16(types.intp), codegen
+
+
+def _tail_loader(element: str) -> Callable[..., Any]:
+    source = {"f32": F32, "f16": F16, "bf16": I16}[element]
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load_tail(typingctx: Any, address: Any, count: Any) -> Any:
+        """The first ``count`` (< 16) elements as float32, zeros behind; reads nothing beyond."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            buffer = cgutils.alloca_once(builder, F32X16.ir)
+            builder.store(ir.Constant(F32X16.ir, None), buffer)
+            lanes = builder.bitcast(buffer, F32.as_pointer())
+            start = builder.inttoptr(args[0], source.as_pointer())
+            with cgutils.for_range(builder, args[1]) as loop:
+                value = builder.load(builder.gep(start, [loop.index]), align=1)
+                if element == "f16":
+                    value = builder.fpext(value, F32)
+                elif element == "bf16":
+                    value = builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
+                builder.store(value, builder.gep(lanes, [loop.index]))
+            return builder.load(buffer, align=1)
+
+        return F32X16(types.intp, types.intp), codegen
+
+    return load_tail  # type: ignore[no-any-return]
+
+
+load_tail_f32, load_tail_f16 = _tail_loader("f32"), _tail_loader("f16")
+load_tail_bf16 = _tail_loader("bf16")
+
+
+# -- constants, conversions ----------------------------------------------------------------------
+
+
+def _splat(builder: Any, scalar: Any, vec: Vec) -> Any:
+    one = builder.insert_element(ir.Constant(vec.ir, ir.Undefined), scalar, I32(0))
+    mask = ir.Constant(ir.VectorType(I32, vec.lanes), [0] * vec.lanes)
+    return builder.shuffle_vector(one, ir.Constant(vec.ir, ir.Undefined), mask)
+
+
+def _splatter(vec: Vec) -> Callable[..., Any]:
+    scalar = types.float32 if vec.is_float else types.int64
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def splat(typingctx: Any, value: Any) -> Any:
+        """Every lane set to ``value``."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value = args[0]
+            if not vec.is_float:
+                value = builder.trunc(value, vec.ir.element)
+            return _splat(builder, value, vec)
+
+        return vec(scalar), codegen
+
+    return splat  # type: ignore[no-any-return]
+
+
+splat_f32x16, splat_i32x16, splat_i32x8 = _splatter(F32X16), _splatter(I32X16), _splatter(I32X8)
+splat_i8x64, splat_i8x32, splat_i8x16 = _splatter(I8X64), _splatter(I8X32), _splatter(I8X16)
+
+
+def _bitcast(source: Vec, target: Vec) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def bitcast(typingctx: Any, value: Any) -> Any:
+        """The same bits as another vector type."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], target.ir)
+
+        return target(source), codegen
+
+    return bitcast  # type: ignore[no-any-return]
+
+
+i8x64_as_i16x32, i16x32_as_i8x64 = _bitcast(I8X64, I16X32), _bitcast(I16X32, I8X64)
+i32x16_as_f32x16, f32x16_as_i32x16 = _bitcast(I32X16, F32X16), _bitcast(F32X16, I32X16)
+i32x16_as_i8x64, i8x64_as_i32x16 = _bitcast(I32X16, I8X64), _bitcast(I8X64, I32X16)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def shift_right_i8x64(typingctx: Any, value: Any, count: Any) -> Any:
+    """Unsigned bytes shifted right by ``count`` bits."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.lshr(args[0], _splat(builder, builder.trunc(args[1], I8), I8X64))
+
+    return I8X64(I8X64, types.int64), codegen
+
+
+def _shift_arithmetic(vec: Vec) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def ashr(typingctx: Any, value: Any, count: Any) -> Any:
+        """Lanes shifted right by ``count`` bits, the sign kept."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.ashr(args[0], _splat(builder, builder.trunc(args[1], I32), vec))
+
+        return vec(vec, types.int64), codegen
+
+    return ashr  # type: ignore[no-any-return]
+
+
+ashr_i32x16, ashr_i32x8 = _shift_arithmetic(I32X16), _shift_arithmetic(I32X8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def repeat_4_i8x16(typingctx: Any, value: Any) -> Any:
+    """Four bytes, four times."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vec = ir.VectorType(I32, 4)
+        one = builder.insert_element(ir.Constant(vec, ir.Undefined), args[0], I32(0))
+        return builder.bitcast(shuffle(builder, one, one, [0, 0, 0, 0]), I8X16.ir)
+
+    return I8X16(types.uint32), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def to_f32x16(typingctx: Any, value: Any) -> Any:
+    """Signed integers to float32, rounded to nearest even."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.sitofp(args[0], F32X16.ir)
+
+    return F32X16(I32X16), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def round_i32x16(typingctx: Any, value: Any) -> Any:
+    """Float32 to signed integers, half to even."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole = _call(builder, "llvm.rint.v16f32", F32X16.ir, [args[0]])
+        return builder.fptosi(whole, I32X16.ir)
+
+    return I32X16(F32X16), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def narrow_i8x16(typingctx: Any, value: Any) -> Any:
+    """The low byte of each 32-bit lane."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.trunc(args[0], I8X16.ir)
+
+    return I8X16(I32X16), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def widen_i8x16(typingctx: Any, value: Any) -> Any:
+    """Signed bytes to 32-bit lanes."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.sext(args[0], I32X16.ir)
+
+    return I32X16(I8X16), codegen
+
+
+def _unary_f32(name: str, doc: str) -> Callable[..., Any]:
+    def unary(typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return _call(builder, f"{name}.v16f32", F32X16.ir, [args[0]])
+
+        return F32X16(F32X16), codegen
+
+    unary.__doc__ = doc
+    return intrinsic(unary)  # type: ignore[no-any-return]
+
+
+abs_f32x16 = _unary_f32("llvm.fabs", "Absolute values.")
+rint_f32x16 = _unary_f32("llvm.rint", "Rounded to integers, half to even.")
+
+
+def _minmax(predicate: str, doc: str) -> Callable[..., Any]:
+    def pick(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            first = builder.fcmp_ordered(predicate, args[0], args[1])
+            return builder.select(first, args[0], args[1])
+
+        return F32X16(F32X16, F32X16), codegen
+
+    pick.__doc__ = doc
+    return intrinsic(pick)  # type: ignore[no-any-return]
+
+
+max_f32x16 = _minmax(">", "Lane-wise a if a > b else b.")
+min_f32x16 = _minmax("<", "Lane-wise a if a < b else b.")
+
+
+def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """LLVM's shufflevector with constant lanes; those of ``b`` count on from those of ``a``."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+
+def _tree(builder: Any, value: Any, lanes: int, op: str) -> Any:
+    """Fold the upper half onto the lower until one lane is left: the one order of all sums."""
+    while lanes > 1:
+        half = lanes // 2
+        low = shuffle(builder, value, value, list(range(half)))
+        high = shuffle(builder, value, value, list(range(half, lanes)))
+        if op == "fmax":
+            value = builder.select(builder.fcmp_ordered(">", low, high), low, high)
+        else:
+            value = getattr(builder, op)(low, high)
+        lanes = half
+    return builder.extract_element(value, I32(0))
+
+
+def _reducer(vec: Vec, op: str, result: Any, doc: str) -> Callable[..., Any]:
+    def reduce(typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return _tree(builder, args[0], vec.lanes, op)
+
+        return result(vec), codegen
+
+    reduce.__doc__ = doc
+    return intrinsic(reduce)  # type: ignore[no-any-return]
+
+
+sum_f32x16 = _reducer(F32X16, "fadd", types.float32, "Sum by the fixed tree (lane i + lane i+8..).")
+max_lane_f32x16 = _reducer(F32X16, "fmax", types.float32, "The largest lane.")
+sum_i32x16 = _reducer(I32X16, "add", types.int32, "Sum of the lanes.")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pair_f32x16(typingctx: Any, low: Any, high: Any) -> Any:
+    """``low`` in lanes 0-7 and ``high`` in lanes 8-15."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        a, b = (_splat(builder, x, F32X16) for x in args)
+        return shuffle(builder, a, b, [*range(8), *range(24, 32)])
+
+    return F32X16(types.float32, types.float32), codegen
+
+
+def _concat(part: Vec, whole: Vec) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def concat(typingctx: Any, low: Any, high: Any) -> Any:
+        """``low`` followed by ``high``."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return shuffle(builder, args[0], args[1], list(range(whole.lanes)))
+
+        return whole(part, part), codegen
+
+    return concat  # type: ignore[no-any-return]
+
+
+concat_i8x16, concat_i8x32 = _concat(I8X16, I8X32), _concat(I8X32, I8X64)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lane_index(typingctx: Any) -> Any:
+    """0, 1, .. 15."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return ir.Constant(I32X16.ir, list(range(16)))
+
+    return I32X16(), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def select_below(typingctx: Any, index: Any, limit: Any, value: Any, other: Any) -> Any:
+    """``value`` in the lanes whose ``index`` < ``limit``, else ``other``."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bound = _splat(builder, builder.trunc(args[1], I32), I32X16)
+        return builder.select(builder.icmp_signed("<", args[0], bound), args[2], args[3])
+
+    return F32X16(I32X16, types.int64, F32X16, F32X16), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def trits_i8x64(typingctx: Any, value: Any) -> Any:
+    """The top base-3 digit of each byte read as a fraction of 256: (byte * 3) >> 8."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vec = I8X64.ir
+        one = builder.icmp_unsigned(">=", args[0], ir.Constant(vec, [86] * 64))
+        two = builder.icmp_unsigned(">=", args[0], ir.Constant(vec, [171] * 64))
+        return builder.add(builder.zext(one, vec), builder.zext(two, vec))
+
+    return I8X64(I8X64), codegen
+
+
+def constant_i8x64(values: list[int]) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def constant(typingctx: Any) -> Any:
+        """64 constant bytes."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return ir.Constant(I8X64.ir, values)
+
+        return I8X64(), codegen
+
+    return constant  # type: ignore[no-any-return]
+
+
+# -- dot products of bytes: where the levels differ ----------------------------------------------
+
+
+def _call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
+    fn_type = ir.FunctionType(result, [a.type for a in args])
+    fn = builder.module.globals.get(name) or ir.Function(builder.module, fn_type, name)
+    return builder.call(fn, args)
+
+
+def _parts(builder: Any, value: Any, lanes: int, count: int) -> list[Any]:
+    step = lanes // count
+    return [
+        shuffle(builder, value, value, list(range(i * step, (i + 1) * step))) for i in range(count)
+    ]
+
+
+def _join(builder: Any, parts: list[Any], lanes: int) -> Any:
+    while len(parts) > 1:
+        width = 2 * lanes // len(parts)
+        parts = [
+            shuffle(builder, parts[i], parts[i + 1], list(range(width)))
+            for i in range(0, len(parts), 2)
+        ]
+    return parts[0]
+
+
+def _vnni_operands(builder: Any, acc: Any, args: list[Any]) -> list[Any]:
+    """LLVM 21 and older type vpdpbusd's byte operands as 32-bit lanes."""
+    if llvm_binding.llvm_version_info[0] >= 22:
+        return [acc, *args]
+    return [acc, *(builder.bitcast(a, acc.type) for a in args)]
+
+
+def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
+    """acc <16 x i32> + sums of 4 neighbouring products of u <64 x i8> (unsigned) and s (signed).
+
+    avx2 adds pairs of products in 16 bits: u must stay below 130 there.
+    """
+    if level in ("avx512vnni", "amx"):
+        args = _vnni_operands(builder, acc, [u, s])
+        return _call(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
+    if level == "neon":
+        return emit_dot_i8i8(level, builder, acc, u, s)
+    ones = ir.Constant(ir.VectorType(I16, 16), [1] * 16)
+    out = []
+    for a, b, c in zip(
+        _parts(builder, u, 64, 2), _parts(builder, s, 64, 2), _parts(builder, acc, 16, 2),
+        strict=True,
+    ):  # fmt: skip
+        pairs = _call(builder, "llvm.x86.avx2.pmadd.ub.sw", ones.type, [a, b])
+        fours = _call(builder, "llvm.x86.avx2.pmadd.wd", c.type, [pairs, ones])
+        out.append(builder.add(c, fours))
+    return _join(builder, out, 16)
+
+
+def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
+    """acc <16 x i32> + sums of 4 neighbouring products of signed bytes; w may be -128, a may not.
+
+    x86 multiplies unsigned by signed bytes: |w| with w's sign moved onto a.
+    """
+    if level == "neon":
+        out = []
+        for x, y, z in zip(
+            _parts(builder, w, 64, 4), _parts(builder, a, 64, 4), _parts(builder, acc, 16, 4),
+            strict=True,
+        ):  # fmt: skip
+            out.append(_call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", z.type, [z, x, y]))
+        return _join(builder, out, 16)
+    zero = ir.Constant(w.type, None)
+    negative = builder.icmp_signed("<", w, zero)
+    magnitude = builder.select(negative, builder.sub(zero, w), w)
+    signed = builder.select(negative, builder.sub(zero, a), a)
+    return emit_dot_u8i8(level, builder, acc, magnitude, signed)
+
+
+def _dot(emit: Callable[..., Any], doc: str) -> Callable[..., Any]:
+    def dot(typingctx: Any, isa: Any, acc: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(sig.args[0].value, builder, args[1], args[2], args[3])
+
+        return I32X16(isa, I32X16, I8X64, I8X64), codegen
+
+    dot.__doc__ = doc
+    return intrinsic(dot)  # type: ignore[no-any-return]
+
+
+def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> Any:
+    """As emit_dot_i8i8 from zero; ``sums`` holds the negated sums of each 4 bytes of a.
+
+    With it, x86's unsigned operand is w + 128 at no further cost.
+    """
+    if level in ("avx512vnni", "amx"):
+        start = builder.shl(sums, ir.Constant(sums.type, [7] * 16))
+        flipped = builder.xor(w, ir.Constant(w.type, [-128] * 64))
+        return emit_dot_u8i8(level, builder, start, flipped, a)
+    return emit_dot_i8i8(level, builder, ir.Constant(sums.type, None), w, a)
+
+
+dot_u8i8 = _dot(emit_dot_u8i8, emit_dot_u8i8.__doc__ or "")
+dot_i8i8 = _dot(emit_dot_i8i8, emit_dot_i8i8.__doc__ or "")
+dot_i8i8_sums = _dot(emit_dot_i8i8_sums, emit_dot_i8i8_sums.__doc__ or "")
+
+
+# -- hints, atomics -------------------------------------------------------------------------------
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at ``address``; never faults."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = _pointer(builder, args[0], I8)
+        _call(
+            builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)]
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pause(typingctx: Any) -> Any:
+    """Tell the core that this is a spin loop."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if "x86" in builder.module.triple or "amd64" in builder.module.triple:
+            _call(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
+        elif "arm64" in builder.module.triple or "aarch64" in builder.module.triple:
+            _call(builder, "llvm.aarch64.hint", ir.VoidType(), [I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+    """Add to the int64 at ``address``; the value before. Acquires and releases."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, args[0], I64), args[1], "acq_rel")
+
+    return types.int64(types.intp, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def atomic_load(typingctx: Any, address: Any) -> Any:
+    """The int64 at ``address``; later reads stay behind it."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, args[0], I64), "acquire", 8)
+
+    return types.int64(types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
+    """Set the int64 at ``address``; earlier writes stay before it."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _pointer(builder, args[0], I64), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call_kernel(typingctx: Any, kernel: Any, record: Any, thread: Any, threads: Any) -> Any:
+    """Call the kernel at an address: void(i8*, i8*, i64 record, i64 thread, i64 threads)."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = I8.as_pointer()
+        fn_type = ir.FunctionType(ir.VoidType(), [pointer, pointer, I64, I64, I64])
+        fn = builder.inttoptr(args[0], fn_type.as_pointer())
+        null = ir.Constant(pointer, None)
+        builder.call(fn, [null, null, *args[1:]])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call_void(typingctx: Any, function: Any) -> Any:
+    """Call the C function ``int f(void)`` at an address."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        fn = builder.inttoptr(args[0], ir.FunctionType(I32, []).as_pointer())
+        builder.call(fn, [])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen

@@ -1,0 +1,375 @@
+"""Write a model of a well-known shape with random weights, to measure speed and memory with.
+
+    python scripts/make_synthetic.py bitnet-2b out.gguf --type I2_S --vocab llama-bpe.gguf
+    python scripts/make_synthetic.py llama-1b out.gguf --type Q4_0 --head-type Q8_0
+
+Blocks are random bytes, freshly drawn for every tensor, with scales that keep activations near
+unit size; the text that such a model writes means nothing. bitnet-2b has the keys and tensors
+of BitNet b1.58 2B-4T, in their order; llama-1b those of Llama 3.2 1B.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod, sqrt
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import TrinityError
+from trinity.formats import GGUFProvider, GGUFWriter
+from trinity_kernels.quants import TYPES, QuantType
+
+CHUNK_BYTES = 4 << 20
+MERGES_PER_WORD = 280_147 / 127_744  # Llama 3's
+# general.file_type of llama.cpp, and of bitnet.cpp for I2_S.
+FILE_TYPES = {
+    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "BF16": 32,
+    "TQ1_0": 36, "TQ2_0": 37, "I2_S": 40, "I2_S_ARM": 40,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shape:
+    arch: str
+    name: str
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context_length: int
+    rope_theta: float
+    default_type: str
+
+
+SHAPES = {
+    "bitnet-2b": Shape(
+        "bitnet-b1.58", "bitnet2b", 2560, 6912, 30, 20, 5, 128, 128_256, 4096, 5e5, "I2_S"
+    ),
+    "llama-1b": Shape(
+        "llama", "llama-1b", 2048, 8192, 16, 32, 8, 64, 128_256, 131_072, 5e5, "Q4_0"
+    ),
+    "llama-100m": Shape("llama", "llama-100m", 768, 2048, 12, 12, 4, 64, 32_000, 4096, 1e4, "Q4_0"),
+    "tiny": Shape("llama", "tiny", 256, 512, 2, 4, 2, 64, 512, 512, 1e4, "Q4_0"),
+}
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def ternary_bytes(type_name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The bytes that a ternary type's codes may take: those of qs, and of qh."""
+    if type_name == "TQ1_0":
+        trits = np.arange(243)
+        packed = ((trits * 256 + 242) // 243).astype(np.uint8)
+        return packed, packed[::3]
+    fields = itertools.product(range(3), repeat=4)
+    packed = np.array([a << 6 | b << 4 | c << 2 | d for a, b, c, d in fields], np.uint8)
+    return packed, packed
+
+
+def random_blocks(quant: QuantType, count: int, rms: float, rng: np.random.Generator) -> bytes:
+    """``count`` valid blocks whose values have that root mean square."""
+    fields = quant.block.names or ()
+    if fields == ("x",):  # plain floats
+        values = rng.random((count, quant.block_size), np.float32)
+        values = (values * 2 - 1) * np.float32(rms * sqrt(3))
+        return quant.quantize(values).tobytes()
+    if quant.ternary:
+        blocks = np.empty(count, quant.block)
+        for field, valid in zip(("qs", "qh"), ternary_bytes(quant.name), strict=True):
+            if field in fields:
+                size = blocks[field].size
+                drawn = valid[rng.integers(0, len(valid), size, np.uint8)]
+                blocks[field] = drawn.reshape(blocks[field].shape)
+        if "d" in fields:
+            blocks["d"] = rms * sqrt(1.5)
+        return blocks.tobytes()
+    blocks = np.frombuffer(bytearray(rng.bytes(count * quant.type_size)), quant.block)
+    if quant.name == "Q8_0":
+        np.maximum(blocks["qs"], -127, out=blocks["qs"])  # as the quantizer never writes -128
+    blocks["d"] = 1
+    if "m" in fields:
+        blocks["m"] = 0
+    sample = blocks[:256]
+    codes = quant.dequantize(sample.view(np.uint8), (len(sample) * quant.block_size,))
+    # Some spread, so that no two blocks need have the same scale.
+    scales = rng.uniform(0.8, 1.2, count).astype(np.float32) * (rms / float(codes.std()))
+    blocks["d"] = scales
+    if "m" in fields:
+        blocks["m"] = -scales * float(codes.mean())
+    return blocks.tobytes()
+
+
+def random_tensor(
+    quant: QuantType, shape: tuple[int, ...], rms: float, rng: np.random.Generator
+) -> Iterator[bytes]:
+    """The tensor's bytes in chunks."""
+    count = prod(shape) // quant.block_size
+    step = max(1, CHUNK_BYTES // quant.type_size)
+    for start in range(0, count, step):
+        yield random_blocks(quant, min(step, count - start), rms, rng)
+    if quant.tensor_scale:
+        tail = np.zeros(8, "<f4")
+        tail[0] = rms * sqrt(1.5)
+        yield tail.tobytes()
+
+
+def tensor_plan(
+    shape: Shape, type_name: str, embedding_type: str, head_type: str | None
+) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and type of every tensor, in file order."""
+    yield "token_embd.weight", (shape.vocab_size, shape.hidden_size), embedding_type
+    attn, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    hidden, ffn = shape.hidden_size, shape.intermediate_size
+    is_bitnet = shape.arch.startswith("bitnet")
+    for layer in range(shape.num_layers):
+        prefix = f"blk.{layer}."
+        yield f"{prefix}attn_norm.weight", (hidden,), "F32"
+        yield f"{prefix}attn_q.weight", (attn, hidden), type_name
+        yield f"{prefix}attn_k.weight", (kv, hidden), type_name
+        yield f"{prefix}attn_v.weight", (kv, hidden), type_name
+        if is_bitnet:
+            yield f"{prefix}attn_sub_norm.weight", (attn,), "F32"
+        yield f"{prefix}attn_output.weight", (hidden, attn), type_name
+        yield f"{prefix}ffn_norm.weight", (hidden,), "F32"
+        yield f"{prefix}ffn_gate.weight", (ffn, hidden), type_name
+        yield f"{prefix}ffn_up.weight", (ffn, hidden), type_name
+        if is_bitnet:
+            yield f"{prefix}ffn_sub_norm.weight", (ffn,), "F32"
+        yield f"{prefix}ffn_down.weight", (hidden, ffn), type_name
+    yield "output_norm.weight", (hidden,), "F32"
+    if head_type is not None:
+        yield "output.weight", (shape.vocab_size, hidden), head_type
+
+
+def add_tensor(
+    writer: GGUFWriter,
+    name: str,
+    shape: tuple[int, ...],
+    type_name: str,
+    rng: np.random.Generator,
+) -> None:
+    """Drawn only when the writer comes to it; inputs of unit size give outputs of unit size."""
+    if len(shape) == 1:
+        writer.add_tensor(name, shape, "F32", np.ones(shape, np.float32))
+        return
+    file_type = "I2_S" if type_name == "I2_S_ARM" else type_name
+    rms = 1 / sqrt(shape[-1])
+    writer.add_tensor(
+        name, shape, file_type, lambda: random_tensor(TYPES[type_name], shape, rms, rng)
+    )
+
+
+# --- vocabulary ----------------------------------------------------------------------------------
+
+Vocabulary = dict[str, tuple[object, str | None]]  # key to value and value type
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}: "
+    "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}Assistant: {% endif %}"
+)
+
+
+def byte_characters() -> list[str]:
+    """GPT-2's character for each byte: itself where printable, else one from U+0100 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spare = itertools.count(256)
+    return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
+
+
+def synthetic_vocabulary(size: int) -> Vocabulary:
+    """Byte-level BPE: 256 bytes, words over 16 letters, specials at the end as Llama 3 has them."""
+    num_special = 256 if size >= 32_000 else 16
+    letters = "\u0120etaoinshrdlucmf"  # the first is the space
+    words = (
+        "".join(word)
+        for length in itertools.count(2)
+        for word in itertools.product(letters, repeat=length)
+    )
+    texts = list(itertools.islice(words, size - 256 - num_special))
+    # Every word grows letter by letter; other ways to split the same words come after.
+    merges = [f"{text[:-1]} {text[-1]}" for text in texts]
+    merges += [f"{text[0]} {text[1:]}" for text in texts if len(text) > 2]
+    merges += [f"{text[:2]} {text[2:]}" for text in texts if len(text) > 3]
+    special = {0: "<|begin_of_text|>", 1: "<|end_of_text|>", 9: "<|eot_id|>"}
+    control = [special.get(i, f"<|reserved_special_token_{i}|>") for i in range(num_special)]
+    bos = size - num_special
+    return {
+        "tokenizer.ggml.model": ("gpt2", None),
+        "tokenizer.ggml.pre": ("llama-bpe", None),
+        "tokenizer.ggml.tokens": ([*byte_characters(), *texts, *control], None),
+        "tokenizer.ggml.token_type": (
+            np.array([1] * bos + [3] * num_special, np.int32), None
+        ),
+        "tokenizer.ggml.merges": (merges[: round(len(texts) * MERGES_PER_WORD)], None),
+        "tokenizer.ggml.bos_token_id": (bos, "uint32"),
+        "tokenizer.ggml.eos_token_id": (bos + 1, "uint32"),
+        "tokenizer.ggml.padding_token_id": (bos + 1, "uint32"),
+        "tokenizer.ggml.add_bos_token": (True, None),
+        "tokenizer.chat_template": (CHAT_TEMPLATE, None),
+    }  # fmt: skip
+
+
+def copied_vocabulary(path: str) -> Vocabulary:
+    """The tokenizer's keys of another GGUF file."""
+    with GGUFProvider(path) as provider:
+        metadata = provider.metadata
+        return {
+            key: (metadata[key], metadata.value_type(key))
+            for key in metadata
+            if key.startswith("tokenizer.")
+        }
+
+
+# --- metadata ------------------------------------------------------------------------------------
+
+
+def llama_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabulary:
+    arch = shape.arch
+    return {
+        "general.architecture": (arch, None),
+        "general.name": (shape.name, None),
+        f"{arch}.block_count": (shape.num_layers, None),
+        f"{arch}.context_length": (shape.context_length, None),
+        f"{arch}.embedding_length": (shape.hidden_size, None),
+        f"{arch}.feed_forward_length": (shape.intermediate_size, None),
+        f"{arch}.attention.head_count": (shape.num_heads, None),
+        f"{arch}.attention.head_count_kv": (shape.num_kv_heads, None),
+        f"{arch}.rope.freq_base": (shape.rope_theta, None),
+        f"{arch}.attention.layer_norm_rms_epsilon": (1e-5, None),
+        f"{arch}.attention.key_length": (shape.head_dim, None),
+        f"{arch}.attention.value_length": (shape.head_dim, None),
+        f"{arch}.vocab_size": (shape.vocab_size, None),
+        f"{arch}.rope.dimension_count": (shape.head_dim, None),
+        "general.file_type": (FILE_TYPES[type_name], None),
+        **vocabulary,
+        "general.quantization_version": (2, None),
+    }
+
+
+def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabulary:
+    """The 24 keys of the real file, in its order; it has no tokenizer.ggml.pre."""
+    arch, tokenizer = shape.arch, "tokenizer.ggml."
+    eos = vocabulary.get(f"{tokenizer}eos_token_id", (1, "uint32"))
+    fallback: Vocabulary = {
+        f"{tokenizer}scores": (np.zeros(shape.vocab_size, np.float32), None),
+        f"{tokenizer}merges": ([], "array[string]"),
+        f"{tokenizer}padding_token_id": eos,
+        "tokenizer.chat_template": (CHAT_TEMPLATE, None),
+    }
+    source = fallback | vocabulary
+    return {
+        "general.architecture": (arch, None),
+        "general.name": (shape.name, None),
+        f"{arch}.vocab_size": (shape.vocab_size, None),
+        f"{arch}.context_length": (shape.context_length, None),
+        f"{arch}.embedding_length": (shape.hidden_size, None),
+        f"{arch}.block_count": (shape.num_layers, None),
+        f"{arch}.feed_forward_length": (shape.intermediate_size, None),
+        f"{arch}.rope.dimension_count": (shape.head_dim, None),
+        f"{arch}.attention.head_count": (shape.num_heads, None),
+        f"{arch}.attention.head_count_kv": (shape.num_kv_heads, None),
+        f"{tokenizer}add_bos_token": (True, None),
+        f"{arch}.attention.layer_norm_rms_epsilon": (1e-5, None),
+        f"{arch}.rope.freq_base": (shape.rope_theta, None),
+        "general.file_type": (FILE_TYPES[type_name], None),
+        **{
+            key: source[key]
+            for key in (
+                *(f"{tokenizer}{name}" for name in ("model", "tokens", "scores", "token_type")),
+                f"{tokenizer}merges",
+                *(f"{tokenizer}{name}_token_id" for name in ("bos", "eos", "padding")),
+                "tokenizer.chat_template",
+            )
+        },
+        "general.quantization_version": (2, None),
+    }
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def default_embedding_type(shape: Shape, type_name: str) -> str:
+    """As quantizers do: the matrix that makes the logits is finer than the layers."""
+    if shape.arch.startswith("bitnet") or TYPES[type_name].ternary:
+        return "F16"
+    return type_name if TYPES[type_name].block_size == 1 else "Q8_0"
+
+
+def write_model(
+    path: str | Path,
+    shape: Shape,
+    *,
+    type_name: str | None = None,
+    embedding_type: str | None = None,
+    head_type: str | None = None,
+    vocab: str | None = None,
+    seed: int = 0,
+) -> None:
+    """Write the model; its memory stays small, whatever its size.
+
+    The output is tied to the embedding unless both types are given and differ.
+    """
+    type_name = type_name or shape.default_type
+    embedding = embedding_type or head_type or default_embedding_type(shape, type_name)
+    head = head_type if head_type not in (None, embedding) else None
+    vocabulary = copied_vocabulary(vocab) if vocab else synthetic_vocabulary(shape.vocab_size)
+    tokens = vocabulary["tokenizer.ggml.tokens"][0]
+    assert isinstance(tokens, list)
+    shape = replace(shape, vocab_size=len(tokens))
+    make_keys = bitnet_keys if shape.arch.startswith("bitnet") else llama_keys
+    rng = np.random.Generator(np.random.SFC64(seed))
+    with GGUFWriter(path) as writer:
+        for key, (value, value_type) in make_keys(shape, type_name, vocabulary).items():
+            writer.add(key, value, value_type)
+        for name, sizes, kind in tensor_plan(shape, type_name, embedding, head):
+            add_tensor(writer, name, sizes, kind, rng)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Write a model of a well-known shape with random weights.",
+        epilog="The output is tied to the embedding, in the type given for either of them, "
+        "unless both are given and differ.",
+    )
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("out", help="the GGUF file to write")
+    parser.add_argument("--type", choices=TYPES, help="type of the layers' linear weights")
+    parser.add_argument("--head-type", choices=TYPES, help="type of the output matrix")
+    parser.add_argument("--embedding-type", choices=TYPES, help="type of the token embedding")
+    parser.add_argument("--vocab", metavar="GGUF", help="take the tokenizer from this file")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    start = time.perf_counter()
+    try:
+        write_model(
+            options.out,
+            SHAPES[options.shape],
+            type_name=options.type,
+            embedding_type=options.embedding_type,
+            head_type=options.head_type,
+            vocab=options.vocab,
+            seed=options.seed,
+        )
+    except TrinityError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    size = Path(options.out).stat().st_size
+    seconds = time.perf_counter() - start
+    print(f"{options.out}: {size / 1e6:.1f} MB in {seconds:.1f} s", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The documents are true: their commands parse, their links lead somewhere, their examples run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """The contents of a document's fenced blocks of one language."""
+    return [body for tag, body in FENCE.findall(document.read_text("utf-8")) if tag == language]
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of every console block: document name and words, a pipe's parts one by one."""
+    for document in DOCUMENTS:
+        for block in blocks(document, "console"):
+            for line in block.replace("\\\n", " ").splitlines():
+                part: list[str] = []
+                lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&<>")
+                lexer.whitespace_split = True
+                lexer.commenters = "#"
+                for word in [*lexer, "|"]:
+                    if word not in {"|", ";", "&&", "||"}:
+                        part.append(word)
+                    elif part:
+                        yield document.name, part
+                        part = []
+
+
+COMMANDS = [(name, words) for name, words in commands()]
+TRINITY_COMMANDS = [
+    (name, words[words.index("trinity") + 1 :])
+    for name, words in COMMANDS
+    if "trinity" in words[:4]
+]
+
+
+def label(value: object) -> str:
+    """A readable test id."""
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+@pytest.fixture(scope="module")
+def subcommands() -> dict[str, Any]:
+    """The command line's subcommands by name."""
+    typer_main = pytest.importorskip("typer.main")
+    from trinity.cli import app
+
+    found: dict[str, Any] = typer_main.get_command(app).commands
+    return found
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model, made by the script that `make demo` uses."""
+    path = tmp_path_factory.mktemp("documents") / "model.gguf"
+    run([str(ROOT / "scripts" / "make_synthetic.py"), "tiny", str(path)], cwd=path.parent)
+    return path
+
+
+def run(arguments: list[str], cwd: Path) -> str:
+    """Standard output of this Python with ``arguments``; fails with its standard error."""
+    paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=cwd,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_readme_opens_with_the_two_commands() -> None:
+    """The first commands that a reader sees are `make demo` and `make test`."""
+    assert blocks(ROOT / "README.md", "console")[0].split() == ["make", "demo", "make", "test"]
+
+
+def test_documents_hold_commands() -> None:
+    """The tests below see the commands: an empty list would pass them all."""
+    assert len(TRINITY_COMMANDS) >= 8
+
+
+@pytest.mark.parametrize(("document", "words"), TRINITY_COMMANDS, ids=label)
+def test_trinity_command_exists(
+    document: str, words: list[str], subcommands: dict[str, Any]
+) -> None:
+    """The subcommand exists and has every option that the document gives it."""
+    assert words[0] in subcommands, f"{document}: trinity {words[0]}"
+    options = {
+        text
+        for parameter in subcommands[words[0]].params
+        for text in [*parameter.opts, *parameter.secondary_opts]
+    } | {"--help"}
+    given = {w.partition("=")[0] for w in words[1:] if re.match(r"--?[a-zA-Z]", w)}
+    assert given <= options, f"{document}: trinity {' '.join(words)}"
+
+
+@pytest.mark.parametrize(("document", "words"), COMMANDS, ids=label)
+def test_make_target_or_script_exists(document: str, words: list[str]) -> None:
+    """A documented `make X` is a target, a documented `python x.py` a file."""
+    if words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text("utf-8")
+        for target in (w for w in words[1:] if "=" not in w):
+            assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), target
+    for word in words:
+        if word.endswith(".py") and not word.startswith("-"):
+            assert (ROOT / word).is_file(), f"{document}: {word}"
+
+
+def test_readme_names_every_subcommand(subcommands: dict[str, Any]) -> None:
+    """No subcommand is a secret."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [name for name in subcommands if f"trinity {name}" not in readme] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_local_links_exist(document: Path) -> None:
+    """A relative link names a file or folder of the project."""
+    text = FENCE.sub("", document.read_text("utf-8"))
+    targets = [t.partition("#")[0] for t in LINK.findall(text) if "://" not in t]
+    assert [t for t in targets if t and not (document.parent / t).exists()] == []
+
+
+def test_readme_python_runs(tiny_model: Path) -> None:
+    """The README's Python blocks run beside a file model.gguf, in order, in one program."""
+    program = "\n".join(blocks(ROOT / "README.md", "python"))
+    assert "model.gguf" in program
+    run(["-c", program], cwd=tiny_model.parent)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+def test_example_is_short(example: Path) -> None:
+    """An example fits a screen and says what it shows."""
+    source = example.read_text("utf-8")
+    assert len(source.splitlines()) <= 40
+    assert ast.get_docstring(ast.parse(source))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+def test_example_runs(example: Path, tiny_model: Path) -> None:
+    """Each example writes something, given a model."""
+    assert run([str(example), str(tiny_model)], cwd=tiny_model.parent).strip()

@@ -1,0 +1,133 @@
+"""The structure that the architecture promises: who may import whom, file names, file lengths."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {"trinity": ROOT / "trinity", "trinity_kernels": ROOT / "kernels" / "trinity_kernels"}
+
+# Lower layers come first; a module imports only from its own layer and from those before it.
+LAYERS = (
+    ("trinity.errors",),
+    ("trinity.config",),
+    ("trinity.formats",),
+    ("trinity.tokenizers",),
+    ("trinity.models",),
+    ("trinity.runtime",),
+    ("trinity.model", "trinity"),
+    ("trinity.tools",),
+    ("trinity.cli",),
+    ("trinity.__main__",),
+)
+COMPILER = {"numba", "llvmlite"}
+# The lazy imports of the public module: `import trinity` must stay quick and work without these.
+HEAVY = ("numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich")
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+LONGEST_FILE = 600
+DATA_TABLES: frozenset[str] = frozenset()  # paths from the root that may be longer
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of both packages: dotted name and file."""
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = (package, *path.relative_to(folder).with_suffix("").parts)
+            yield ".".join(parts).removesuffix(".__init__"), path
+
+
+def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of everything that a file imports, at any depth.
+
+    ``from a import b`` gives ``a.b`` where that is a module, else ``a``. Imports for the type
+    checker alone count too: a name that a layer must not know, it must not know in types either.
+    """
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield node.lineno, full if full in MODULE_NAMES else base
+
+
+MODULES = list(modules())
+MODULE_NAMES = {name for name, _ in MODULES}
+PYTHON_FILES = sorted(
+    path
+    for folder in ("trinity", "kernels", "tests", "scripts", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def layer(module: str) -> int:
+    """The position of a module of trinity in LAYERS."""
+    for position, names in enumerate(LAYERS):
+        if any(module == n or (n != "trinity" and module.startswith(n + ".")) for n in names):
+            return position
+    raise AssertionError(f"{module} belongs to no layer: add it to LAYERS and docs/architecture.md")
+
+
+@pytest.mark.parametrize(("module", "path"), MODULES, ids=[name for name, _ in MODULES])
+def test_imports_point_downwards(module: str, path: Path) -> None:
+    """trinity imports only lower layers; trinity_kernels nothing of trinity; numba only kernels."""
+    where = path.relative_to(ROOT)
+    for line, target in imports(module, path):
+        top = target.partition(".")[0]
+        if module.partition(".")[0] == "trinity_kernels":
+            assert top not in {"trinity", "kernels"}, f"{where}:{line} imports {target}"
+            continue
+        assert top not in COMPILER, f"{where}:{line} imports {target}; only kernels/ may"
+        assert top != "kernels", f"{where}:{line}: the package is trinity_kernels, not kernels"
+        if top == "trinity":
+            assert layer(target) <= layer(module), (
+                f"{where}:{line} imports {target}, a higher layer"
+            )
+
+
+def test_formats_and_lower_know_only_the_types_of_the_kernels() -> None:
+    """Below runtime, of the kernels only the tables of types and quants are known."""
+    for module, path in MODULES:
+        if module.startswith("trinity.") and layer(module) < layer("trinity.runtime"):
+            for line, target in imports(module, path):
+                if target.partition(".")[0] == "trinity_kernels":
+                    allowed = target.startswith(("trinity_kernels.ggml", "trinity_kernels.quants"))
+                    assert allowed, f"{path.relative_to(ROOT)}:{line} imports {target}"
+
+
+def test_importing_trinity_is_light() -> None:
+    """`import trinity` loads neither the compiler nor the tokenizer libraries."""
+    code = f"import sys, trinity; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_file_is_one_idea(path: Path) -> None:
+    """No vague module names, and no file of more than 600 lines except tables of data."""
+    assert path.stem.strip("_") not in VAGUE_NAMES
+    if str(path.relative_to(ROOT)) not in DATA_TABLES:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= LONGEST_FILE, f"{lines} lines"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_folder_with_modules_is_a_package(package: str) -> None:
+    """A folder without __init__.py would be missing from the wheel."""
+    folder = PACKAGES[package]
+    missing = {p.parent for p in folder.rglob("*.py") if not (p.parent / "__init__.py").exists()}
+    assert missing == set()

@@ -1,0 +1,101 @@
+"""Run ternary BitNet and GGUF llama models on a CPU.
+
+    import trinity
+
+    with trinity.load("model.gguf") as model:
+        print(model.generate("Once upon a time", max_tokens=64))
+        for chunk in model.chat_stream([{"role": "user", "content": "Hello"}]):
+            print(chunk.text, end="", flush=True)
+
+Names are imported when they are first used, so that ``import trinity`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from trinity.config import ModelConfig
+    from trinity.errors import (
+        ConfigError,
+        ContextLengthError,
+        FormatError,
+        InputError,
+        KernelError,
+        TokenizerError,
+        TrinityError,
+        UnsupportedError,
+    )
+    from trinity.formats.provider import Tensor, WeightProvider
+    from trinity.model import Model, generate, load, load_tokenizer, open_weights
+    from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
+    from trinity.runtime.options import GenerationOptions
+    from trinity.runtime.sampler import TokenLogprob
+    from trinity.runtime.sampling_params import SamplingParams
+    from trinity.tokenizers import Tokenizer
+
+__all__ = [
+    "Chunk",
+    "Completion",
+    "ConfigError",
+    "ContextLengthError",
+    "FinishReason",
+    "FormatError",
+    "GenerationOptions",
+    "InputError",
+    "KernelError",
+    "Model",
+    "ModelConfig",
+    "SamplingParams",
+    "Tensor",
+    "Timings",
+    "TokenLogprob",
+    "Tokenizer",
+    "TokenizerError",
+    "TrinityError",
+    "UnsupportedError",
+    "WeightProvider",
+    "__version__",
+    "generate",
+    "load",
+    "load_tokenizer",
+    "open_weights",
+]
+
+_HOMES = {
+    "trinity.config": ("ModelConfig",),
+    "trinity.errors": (
+        "ConfigError",
+        "ContextLengthError",
+        "FormatError",
+        "InputError",
+        "KernelError",
+        "TokenizerError",
+        "TrinityError",
+        "UnsupportedError",
+    ),
+    "trinity.formats.provider": ("Tensor", "WeightProvider"),
+    "trinity.model": ("Model", "generate", "load", "load_tokenizer", "open_weights"),
+    "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
+    "trinity.runtime.options": ("GenerationOptions",),
+    "trinity.runtime.sampler": ("TokenLogprob",),
+    "trinity.runtime.sampling_params": ("SamplingParams",),
+    "trinity.tokenizers": ("Tokenizer",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'trinity' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,153 @@
+"""trinity chat: a conversation of several turns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.interrupt import interruptible
+from trinity.cli.loading import load_model
+from trinity.cli.options import DEFAULTS
+from trinity.cli.prompts import given_text
+from trinity.cli.writing import shown
+from trinity.errors import ContextLengthError, InputError
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.runtime.options import GenerationOptions
+
+HELP = """\
+/reset  forget the conversation
+/exit   leave; so does Ctrl-D
+/help   this text
+Ctrl-C stops an answer; at the prompt, pressed twice, it leaves."""
+
+
+def chat(
+    model: options.ModelPath,
+    system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template", metavar="FILE", help="Chat template (Jinja2) instead of the model's."
+        ),
+    ] = None,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = DEFAULTS.temperature,
+    top_k: options.TopK = DEFAULTS.top_k,
+    top_p: options.TopP = DEFAULTS.top_p,
+    min_p: options.MinP = DEFAULTS.min_p,
+    repetition_penalty: options.RepetitionPenalty = DEFAULTS.repetition_penalty,
+    frequency_penalty: options.FrequencyPenalty = DEFAULTS.frequency_penalty,
+    presence_penalty: options.PresencePenalty = DEFAULTS.presence_penalty,
+    penalty_last_n: options.PenaltyLastN = DEFAULTS.penalty_last_n,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    threads: options.Threads = None,
+    ctx: options.Ctx = None,
+    kv_type: options.KvType = "f16",
+    isa: options.Isa = None,
+) -> None:
+    """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
+    request: GenerationOptions = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+        "penalty_last_n": penalty_last_n,
+        "seed": seed,
+        "stop": stop or [],
+    }
+    text = None
+    if template is not None:
+        text = given_text(None, template, what="template", usage="give a file")
+    with load_model(model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa) as loaded:
+        if text is None and loaded.tokenizer.chat_template is None:
+            raise InputError(
+                f"{model}: the file has no chat template; give one with --template FILE, "
+                "or use `trinity generate`"
+            )
+        Conversation(loaded, request, text, system).run()
+
+
+class Conversation:
+    """The messages so far, and what a typed line does to them."""
+
+    def __init__(
+        self, model: Model, request: GenerationOptions, template: str | None, system: str | None
+    ) -> None:
+        self.model = model
+        self.request = request
+        self.template = template
+        self.opening = [] if system is None else [{"role": "system", "content": system}]
+        self.messages = list(self.opening)
+
+    def run(self) -> None:
+        """Take turns until the input ends."""
+        for line in lines():
+            command = line.strip()
+            if command in ("/exit", "/quit"):
+                return
+            if command == "/reset":
+                self.messages = list(self.opening)
+                print("(the conversation starts anew)", file=sys.stderr)
+            elif command == "/help":
+                print(HELP, file=sys.stderr)
+            elif command.startswith("/") and command[1:].isalpha():
+                print(f"(there is no {command}; /help lists what there is)", file=sys.stderr)
+            elif command:
+                self.turn(line)
+
+    def turn(self, text: str) -> None:
+        """Answer one message; what an interrupted answer has said stays in the conversation."""
+        messages = [*self.messages, {"role": "user", "content": text}]
+        try:
+            answer = self.answer(messages)
+        except ContextLengthError as error:
+            if not sys.stdin.isatty():
+                raise
+            print(f"error: {error}\n(/reset starts anew)", file=sys.stderr)
+            return
+        self.messages = [*messages, {"role": "assistant", "content": answer}]
+
+    def answer(self, messages: list[dict[str, str]]) -> str:
+        """The answer to ``messages``, written as it comes; Ctrl-C ends it early."""
+        with interruptible() as cancel:
+            self.request["cancel"] = cancel
+            chunks = self.model.chat_stream(messages, template=self.template, **self.request)
+            text = "".join(chunk.text for chunk in shown(chunks))
+        print(flush=True)
+        return text
+
+
+def lines() -> Iterator[str]:
+    """Typed or piped lines; ends at the end of input, and raises at a second Ctrl-C in a row."""
+    if not sys.stdin.isatty():
+        yield from (line.rstrip("\r\n") for line in sys.stdin)
+        return
+    with suppress(ImportError):  # line editing and history, where the system has them
+        import readline  # noqa: F401
+    interrupted = False
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            print()
+            return
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            print("\n(Ctrl-C again or Ctrl-D leaves)", file=sys.stderr)
+            continue
+        interrupted = False
+        yield line

@@ -1,0 +1,182 @@
+"""trinity generate: complete a prompt."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.exit_codes import INTERRUPTED
+from trinity.cli.interrupt import interruptible
+from trinity.cli.loading import load_model
+from trinity.cli.options import DEFAULTS
+from trinity.cli.prompts import given_text
+from trinity.cli.writing import shown
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.runtime.generation import Completion, Timings
+    from trinity.runtime.options import GenerationOptions
+
+
+def generate(
+    model: options.ModelPath,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The prompt; - reads standard input.")
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
+    ] = None,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = DEFAULTS.temperature,
+    top_k: options.TopK = DEFAULTS.top_k,
+    top_p: options.TopP = DEFAULTS.top_p,
+    min_p: options.MinP = DEFAULTS.min_p,
+    repetition_penalty: options.RepetitionPenalty = DEFAULTS.repetition_penalty,
+    frequency_penalty: options.FrequencyPenalty = DEFAULTS.frequency_penalty,
+    presence_penalty: options.PresencePenalty = DEFAULTS.presence_penalty,
+    penalty_last_n: options.PenaltyLastN = DEFAULTS.penalty_last_n,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logit-bias", metavar="ID=VALUE", help="Add to a token's logit; -inf forbids it."
+        ),
+    ] = None,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on after end-of-generation tokens.")
+    ] = False,
+    chat: Annotated[
+        bool,
+        typer.Option("--chat/--raw", help="Put the prompt into the model's chat format, or not."),
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option("--system", help="System message, with --chat.")
+    ] = None,
+    parse_special: Annotated[
+        bool, typer.Option("--parse-special", help="Read <|special|> tokens in a raw prompt.")
+    ] = False,
+    logprobs: Annotated[
+        int | None,
+        typer.Option("--logprobs", help="With --json: log-probabilities, and the N best tokens'."),
+    ] = None,
+    threads: options.Threads = None,
+    ctx: options.Ctx = None,
+    kv_type: options.KvType = "f16",
+    isa: options.Isa = None,
+    as_json: options.Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
+) -> None:
+    """Complete a prompt: an option, a file, or standard input where it is piped.
+
+    One newline at the end of a file or of standard input is not part of the prompt.
+    """
+    if system is not None and not chat:
+        raise typer.BadParameter("--system needs --chat")
+    usage = "use one of --prompt, --file and standard input"
+    text = given_text(prompt, file, what="prompt", usage=usage)
+    if prompt in (None, "-"):
+        text = text.removesuffix("\n").removesuffix("\r")
+    request: GenerationOptions = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+        "penalty_last_n": penalty_last_n,
+        "logit_bias": parsed_bias(logit_bias or []),
+        "seed": seed,
+        "stop": stop or [],
+        "ignore_eos": ignore_eos,
+        "logprobs": logprobs,
+    }
+    with load_model(model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa) as loaded:
+        ids = prompt_ids(loaded, text, chat=chat, system=system, parse_special=parse_special)
+        with interruptible() as cancel:
+            completion = completed(loaded, ids, request, cancel, show=not as_json)
+    if as_json:
+        print(json.dumps(as_object(model, completion), ensure_ascii=False))
+    if not quiet:
+        print(figures(completion), file=sys.stderr)
+    if cancel.is_set():
+        raise typer.Exit(INTERRUPTED)
+
+
+def prompt_ids(
+    model: Model, text: str, *, chat: bool, system: str | None, parse_special: bool
+) -> list[int]:
+    """The prompt's token ids, raw or in the chat format."""
+    if not chat:
+        return model.tokenize(text, parse_special=parse_special)
+    messages = [{"role": "user", "content": text}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    return model.apply_chat_template(messages)
+
+
+def completed(
+    model: Model,
+    ids: list[int],
+    request: GenerationOptions,
+    cancel: threading.Event,
+    *,
+    show: bool,
+) -> Completion:
+    """The whole answer, its text written to standard output as it comes."""
+    from trinity.runtime.generation import collect
+
+    request["cancel"] = cancel
+    if not show:
+        return collect(model.stream(ids, **request))
+    completion = collect(shown(model.stream(ids, **request)))
+    if not completion.text.endswith("\n"):
+        print()
+    return completion
+
+
+def parsed_bias(given: list[str]) -> dict[int, float]:
+    """``ID=VALUE`` options as a mapping."""
+    bias = {}
+    for item in given:
+        token, _, value = item.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise typer.BadParameter(f"--logit-bias {item!r}: write it as ID=VALUE") from None
+    return bias
+
+
+def as_object(path: str, completion: Completion) -> dict[str, object]:
+    """What --json prints."""
+    return {"model": path, **asdict(completion), "timings": timings_object(completion.timings)}
+
+
+def timings_object(timings: Timings) -> dict[str, object]:
+    """Timings with their speeds."""
+    return {
+        **asdict(timings),
+        "prompt_tokens_per_second": timings.prompt_tokens_per_second,
+        "tokens_per_second": timings.tokens_per_second,
+    }
+
+
+def figures(completion: Completion) -> str:
+    """One line of figures."""
+    timings = completion.timings
+    cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
+    return (
+        f"prompt {timings.prompt_tokens} tokens{cached} in {timings.prompt_seconds:.2f} s, "
+        f"{timings.prompt_tokens_per_second:.1f} tokens/s | "
+        f"answer {timings.completion_tokens} tokens, {timings.tokens_per_second:.1f} tokens/s | "
+        f"{completion.finish_reason}"
+    )

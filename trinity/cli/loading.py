@@ -1,0 +1,36 @@
+"""Loading a model for a command, with its progress on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str], None]]:
+    """A function that shows a line of progress: in place on a terminal, else one after another."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.markup import escape
+
+        with Console(stderr=True).status(escape(title)) as status:
+            yield lambda line: status.update(escape(line))
+    else:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+
+
+def load_model(
+    path: str, *, threads: int | None, ctx: int | None, kv_type: str, isa: str | None
+) -> Model:
+    """The model at ``path``, loaded while its progress is shown."""
+    import trinity.model
+
+    with progress(f"loading {path}") as show:
+        return trinity.model.load(
+            path, threads=threads, context_length=ctx, kv_type=kv_type, isa=isa, progress=show
+        )

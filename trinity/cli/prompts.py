@@ -1,0 +1,39 @@
+"""Where a command's text comes from: an option, a file or standard input."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from trinity.errors import InputError
+
+STDIN = "-"
+
+
+def given_text(text: str | None, file: str | None = None, *, what: str, usage: str) -> str:
+    """The text itself, or that of ``file``, or of standard input for "-" and where it is piped.
+
+    Raises: a usage error where two are given, or none; InputError for what is not UTF-8.
+    """
+    if text is not None and file is not None:
+        raise typer.BadParameter(f"the {what} is given twice; {usage}")
+    if text is not None and text != STDIN:
+        return text
+    if file is not None and file != STDIN:
+        with open(file, "rb") as opened:
+            return decoded(opened.read(), file)
+    if text is None and file is None and sys.stdin.isatty():
+        raise typer.BadParameter(f"there is no {what}; {usage}")
+    return decoded(sys.stdin.buffer.read(), "standard input")
+
+
+def decoded(data: bytes, source: str) -> str:
+    """UTF-8 text without a byte order mark. Raises InputError saying where it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{source}: byte {error.start} is {data[error.start]:#04x}, which is not UTF-8 text; "
+            "convert it to UTF-8"
+        ) from None

@@ -1,0 +1,39 @@
+"""trinity selftest: compare every kernel that this machine runs with its NumPy reference."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from trinity.cli.loading import progress
+
+
+def selftest(
+    isa: Annotated[
+        list[str] | None,
+        typer.Option("--isa", help="Only this level; may be repeated. All of this CPU otherwise."),
+    ] = None,
+) -> None:
+    """Check every kernel of every instruction-set level of this CPU; exit code 1 on a failure."""
+    from trinity_kernels import selftest as kernels
+
+    with progress("checking kernels") as show:
+        results = kernels.run(isa or None, show)
+    rows = [{key: cell(value) for key, value in asdict(r).items()} for r in results]
+    if rows:
+        widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
+        for row in ({key: key for key in widths}, *rows):
+            print("  ".join(f"{row[key]:<{width}}" for key, width in widths.items()).rstrip())
+    failed = sum(not r.passed for r in results)
+    print(f"{len(results)} checks, {failed} failed")
+    if failed or not results:
+        raise typer.Exit(1)
+
+
+def cell(value: object) -> str:
+    """A value of the table as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

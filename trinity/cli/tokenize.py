@@ -1,0 +1,46 @@
+"""trinity tokenize: the token ids of a text."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.prompts import given_text
+
+
+def tokenize(
+    model: options.ModelPath,
+    text: Annotated[
+        str | None, typer.Argument(help="The text; standard input if it is - or not given.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="Read the text from a file.")
+    ] = None,
+    only_ids: Annotated[
+        bool, typer.Option("--ids", help="Print the ids alone, in one line.")
+    ] = False,
+    as_json: options.Json = False,
+    parse_special: Annotated[
+        bool, typer.Option("--parse-special", help="Read <|special|> tokens in the text.")
+    ] = False,
+    no_bos: Annotated[
+        bool, typer.Option("--no-bos", help="No beginning-of-sequence token.")
+    ] = False,
+) -> None:
+    """Show how a text becomes tokens; the model file needs no weights."""
+    from trinity.model import load_tokenizer
+
+    text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
+    tokenizer = load_tokenizer(model)
+    ids = tokenizer.encode(text, add_bos=not no_bos, parse_special=parse_special)
+    if as_json:
+        tokens = [tokenizer.token_text(i) for i in ids]
+        print(json.dumps({"ids": ids, "tokens": tokens, "count": len(ids)}, ensure_ascii=False))
+    elif only_ids:
+        print(*ids)
+    else:
+        for i in ids:
+            print(f"{i:>7}  {json.dumps(tokenizer.token_text(i), ensure_ascii=False)}")

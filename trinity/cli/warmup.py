@@ -1,0 +1,17 @@
+"""trinity warmup: compile the kernels ahead of their first use."""
+
+from __future__ import annotations
+
+import sys
+
+from trinity.cli import options
+from trinity.cli.loading import progress
+
+
+def warmup(isa: options.Isa = None) -> None:
+    """Compile all kernels of an instruction-set level into the cache on disk."""
+    import trinity_kernels
+
+    with progress("compiling kernels") as show:
+        trinity_kernels.warmup(isa, show)
+    print("all kernels are compiled", file=sys.stderr)

@@ -1,0 +1,231 @@
+"""GGUF models, of one file or split in several, as a WeightProvider."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from trinity.config import ModelConfig
+from trinity.errors import FormatError, InputError
+from trinity.formats.configuration import config_from_metadata
+from trinity.formats.gguf_metadata import GGUFMetadata
+from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
+from trinity.formats.mapping import MappedFile, path_text
+from trinity.formats.provider import Tensor
+
+_SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One file of a model."""
+
+    file: MappedFile
+    structure: GGUFStructure
+    metadata: GGUFMetadata
+
+
+class GGUFProvider:
+    """An open GGUF model; tensors are views of its mapping.
+
+    Opening reads only the structure. Raises InputError where a file cannot be opened, FormatError
+    where it is malformed, UnsupportedError for a version, byte order or tensor type that trinity
+    does not read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path_text(path)
+        self._parts: list[_Part] = []
+        self._config: ModelConfig | None = None
+        try:
+            self._parts.append(_open_part(self._path))
+            for other in _other_parts(self._path, self._parts[0].metadata):
+                part = _open_part(other)
+                self._parts.append(part)
+                _check_part(part, len(self._parts) - 1, self._parts[0])
+            self._tensors = self._index_tensors()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The path that was opened, the first file of a split model."""
+        return self._path
+
+    @property
+    def paths(self) -> list[str]:
+        """All files of the model, in order."""
+        return [part.file.path for part in self._parts]
+
+    @property
+    def version(self) -> int:
+        """The GGUF version of the (first) file: 2 or 3."""
+        return self._parts[0].structure.version
+
+    @property
+    def alignment(self) -> int:
+        """Bytes to whose multiples tensors are aligned in the (first) file."""
+        return self._parts[0].structure.alignment
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(part.structure.size for part in self._parts)
+
+    @property
+    def metadata(self) -> GGUFMetadata:
+        """The (first) file's keys; see GGUFMetadata for the types of the values."""
+        return self._parts[0].metadata
+
+    @property
+    def config(self) -> ModelConfig:
+        """The configuration. Raises ConfigError or UnsupportedError where the file gives none."""
+        if self._config is None:
+            shapes = {name: info.dims[::-1] for name, (_, info) in self._tensors.items()}
+            self._config = config_from_metadata(
+                self.metadata, shapes, source=self._path, num_tokens=self._num_tokens()
+            )
+        return self._config
+
+    @property
+    def rope_interleaved(self) -> bool:
+        """True: converters to GGUF permute llama's Q and K rows for neighbouring pairs."""
+        return True
+
+    def tensor_names(self) -> list[str]:
+        """All tensor names, in file order."""
+        return list(self._tensors)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name, uncopied.
+
+        Raises FormatError where there is none or the file has been truncated since it was opened,
+        InputError after ``close``.
+        """
+        if name not in self._tensors:
+            raise FormatError(f"{self._path}: there is no tensor {name!r}")
+        part, info = self._tensors[name]
+        data = np.frombuffer(part.file.buffer(), np.uint8, info.nbytes, info.start)
+        return Tensor(name, info.dims[::-1], info.type, data, part.file.path)
+
+    def close(self) -> None:
+        """Release the mapping; what was read before stays readable, nothing else can be read."""
+        for part in self._parts:
+            part.file.close()
+
+    def __enter__(self) -> GGUFProvider:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _num_tokens(self) -> int | None:
+        key = "tokenizer.ggml.tokens"
+        is_list = key in self.metadata and self.metadata.value_type(key) == "array[string]"
+        return self.metadata.array_length(key) if is_list else None
+
+    def _index_tensors(self) -> dict[str, tuple[_Part, TensorInfo]]:
+        tensors: dict[str, tuple[_Part, TensorInfo]] = {}
+        for part in self._parts:
+            for info in part.structure.tensors:
+                if info.name in tensors:
+                    other = tensors[info.name][0].file.path
+                    raise FormatError(
+                        f"{part.file.path}: tensor {info.name!r} is also in {other}; "
+                        "download the parts of one model again"
+                    )
+                tensors[info.name] = (part, info)
+        for part in self._parts:
+            total = _split_number(part, "split.tensors.count")
+            if len(self._parts) > 1 and total not in (None, len(tensors)):
+                raise FormatError(
+                    f"{part.file.path}: split.tensors.count is {total}, but the "
+                    f"{len(self._parts)} parts hold {len(tensors)} tensors; "
+                    "download the parts of one model again"
+                )
+        return tensors
+
+
+def _open_part(path: str) -> _Part:
+    file = MappedFile(path)
+    try:
+        structure = read_structure(file.buffer(), path)
+    except BaseException:
+        file.close()
+        raise
+    return _Part(file, structure, GGUFMetadata(path, structure.entries, file.buffer))
+
+
+def _number(path: str, metadata: GGUFMetadata, key: str) -> int | None:
+    if key not in metadata:
+        return None
+    kind = metadata.value_type(key)
+    if not kind.startswith(("int", "uint")):
+        raise FormatError(f"{path}: {key} has type {kind} instead of an integer type")
+    value = metadata[key]
+    assert isinstance(value, int)
+    return value
+
+
+def _split_number(part: _Part, key: str) -> int | None:
+    return _number(part.file.path, part.metadata, key)
+
+
+def _other_parts(path: str, metadata: GGUFMetadata) -> list[str]:
+    """The paths of all parts after the first. Raises FormatError where ``path`` is not the first.
+
+    Names follow llama.cpp: PREFIX-00001-of-0000N.gguf.
+    """
+    count = _number(path, metadata, "split.count") or 0
+    if count in (0, 1):
+        return []
+    no = _number(path, metadata, "split.no")
+    match = _SPLIT_NAME.fullmatch(os.path.basename(path))
+    if no != 0:
+        first = "the one whose name ends in -00001-of-NNNNN.gguf"
+        if match:
+            first = _part_path(path, match["prefix"], 1, int(match["count"]))
+        position = f"part {no + 1} of {count}" if no is not None else f"one of {count} parts"
+        raise FormatError(f"{path}: {position} of a split model; open the first part: {first}")
+    if match is None or int(match["no"]) != 1 or int(match["count"]) != count:
+        raise FormatError(
+            f"{path}: the first of {count} parts, so its name must end in "
+            f"-00001-of-{count:05d}.gguf for the others to be found; rename the parts back"
+        )
+    others = []
+    for number in range(2, count + 1):
+        other = _part_path(path, match["prefix"], number, count)
+        if not os.path.exists(other):
+            raise InputError(
+                f"{path}: the model has {count} parts and {other} is missing; "
+                "put all parts in one folder"
+            )
+        others.append(other)
+    return others
+
+
+def _part_path(path: str, prefix: str, number: int, count: int) -> str:
+    return os.path.join(os.path.dirname(path), f"{prefix}-{number:05d}-of-{count:05d}.gguf")
+
+
+def _check_part(part: _Part, index: int, first: _Part) -> None:
+    for key, expected in (
+        ("split.no", index),
+        ("split.count", _split_number(first, "split.count")),
+    ):
+        found = _split_number(part, key)
+        if found != expected:
+            raise FormatError(
+                f"{part.file.path}: {key} is {found} instead of {expected}; "
+                "the parts do not belong together: download them again"
+            )

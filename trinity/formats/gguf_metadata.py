@@ -1,0 +1,105 @@
+"""A GGUF file's keys and values as a mapping that decodes a value when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.gguf_cursor import Buffer, Cursor, read_u64
+from trinity.formats.gguf_layout import ARRAY_ID, BOOL_ID, STRING_ID, ValueType
+from trinity.formats.gguf_reader import Entry
+
+
+class GGUFMetadata(Mapping[str, object]):
+    """Key to value, in file order.
+
+    Values are bool, int, float and str; arrays of numbers and bools are read-only NumPy arrays
+    (1-D, the file's own width), arrays of strings and of arrays are lists. A decoded value is
+    kept. Reading raises FormatError for text that is not UTF-8, InputError once the file is
+    closed and the value was not read before.
+    """
+
+    def __init__(
+        self, source: str, entries: Mapping[str, Entry], open_buffer: Callable[[], Buffer]
+    ) -> None:
+        self._source = source
+        self._entries = entries
+        self._open_buffer = open_buffer
+        self._decoded: dict[str, object] = {}
+
+    def __getitem__(self, key: str) -> object:
+        if key not in self._decoded:
+            entry = self._entries[key]
+            self._decoded[key] = read_value(self._open_buffer(), self._source, entry)
+        return self._decoded[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def value_type(self, key: str) -> str:
+        """The type of ``key``'s value, as "uint32" or "array[string]"; decodes nothing."""
+        entry = self._entries[key]
+        return entry.type.name if entry.element is None else f"array[{entry.element.name}]"
+
+    def array_length(self, key: str) -> int | None:
+        """How many elements ``key``'s array has, or None where it is no array; decodes nothing."""
+        entry = self._entries[key]
+        return None if entry.element is None else entry.count
+
+
+def read_value(buffer: Buffer, source: str, entry: Entry) -> object:
+    """Decode one value: bool, int, float, str, a NumPy array of numbers, a list of anything else.
+
+    Raises FormatError for text that is not UTF-8.
+    """
+    cursor = Cursor(buffer, source, entry.offset)
+    cursor.part = f"the value of {entry.key!r}"
+    if entry.type.id == STRING_ID:
+        return cursor.string(cursor.part)
+    if entry.type.id == ARRAY_ID:
+        return _read_array(cursor)
+    value = _read_numbers(cursor, entry.type, 1)[0]
+    return value.item()
+
+
+def _read_array(cursor: Cursor) -> object:
+    element, count = cursor.array_header()
+    if element.id == STRING_ID:
+        return _read_strings(cursor, count)
+    if element.id == ARRAY_ID:
+        return [_read_array(cursor) for _ in range(count)]
+    return _read_numbers(cursor, element, count)
+
+
+def _read_strings(cursor: Cursor, count: int) -> list[str]:
+    buffer, pos, read = cursor.buffer, cursor.pos, read_u64
+    strings: list[str] = []
+    append = strings.append
+    try:
+        for _ in range(count):
+            start = pos + 8
+            pos = start + read(buffer, pos)[0]
+            append(str(buffer[start:pos], "utf-8"))
+    except UnicodeDecodeError as error:
+        cursor.pos = start
+        what = f"string {len(strings)} in {cursor.part}"
+        raise cursor.error(f"{what} is not UTF-8 text ({error.reason})") from error
+    cursor.pos = pos
+    return strings
+
+
+def _read_numbers(cursor: Cursor, element: ValueType, count: int) -> NDArray[np.generic]:
+    view = np.frombuffer(cursor.buffer, np.dtype(element.format), count, cursor.pos)
+    cursor.pos += view.nbytes
+    # A copy, so that metadata outlives the mapping; any byte but 0 is true, as in llama.cpp.
+    values: NDArray[np.generic] = view != 0 if element.id == BOOL_ID else view.copy()
+    values.flags.writeable = False
+    return values

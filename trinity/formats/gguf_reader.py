@@ -1,0 +1,256 @@
+"""Reads the structure of one GGUF file from a buffer: header, where each value lies, tensors.
+
+The file is hostile until shown otherwise: every count and size is a Python integer held against
+the bytes that are left before it is used, and nothing is decoded that was not asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from operator import attrgetter
+
+from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.foreign import looks_like
+from trinity.formats.gguf_cursor import Buffer, Cursor, read_u32, read_u64
+from trinity.formats.gguf_layout import (
+    ARRAY_ID,
+    DEFAULT_ALIGNMENT,
+    HEADER_BYTES,
+    MAGIC,
+    MAX_ALIGNMENT,
+    MAX_ARRAY_DEPTH,
+    MAX_DIMS,
+    MAX_ELEMENTS,
+    MAX_KEY_BYTES,
+    MAX_NAME_BYTES,
+    MIN_KEY_VALUE_BYTES,
+    MIN_TENSOR_INFO_BYTES,
+    READABLE_VERSIONS,
+    STRING_ID,
+    UINT32_ID,
+    ValueType,
+    is_alignment,
+    padded,
+)
+from trinity.formats.gguf_types import Extent, decide_types
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where one key's value lies; ``offset`` is its first byte, after the value type.
+
+    For an array ``element`` and ``count`` describe it; for anything else ``element`` is None.
+    """
+
+    key: str
+    type: ValueType
+    offset: int
+    element: ValueType | None = None
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: ``dims`` in file order (the row length first), ``start`` counted from byte 0."""
+
+    name: str
+    dims: tuple[int, ...]
+    type: str
+    start: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class GGUFStructure:
+    """All that the file says about itself. ``data_start`` is the first byte of the tensors."""
+
+    version: int
+    size: int
+    alignment: int = DEFAULT_ALIGNMENT
+    data_start: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+    tensors: list[TensorInfo] = field(default_factory=list)
+
+
+def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
+    """Parse and check all of ``buffer`` except the values and the tensors' contents.
+
+    Raises FormatError for a malformed file, UnsupportedError for another version, byte order or
+    tensor type; each message begins with ``source``.
+    """
+    cursor = Cursor(buffer, source)
+    structure = GGUFStructure(version=_read_version(cursor), size=cursor.size)
+    cursor.pos = 8
+    num_tensors = cursor.count("the number of tensors", MIN_TENSOR_INFO_BYTES)
+    num_keys = cursor.count("the number of keys", MIN_KEY_VALUE_BYTES)
+    for _ in range(num_keys):
+        entry = _read_entry(cursor)
+        if entry.key in structure.entries:
+            raise cursor.error(f"the key {entry.key!r} occurs twice")
+        structure.entries[entry.key] = entry
+    structure.alignment = _read_alignment(cursor, structure.entries.get("general.alignment"))
+    _read_tensors(cursor, num_tensors, structure)
+    return structure
+
+
+def _read_version(cursor: Cursor) -> int:
+    head = bytes(cursor.buffer[:64])
+    if not head:
+        raise FormatError(f"{cursor.source}: the file is empty; download or convert it again")
+    if not head.startswith(MAGIC):
+        if MAGIC.startswith(head):
+            raise cursor.error("the file ends within its first 4 bytes")
+        found, advice = looks_like(head, cursor.size)
+        raise FormatError(
+            f"{cursor.source}: not a GGUF file: it begins with {head[:8]!r} instead of {MAGIC!r} "
+            f"and looks like {found}; {advice}"
+        )
+    cursor.pos = 4
+    version = cursor.u32("the version")
+    if version and version & 0xFFFF == 0:
+        raise UnsupportedError(
+            f"{cursor.source}: a big-endian GGUF file (version {version:#010x}); trinity reads "
+            "little-endian ones: convert it with gguf_convert_endian.py of the gguf package"
+        )
+    if version not in READABLE_VERSIONS:
+        advice = (
+            "convert the model again with a current llama.cpp"
+            if version < min(READABLE_VERSIONS)
+            else "the file is damaged or newer than this trinity"
+        )
+        raise UnsupportedError(
+            f"{cursor.source}: GGUF version {version}; trinity reads 2 and 3; {advice}"
+        )
+    cursor.need(HEADER_BYTES - 8, "the header")
+    return version
+
+
+def _read_entry(cursor: Cursor) -> Entry:
+    key = cursor.string("a key", MAX_KEY_BYTES)
+    if not key:
+        raise cursor.error("a key is empty")
+    cursor.part = f"the value of {key!r}"
+    value_type = cursor.value_type(f"the value type of {key!r}")
+    offset = cursor.pos
+    if value_type.id == ARRAY_ID:
+        element, count = _skip_array(cursor, depth=1)
+        return Entry(key, value_type, offset, element, count)
+    if value_type.id == STRING_ID:
+        length = cursor.u64(cursor.part)
+        cursor.need(length, cursor.part)
+        cursor.pos += length
+    else:
+        cursor.need(value_type.min_bytes, cursor.part)
+        cursor.pos += value_type.min_bytes
+    return Entry(key, value_type, offset)
+
+
+def _skip_array(cursor: Cursor, depth: int) -> tuple[ValueType, int]:
+    """Move behind an array, checking that all of it lies within the file."""
+    if depth > MAX_ARRAY_DEPTH:
+        raise cursor.error(f"{cursor.part} nests arrays more than {MAX_ARRAY_DEPTH} deep")
+    element, count = cursor.array_header()
+    if element.id == STRING_ID:
+        _skip_strings(cursor, count)
+    elif element.id == ARRAY_ID:
+        for _ in range(count):
+            _skip_array(cursor, depth + 1)
+    else:
+        cursor.pos += count * element.min_bytes
+    return element, count
+
+
+def _skip_strings(cursor: Cursor, count: int) -> None:
+    # Vocabularies have 400,000 strings, so the loop does nothing but add lengths: a length that
+    # leaves the file makes the next read fail, or the comparison after the last one.
+    buffer, pos, read = cursor.buffer, cursor.pos, read_u64
+    try:
+        for _ in range(count):
+            pos += read(buffer, pos)[0] + 8
+    except (struct.error, OverflowError):
+        pos = cursor.size + 1
+    if pos > cursor.size:
+        raise cursor.error(f"a string in {cursor.part} reaches past the end of the file")
+    cursor.pos = pos
+
+
+def _read_alignment(cursor: Cursor, entry: Entry | None) -> int:
+    if entry is None:
+        return DEFAULT_ALIGNMENT
+    if entry.type.id != UINT32_ID:
+        raise cursor.error(f"general.alignment has type {entry.type.name} instead of uint32")
+    alignment: int = read_u32(cursor.buffer, entry.offset)[0]
+    if not is_alignment(alignment):
+        raise cursor.error(
+            f"general.alignment is {alignment}, not a power of two from 1 to {MAX_ALIGNMENT}"
+        )
+    return alignment
+
+
+def _read_tensors(cursor: Cursor, num_tensors: int, structure: GGUFStructure) -> None:
+    cursor.part = "the tensor infos"
+    infos = [_read_tensor_info(cursor, structure.alignment) for _ in range(num_tensors)]
+    names = set()
+    for name, *_ in infos:
+        if name in names:
+            raise cursor.error(f"the tensor {name!r} occurs twice")
+        names.add(name)
+    structure.data_start = padded(cursor.pos, structure.alignment)
+    if not infos:
+        return
+    data_size = cursor.size - structure.data_start
+    ends = _following_offsets([offset for *_, offset in infos], data_size)
+    for name, _, _, offset in infos:
+        if offset >= data_size:
+            raise cursor.error(
+                f"tensor {name!r} begins at byte {offset} of the data, "
+                f"which has {max(data_size, 0)} bytes"
+            )
+    extents = [
+        Extent(name, type_id, dims, ends[offset] - offset) for name, dims, type_id, offset in infos
+    ]
+    layouts = decide_types(cursor.source, extents, structure.alignment)
+    for (name, dims, _, offset), layout in zip(infos, layouts, strict=True):
+        if offset + layout.nbytes > data_size:
+            raise cursor.error(
+                f"tensor {name!r} ({layout.type}, dims {list(dims)}) takes {layout.nbytes} bytes "
+                f"from byte {offset} of the data, which has only {data_size}"
+            )
+        start = structure.data_start + offset
+        structure.tensors.append(TensorInfo(name, dims, layout.type, start, layout.nbytes))
+    _refuse_overlap(cursor, structure.tensors)
+
+
+def _read_tensor_info(cursor: Cursor, alignment: int) -> tuple[str, tuple[int, ...], int, int]:
+    name = cursor.string("a tensor name", MAX_NAME_BYTES)
+    if not name:
+        raise cursor.error("a tensor name is empty")
+    num_dims = cursor.u32(f"the number of dims of {name!r}")
+    if num_dims > MAX_DIMS:
+        raise cursor.error(f"tensor {name!r} has {num_dims} dims; at most {MAX_DIMS} are allowed")
+    dims = tuple(cursor.u64(f"dims of {name!r}") for _ in range(num_dims))
+    if 0 in dims or prod(dims) > MAX_ELEMENTS:
+        raise cursor.error(f"tensor {name!r} has impossible dims {list(dims)}")
+    type_id = cursor.u32(f"the type of {name!r}")
+    offset = cursor.u64(f"the offset of {name!r}")
+    if offset % alignment:
+        raise cursor.error(
+            f"the offset {offset} of tensor {name!r} is no multiple of the alignment {alignment}"
+        )
+    return name, dims, type_id, offset
+
+
+def _following_offsets(offsets: list[int], data_size: int) -> dict[int, int]:
+    """Each offset to the next larger one, the largest to the end of the data."""
+    ordered = sorted(set(offsets))
+    return dict(zip(ordered, [*ordered[1:], data_size], strict=True))
+
+
+def _refuse_overlap(cursor: Cursor, tensors: list[TensorInfo]) -> None:
+    ordered = sorted(tensors, key=attrgetter("start"))
+    for first, second in pairwise(ordered):
+        if first.start + first.nbytes > second.start:
+            raise cursor.error(f"tensors {first.name!r} and {second.name!r} overlap")

@@ -1,0 +1,184 @@
+"""Which tensor type an id of a GGUF file means, decided by the tensor's byte length.
+
+Ids 36 to 42 mean different things in llama.cpp, in bitnet.cpp and in their forks. Each meaning
+takes another number of bytes, so the distance to the next tensor tells them apart; neither the
+id alone nor ``general.file_type`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.gguf_layout import padded
+from trinity_kernels.ggml import I2_S_ID, REMOVED_IDS, TL1_ID, TL2_ID, TYPES_BY_ID, TYPES_BY_NAME
+
+# Ids that other programs use; their layouts are not in the table of ggml's types.
+_FOREIGN_IDS = {
+    37: "IQ4_NL_4_8 (removed from llama.cpp) or I8_S (bitnet.cpp, activations only)",
+    133: "Q6_0 of ik_llama.cpp",
+    134: "IQ1_BN of ik_llama.cpp",
+    135: "IQ2_BN of ik_llama.cpp",
+    142: "IQ2_TN of ik_llama.cpp or PQ2_0 of PrismML",
+    143: "IQ1_TN of ik_llama.cpp or PTQ1_0 of PrismML",
+    335: "IQ2_BN_R4 of ik_llama.cpp",
+}
+_EXTRA_IDS = {"I2_S": I2_S_ID, "TL1": TL1_ID, "TL2": TL2_ID, "Q2_0_G128": 42}
+# What each contested id may be. IQ4_NL_4_4 and IQ4_NL_8_8 are known only to be refused.
+_CONTESTED_IDS: dict[int, tuple[str, ...]] = {
+    36: ("I2_S", "IQ4_NL_4_4"),
+    38: ("TL1", "IQ4_NL_8_8"),
+    39: ("MXFP4", "TL2"),
+    40: ("NVFP4",),
+    42: ("Q2_0", "Q2_0_G128"),
+}
+_REQUANTIZE = "make the file again from the original model with a current llama.cpp or bitnet.cpp"
+
+
+class Extent(NamedTuple):
+    """A tensor of a file: ``gap`` bytes lie between its offset and what follows it."""
+
+    name: str
+    type_id: int
+    dims: tuple[int, ...]
+    gap: int
+
+
+class Layout(NamedTuple):
+    """The decided type of a tensor and the bytes that it takes."""
+
+    type: str
+    nbytes: int
+
+
+def type_id(type_name: str) -> int:
+    """The id that a file stores for ``type_name``. Raises UnsupportedError for no known type."""
+    if type_name in _EXTRA_IDS:
+        return _EXTRA_IDS[type_name]
+    try:
+        return TYPES_BY_NAME[type_name].id
+    except KeyError:
+        known = ", ".join([*TYPES_BY_NAME, *_EXTRA_IDS])
+        raise UnsupportedError(
+            f"no tensor type is called {type_name!r}; known types: {known}"
+        ) from None
+
+
+def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
+    """Bytes of a tensor, or None where ``type_name`` cannot hold rows of ``dims[0]`` elements.
+
+    ``dims`` is in file order: the row length first. Sources: the block table of ggml;
+    bitnet.cpp's ggml_nbytes for I2_S, TL1 and TL2.
+    """
+    count = prod(dims)
+    row = dims[0] if dims else 1
+    if type_name == "I2_S":
+        return count // 4 + 32 if count % 4 == 0 else None
+    if type_name == "TL1":
+        return count // 4 + 32 if len(dims) == 2 and count % 4 == 0 else None
+    if type_name == "TL2":
+        return _tl2_nbytes(dims)
+    if type_name == "Q2_0_G128":
+        return count // 128 * 34 if row % 128 == 0 else None
+    if type_name.startswith("IQ4_NL_"):
+        return count // 32 * 18 if row % 32 == 0 else None
+    block = TYPES_BY_NAME[type_name]
+    return count // block.block_size * block.type_size if row % block.block_size == 0 else None
+
+
+def _tl2_nbytes(dims: Sequence[int]) -> int | None:
+    """TL2 sizes its data as if 256 columns of each row were packed in pairs, the rest in threes."""
+    if len(dims) != 2 or dims[0] < 256:
+        return None
+    columns, rows = dims
+    packed = (columns - 256) * rows // 3 * 5 // 8 + 256 * rows // 2 * 4 // 8
+    return padded(packed, 32) + 32
+
+
+def decide_types(source: str, extents: Sequence[Extent], alignment: int) -> list[Layout]:
+    """The type and size of every tensor of one file, in the order of ``extents``.
+
+    Raises UnsupportedError for a type that trinity does not know or that was removed from the
+    format, FormatError for one that the bytes contradict or cannot decide.
+    """
+    layouts: list[Layout | None] = []
+    evident: dict[int, set[str]] = {}  # what the undisputed tensors of an id turned out to be
+    for extent in extents:
+        names = _CONTESTED_IDS.get(extent.type_id)
+        if names is None:
+            layouts.append(_uncontested(source, extent))
+            continue
+        matching = [
+            layout
+            for layout in _candidates(extent, names)
+            if extent.gap in (layout.nbytes, padded(layout.nbytes, alignment))
+        ]
+        layouts.append(matching[0] if len(matching) == 1 else None)
+        if len(matching) == 1:
+            evident.setdefault(extent.type_id, set()).add(matching[0].type)
+    decided = []
+    for extent, layout in zip(extents, layouts, strict=True):
+        layout = layout or _by_room(source, extent, evident.get(extent.type_id, set()))
+        if layout.type.startswith("IQ4_NL_"):
+            raise _removed(source, extent, layout.type)
+        decided.append(layout)
+    return decided
+
+
+def _candidates(extent: Extent, names: Sequence[str]) -> list[Layout]:
+    sizes = ((name, tensor_nbytes(name, extent.dims)) for name in names)
+    return [Layout(name, nbytes) for name, nbytes in sizes if nbytes is not None]
+
+
+def _uncontested(source: str, extent: Extent) -> Layout:
+    block = TYPES_BY_ID.get(extent.type_id)
+    if block is None:
+        if extent.type_id in REMOVED_IDS and extent.type_id not in _FOREIGN_IDS:
+            raise _removed(source, extent, REMOVED_IDS[extent.type_id])
+        known = _FOREIGN_IDS.get(extent.type_id)
+        what = f"is {known}" if known else "is no type of ggml, llama.cpp or bitnet.cpp known here"
+        raise UnsupportedError(
+            f"{source}: tensor {extent.name!r} has type id {extent.type_id}, which {what}; "
+            + (_REQUANTIZE if known else "the file is damaged or newer than this trinity")
+        )
+    nbytes = tensor_nbytes(block.name, extent.dims)
+    if nbytes is None:
+        raise FormatError(
+            f"{source}: tensor {extent.name!r} has rows of {extent.dims[0] if extent.dims else 1} "
+            f"elements, but {block.name} stores blocks of {block.block_size}; the file is damaged"
+        )
+    return Layout(block.name, nbytes)
+
+
+def _by_room(source: str, extent: Extent, evident: set[str]) -> Layout:
+    """Decide where no size matches exactly: padding is missing, unusual, or hides a difference."""
+    candidates = _candidates(extent, _CONTESTED_IDS[extent.type_id])
+    fitting = [layout for layout in candidates if layout.nbytes <= extent.gap]
+    like_others = [layout for layout in fitting if layout.type in evident]
+    if len(like_others) == 1:
+        return like_others[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    sizes = ", ".join(f"{name} takes {_bytes(name, extent.dims)}" for name in _names(extent))
+    raise FormatError(
+        f"{source}: the type of tensor {extent.name!r} cannot be decided: id {extent.type_id} "
+        f"with dims {list(extent.dims)} and room for {extent.gap} bytes; {sizes}; {_REQUANTIZE}"
+    )
+
+
+def _names(extent: Extent) -> tuple[str, ...]:
+    return _CONTESTED_IDS[extent.type_id]
+
+
+def _bytes(name: str, dims: Sequence[int]) -> str:
+    nbytes = tensor_nbytes(name, dims)
+    return "another row length" if nbytes is None else f"{nbytes} bytes"
+
+
+def _removed(source: str, extent: Extent, name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{source}: tensor {extent.name!r} has type {name} (id {extent.type_id}), which llama.cpp "
+        f"removed from the format; {_REQUANTIZE}"
+    )

@@ -1,0 +1,231 @@
+"""Writes GGUF files: version 3, little-endian, one tensor at a time, all or nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from types import TracebackType
+from typing import BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity.formats.gguf_layout import (
+    DEFAULT_ALIGNMENT,
+    MAGIC,
+    MAX_ALIGNMENT,
+    MAX_DIMS,
+    MAX_ELEMENTS,
+    MAX_KEY_BYTES,
+    MAX_NAME_BYTES,
+    WRITTEN_VERSION,
+    is_alignment,
+    padded,
+)
+from trinity.formats.gguf_types import tensor_nbytes, type_id
+from trinity.formats.gguf_values import encode_string, encode_value
+from trinity.formats.mapping import path_text
+
+Chunk = bytes | bytearray | memoryview | NDArray[np.generic]
+TensorData = Chunk | Iterable[Chunk] | Callable[[], Chunk | Iterable[Chunk]]
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingTensor:
+    name: str
+    info: bytes
+    nbytes: int
+    data: TensorData
+
+
+class GGUFWriter:
+    """Collects keys and tensors, then writes them when the ``with`` block ends.
+
+    The file appears under its name only when it is complete: it is written beside it under a
+    temporary name, flushed to disk, and renamed. After an error nothing is left behind and an
+    older file of that name is untouched.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT) -> None:
+        self._path = path_text(path)
+        if not is_alignment(alignment):
+            raise InputError(
+                f"alignment is {alignment}; it must be a power of two from 1 to {MAX_ALIGNMENT}"
+            )
+        folder = os.path.dirname(self._path) or "."
+        if not os.path.isdir(folder):
+            raise InputError(f"{self._path}: there is no folder {folder}; make it first")
+        self._alignment = alignment
+        self._keys: dict[str, bytes] = {}
+        self._tensors: dict[str, _PendingTensor] = {}
+        self._finished = False
+        if alignment != DEFAULT_ALIGNMENT:
+            self._keys["general.alignment"] = encode_value("general.alignment", alignment, "uint32")
+
+    def add(self, key: str, value: object, type: str | None = None) -> None:
+        """Add one key.
+
+        Without ``type``, bool gives bool, int the first of uint32, int32, uint64, int64 that
+        holds it (in lists: int32 first), float float32, str string; NumPy values keep their
+        width, and a list gives an array of what holds all its elements. ``type`` is a value
+        type's name ("uint16"), or "array[uint16]"; for a list "uint16" means the elements.
+        Raises InputError for a key that is empty, too long or already there, and for a value
+        that the type cannot hold.
+        """
+        if key == "general.alignment":
+            if value != self._alignment:
+                raise InputError("general.alignment is set by GGUFWriter(path, alignment=...)")
+            type = "uint32"
+        elif key in self._keys:
+            raise InputError(f"the key {key!r} was added before")
+        if not 0 < len(encode_string(key, "the key")) - 8 <= MAX_KEY_BYTES:
+            raise InputError(f"the key {key!r:.60} must be 1 to {MAX_KEY_BYTES} bytes long")
+        self._keys[key] = encode_value(key, value, type)
+
+    def add_tensor(
+        self,
+        name: str,
+        shape: Sequence[int],
+        type: str,
+        data: TensorData,
+        *,
+        nbytes: int | None = None,
+    ) -> None:
+        """Add one tensor, in file order.
+
+        Shapes: ``shape`` is NumPy's order, (M rows, K columns). ``data`` gives the bytes of the
+        tensor as ``type`` lays them out: an array or bytes, chunks of them, or a function that
+        returns either and is called only when the tensor's turn has come, so that a model may be
+        larger than memory. ``nbytes`` defaults to what type and shape need and must equal it.
+        Raises InputError for a bad name or shape, UnsupportedError for an unknown type.
+        """
+        if name in self._tensors:
+            raise InputError(f"the tensor {name!r} was added before")
+        encoded_name = encode_string(name, "the tensor's name")
+        if not 0 < len(encoded_name) - 8 <= MAX_NAME_BYTES:
+            raise InputError(f"the name {name!r:.80} must be 1 to {MAX_NAME_BYTES} bytes long")
+        dims = [int(size) for size in reversed(shape)]
+        if len(dims) > MAX_DIMS or any(size < 1 for size in dims) or prod(dims) > MAX_ELEMENTS:
+            raise InputError(f"tensor {name!r} has the impossible shape {tuple(shape)}")
+        id_ = type_id(type)
+        needed = tensor_nbytes(type, dims)
+        if needed is None:
+            raise InputError(f"{type} cannot hold tensor {name!r} of shape {tuple(shape)}")
+        if nbytes is not None and nbytes != needed:
+            raise InputError(
+                f"tensor {name!r} of shape {tuple(shape)} takes {needed} bytes in {type}, "
+                f"not {nbytes}"
+            )
+        info = encoded_name + _u32(len(dims)) + b"".join(_u64(size) for size in dims) + _u32(id_)
+        self._tensors[name] = _PendingTensor(name, info, needed, data)
+
+    def finish(self) -> None:
+        """Write the file; the end of the ``with`` block calls this.
+
+        Raises InputError where the file cannot be written or a tensor's data has another length
+        than its type and shape need; whatever the data's own functions raise passes through.
+        """
+        if self._finished:
+            return
+        self._finished = True
+        folder = os.path.dirname(self._path)
+        temporary = os.path.join(folder, f".trinity-{secrets.token_hex(8)}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                self._write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path)
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(temporary)
+            if isinstance(error, OSError):
+                reason = error.strerror or error
+                raise InputError(f"{self._path}: cannot be written: {reason}") from error
+            raise
+        _sync_folder(folder or ".")
+
+    def __enter__(self) -> GGUFWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        if kind is None:
+            self.finish()
+        return False
+
+    def _write(self, file: BinaryIO) -> None:
+        file.write(MAGIC + _u32(WRITTEN_VERSION))
+        file.write(_u64(len(self._tensors)) + _u64(len(self._keys)))
+        for key, value in self._keys.items():
+            file.write(encode_string(key, "the key") + value)
+        offset = 0
+        for tensor in self._tensors.values():
+            file.write(tensor.info + _u64(offset))
+            offset += padded(tensor.nbytes, self._alignment)
+        if self._tensors:
+            self._pad(file)
+        for tensor in self._tensors.values():
+            _write_data(file, tensor)
+            self._pad(file)
+
+    def _pad(self, file: BinaryIO) -> None:
+        file.write(bytes(-file.tell() % self._alignment))
+
+
+def _write_data(file: BinaryIO, tensor: _PendingTensor) -> None:
+    data = tensor.data() if callable(tensor.data) else tensor.data
+    is_whole = isinstance(data, bytes | bytearray | memoryview | np.ndarray)
+    chunks: Iterable[Chunk] = [data] if is_whole else data  # type: ignore[list-item,assignment]
+    written = 0
+    for chunk in chunks:
+        raw = _raw(tensor.name, chunk)
+        written += raw.nbytes
+        if written > tensor.nbytes:
+            break
+        file.write(raw)
+    if written != tensor.nbytes:
+        more = "more than " if written > tensor.nbytes else ""
+        raise InputError(
+            f"tensor {tensor.name!r} takes {tensor.nbytes} bytes, but its data has "
+            f"{more}{min(written, tensor.nbytes)}"
+        )
+
+
+def _raw(name: str, chunk: Chunk) -> memoryview:
+    if isinstance(chunk, np.ndarray):
+        if chunk.dtype.hasobject:
+            raise InputError(f"tensor {name!r}: an array of {chunk.dtype} has no bytes to write")
+        little = chunk.astype(chunk.dtype.newbyteorder("<"), copy=False)
+        return np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
+    try:
+        return memoryview(chunk).cast("B")
+    except TypeError as error:
+        raise InputError(f"tensor {name!r}: data must be bytes or arrays ({error})") from error
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename durable where the system lets a folder be flushed."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _u32(value: int) -> bytes:
+    return value.to_bytes(4, "little")
+
+
+def _u64(value: int) -> bytes:
+    return value.to_bytes(8, "little")

@@ -1,0 +1,83 @@
+"""A read-only mapping of a model file, with refusals a user can act on."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from contextlib import suppress
+
+from trinity.errors import FormatError, InputError
+from trinity.formats.foreign import CONVERT
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """``path`` as given (``~`` is not expanded). Raises InputError where it can name no file."""
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise InputError(f"{text!r} names no file; give the path of a .gguf file")
+    return text
+
+
+class MappedFile:
+    """One open model file.
+
+    Raises InputError where the path cannot be opened, FormatError where it is no regular file
+    or is empty.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._mapping: mmap.mmap | None = _map(path)
+
+    def buffer(self) -> mmap.mmap:
+        """The mapping. Raises InputError after close, FormatError where the file has shrunk.
+
+        Touching a page that is no longer in the file would kill the process, hence the check.
+        """
+        if self._mapping is None:
+            raise InputError(f"{self.path}: the file was closed; open it again to read more")
+        if self._mapping.size() < len(self._mapping):
+            raise FormatError(
+                f"{self.path}: the file was cut from {len(self._mapping)} to "
+                f"{self._mapping.size()} bytes while it was open; restore it and open it again"
+            )
+        return self._mapping
+
+    def close(self) -> None:
+        """Drop the mapping; the last array that views it unmaps it."""
+        mapping, self._mapping = self._mapping, None
+        if mapping is not None:
+            with suppress(BufferError):  # tensors still in use keep the pages alive
+                mapping.close()
+
+
+def _map(path: str) -> mmap.mmap:
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise FormatError(_directory_refusal(path))
+        if not stat.S_ISREG(mode):  # opening a pipe would wait for a writer
+            raise FormatError(f"{path}: a pipe or device, not a regular file; give a .gguf file")
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise FormatError(f"{path}: the file is empty; download or convert it again")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; check the path") from None
+    except PermissionError:
+        raise InputError(f"{path}: no permission to read it; check its owner and mode") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be opened: {reason}") from error
+
+
+def _directory_refusal(path: str) -> str:
+    names = sorted(os.listdir(path))
+    models = [name for name in names if name.endswith(".gguf")]
+    if models:
+        shown = ", ".join(models[:5]) + (", ..." if len(models) > 5 else "")
+        return f"{path}: a folder; give one of its files: {shown}"
+    if any(name == "config.json" or name.endswith(".safetensors") for name in names):
+        return f"{path}: a folder that looks like a Hugging Face model; {CONVERT}"
+    return f"{path}: a folder without a .gguf file; give the path of a .gguf file"

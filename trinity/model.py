@@ -1,0 +1,427 @@
+"""The embedded API: load a model, complete a prompt, stream, chat, read logits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.errors import InputError
+from trinity.runtime.generation import Chunk, Completion, Timings, collect, stream
+from trinity.runtime.interface import Engine
+from trinity.runtime.options import AnyOf, GenerationOptions, Request
+from trinity.runtime.sampling_params import check_integer
+from trinity.runtime.session import Session, all_logits, check_context
+from trinity.runtime.turn import Turn
+
+if TYPE_CHECKING:
+    from trinity.formats import WeightProvider
+    from trinity.tokenizers import Tokenizer
+
+Path = str | os.PathLike[str]
+Messages = Sequence[Mapping[str, object]]
+
+
+class Model:
+    """A loaded model.
+
+    Threads: every method may be called from any thread; calls wait for each other, first come,
+    first served. A stream has its turn from its first piece until it is read to the end, closed,
+    or dropped (garbage collection closes it), so close a stream that you leave early, or use
+    ``with contextlib.closing(model.stream(...)) as chunks``. A thread that calls the model while
+    its own open stream holds the turn gets an InputError after some seconds, not a deadlock.
+
+    asyncio: ``async for chunk in model.astream(...)``.
+
+    As a context manager it closes at the end; a closed model raises InputError.
+    """
+
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._provider = provider
+        self._session: Session | None = None
+        self._turn = Turn()
+        self._closing = threading.Event()
+        self._released = False
+        self._streams: weakref.WeakSet[Generator[Chunk, None, None]] = weakref.WeakSet()
+        self._streams_mutex = threading.Lock()
+
+    @property
+    def config(self) -> ModelConfig:
+        """Sizes and constants of the model."""
+        return self._engine.config
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens that prompt and answer may have together."""
+        return self._engine.context_length
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._tokenizer
+
+    @property
+    def engine(self) -> Engine:
+        """The layer below: forward steps. It must not be used while another call runs."""
+        return self._engine
+
+    def generate(
+        self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
+    ) -> Completion:
+        """Complete ``prompt``: text, or token ids that are used as they are.
+
+        An empty prompt means the beginning-of-sequence token alone. ``GenerationOptions`` lists
+        the options.
+
+        Raises: ContextLengthError where the prompt exceeds the context; InputError for any other
+        bad argument, and where an empty prompt meets a vocabulary without a BOS token.
+        """
+        return collect(self.stream(prompt, **options))
+
+    def stream(
+        self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
+    ) -> Generator[Chunk, None, None]:
+        """As ``generate``, piece by piece; the last chunk has finish reason and timings.
+
+        Arguments are checked at once, the prompt is evaluated when the first piece is asked for.
+        """
+        request = Request.of(**options)
+        self._check_open()
+        ids = self._prompt_ids(prompt, request)
+        check_context(len(ids), self.context_length)
+        chunks = self._run(ids, request)
+        with self._streams_mutex:
+            self._streams.add(chunks)
+        return chunks
+
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        template: str | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Completion:
+        """The model's answer to ``messages``, each with a "role" and a "content".
+
+        ``template`` replaces the chat template of the model's file. Only what the messages add to
+        the call before is evaluated. Raises: as ``generate`` and ``apply_chat_template``.
+        """
+        return collect(self.chat_stream(messages, template=template, **options))
+
+    def chat_stream(
+        self,
+        messages: Messages,
+        *,
+        template: str | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Generator[Chunk, None, None]:
+        """As ``chat``, piece by piece."""
+        return self.stream(self.apply_chat_template(messages, template=template), **options)
+
+    async def astream(
+        self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
+    ) -> AsyncGenerator[Chunk, None]:
+        """As ``stream``, for asyncio: a worker thread computes, the event loop stays free.
+
+        Cancelling the task, or closing the generator, cancels the generation. For a chat, give
+        ``apply_chat_template(messages)`` as the prompt.
+        """
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Chunk | BaseException | None] = asyncio.Queue()
+        stopped = threading.Event()
+        options["cancel"] = AnyOf(stopped, options.get("cancel"))
+
+        def put(item: Chunk | BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(queue.put_nowait, item)
+            except RuntimeError:  # the event loop was closed: nobody listens any more
+                stopped.set()
+
+        def work() -> None:
+            try:
+                for chunk in self.stream(prompt, **options):
+                    put(chunk)
+                put(None)
+            except BaseException as error:
+                put(error)
+
+        threading.Thread(target=work, name="trinity-stream", daemon=True).start()
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            stopped.set()
+
+    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Logits after every one of ``token_ids``, evaluated from the beginning.
+
+        Shapes: returns (n_tokens, vocab_size).
+        Raises: ContextLengthError, InputError for ids outside the vocabulary.
+        """
+        self._check_open()
+        ids = self._checked_ids(token_ids)
+        check_context(len(ids), self.context_length)
+        logits = None
+        if self._turn.acquire(self._closing):
+            try:
+                self._check_open()
+                logits = all_logits(self._engine, ids, self._closing)
+            finally:
+                self._turn.release()
+        if logits is None:
+            raise InputError("the model was closed by another thread during the call")
+        return logits
+
+    def tokenize(
+        self, text: str, *, add_bos: bool = True, parse_special: bool = False
+    ) -> list[int]:
+        """Token ids of ``text``; ``add_bos`` counts where the model's file wants a BOS token."""
+        return self._tokenizer.encode(text, add_bos=add_bos, parse_special=parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+        return self._tokenizer.decode(self._checked_ids(ids))
+
+    def apply_chat_template(
+        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Token ids of a conversation in the model's chat format, with one BOS at most.
+
+        Raises: InputError for malformed messages, or where there is no template; TokenizerError
+        for a template that fails.
+        """
+        from trinity.tokenizers.chat import render_chat
+
+        tokenizer = self._tokenizer
+        template = tokenizer.chat_template if template is None else template
+        if template is None:
+            raise InputError(
+                "the model's file has no chat template: pass one as template= (Jinja2 text), or "
+                "write the prompt in the model's own format and use generate()"
+            )
+        check_messages(messages)
+        bos, eos = (
+            "" if token is None else tokenizer.token_text(token)
+            for token in (tokenizer.bos_id, tokenizer.eos_id)
+        )
+        text = render_chat(
+            template,
+            messages,
+            bos_token=bos,
+            eos_token=eos,
+            add_generation_prompt=add_generation_prompt,
+        )
+        wrote_bos = bos != "" and text.startswith(bos)
+        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
+
+    def close(self) -> None:
+        """End what runs as "cancelled", then release threads and file; again is harmless."""
+        self._closing.set()
+        with self._streams_mutex:
+            streams = list(self._streams)
+        for chunks in streams:
+            try:
+                chunks.close()
+            except ValueError:  # it is running in another thread, and will see _closing
+                continue
+        self._turn.acquire()
+        try:
+            if not self._released:
+                self._released = True
+                self._session = None
+                self._engine.close()
+                if self._provider is not None:
+                    self._provider.close()
+        finally:
+            self._turn.release()
+
+    def __enter__(self) -> Model:
+        self._check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        config, engine = self.config, self._engine
+        state = "closed" if self._closing.is_set() else f"{engine.isa}, {engine.threads} threads"
+        return (
+            f"<Model {config.name or config.architecture!s}: {config.num_layers} layers, "
+            f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
+        )
+
+    def _run(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
+        cancel = AnyOf(request.cancel, self._closing)
+        if not self._turn.acquire(cancel):
+            self._check_open()
+            yield Chunk("", finish_reason="cancelled", timings=Timings(prompt_tokens=len(ids)))
+            return
+        try:
+            self._check_open()
+            if self._session is None:
+                self._session = Session(self._engine)
+            elif not request.cache_prompt:
+                self._session.reset()
+            chunks = stream(
+                self._session,
+                self._tokenizer,
+                ids,
+                request.sampling,
+                request.limits,
+                cancel=cancel,
+            )
+            for chunk in chunks:
+                self._turn.pause()
+                yield chunk
+                self._turn.resume()
+        finally:
+            self._turn.release()
+
+    def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
+        if isinstance(prompt, str):
+            ids = self.tokenize(
+                prompt, add_bos=request.add_bos, parse_special=request.parse_special
+            )
+        else:
+            ids = self._checked_ids(prompt)
+        if not ids:
+            if self._tokenizer.bos_id is None:
+                raise InputError(
+                    "the prompt is empty and the vocabulary has no BOS token to begin with; "
+                    "give at least one token"
+                )
+            ids = [self._tokenizer.bos_id]
+        check_ids(np.asarray(ids), self.config.vocab_size)
+        return ids
+
+    def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
+        try:
+            array = np.asarray(token_ids)
+        except (TypeError, ValueError):  # ragged
+            array = np.empty(1, object)
+        if array.size == 0:
+            return []
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InputError(
+                f"token ids are {type(token_ids).__name__} of {array.dtype}; "
+                "they must be a flat sequence of integers"
+            )
+        check_ids(array, self.config.vocab_size)
+        return [int(i) for i in array]
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise InputError("the model is closed; load it again")
+
+
+def check_ids(ids: NDArray[np.generic], vocab_size: int) -> None:
+    """Raise InputError where an id is outside the vocabulary."""
+    for bad in (int(ids.min()), int(ids.max())):
+        if not 0 <= bad < vocab_size:
+            raise InputError(f"token id {bad} does not exist: the model has 0 to {vocab_size - 1}")
+
+
+def check_messages(messages: Messages) -> None:
+    """Raise InputError unless ``messages`` is a list of mappings with role and content."""
+    if isinstance(messages, str | Mapping) or not len(messages):
+        raise InputError(
+            'messages must be a list such as [{"role": "user", "content": "Hello"}], '
+            f"with at least one message; got {messages!r}"
+        )
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f'message {number} has no "role": {message!r}')
+        if "content" not in message:
+            raise InputError(f'message {number} has no "content": {message!r}')
+
+
+def load(
+    path: Path,
+    *,
+    threads: int | None = None,
+    context_length: int | None = None,
+    kv_type: str = "f16",
+    isa: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Model:
+    """Load the model file at ``path`` (GGUF; of a split model the first part).
+
+    ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
+    the model's own, ``isa`` to the best level of this CPU. ``kv_type`` is "f16" or "f32".
+    ``progress`` receives lines such as "compiling kernels 3/14".
+
+    Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
+    """
+    if threads is not None:
+        check_integer("threads", threads, low=1)
+    if context_length is not None:
+        check_integer("context_length", context_length, low=1)
+    from trinity.formats import open_weights
+    from trinity.runtime.engine import load_engine
+    from trinity.tokenizers import tokenizer_from_metadata
+
+    provider = open_weights(path)
+    try:
+        tokenizer = tokenizer_from_metadata(provider.metadata)
+        engine = load_engine(
+            provider,
+            threads=threads,
+            context_length=context_length,
+            kv_type=kv_type,
+            isa=isa,
+            progress=progress,
+        )
+    except BaseException:
+        provider.close()
+        raise
+    return Model(engine, tokenizer, provider)
+
+
+def generate(
+    path_or_model: Path | Model, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
+) -> Completion:
+    """Complete ``prompt`` with a loaded model, or with one loaded for this call alone."""
+    if isinstance(path_or_model, Model):
+        return path_or_model.generate(prompt, **options)
+    Request.of(**options)  # a bad option must not cost a load
+    with load(path_or_model) as model:
+        return model.generate(prompt, **options)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a model file, with or without weights.
+
+    Raises: InputError, FormatError or TokenizerError.
+    """
+    from trinity.formats import open_weights
+    from trinity.tokenizers import tokenizer_from_metadata
+
+    provider = open_weights(path)
+    try:
+        return tokenizer_from_metadata(provider.metadata)
+    finally:
+        provider.close()
+
+
+def open_weights(path: Path) -> WeightProvider:
+    """The tensors, metadata and configuration of a model file, without loading it to run.
+
+    A file without a usable configuration opens too. Raises: InputError, FormatError or
+    UnsupportedError.
+    """
+    from trinity.formats import open_weights as open_provider
+
+    return open_provider(path)

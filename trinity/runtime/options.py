@@ -1,0 +1,91 @@
+"""The keyword arguments of every generating method, and what they come apart into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TypedDict, Unpack
+
+from trinity.runtime.generation import Limits
+from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.session import Cancel
+
+
+class GenerationOptions(TypedDict, total=False):
+    """Options of generate, stream, chat, chat_stream and astream; all may be left out.
+
+    Sampling, explained in ``SamplingParams``: temperature (0.8; 0 is greedy), top_k (40), top_p
+    (0.95), min_p (0.05), repetition_penalty (1), frequency_penalty (0), presence_penalty (0),
+    penalty_last_n (64), logit_bias (none), seed (from the operating system).
+
+    The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
+    or several), ignore_eos (False), logprobs (None; n notes the n best tokens too).
+
+    The prompt: add_bos (True: where the model's file wants one), parse_special (False: text such
+    as "<|eot_id|>" is text). ``cache_prompt`` (True) keeps the part of the KV cache that the
+    prompt shares with the call before; without it, equal calls do exactly the same arithmetic,
+    which matters for quantized types whose prefill and decode round differently.
+
+    ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
+    ends before the next token or the next part of the prompt.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    penalty_last_n: int
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Sequence[str]
+    ignore_eos: bool
+    logprobs: int | None
+    add_bos: bool
+    parse_special: bool
+    cache_prompt: bool
+    cancel: Cancel | None
+
+
+SAMPLING = frozenset(f.name for f in fields(SamplingParams))
+LIMITS = frozenset(f.name for f in fields(Limits))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Options that have been checked."""
+
+    sampling: SamplingParams
+    limits: Limits
+    add_bos: bool = True
+    parse_special: bool = False
+    cache_prompt: bool = True
+    cancel: Cancel | None = None
+
+    @classmethod
+    def of(cls, **options: Unpack[GenerationOptions]) -> Request:
+        """Raises: TypeError for an unknown name, InputError for a value out of range."""
+        unknown = options.keys() - GenerationOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        rest = options.keys() - SAMPLING - LIMITS
+        given: dict[str, object] = {**options}
+        return cls(
+            SamplingParams(**{k: v for k, v in given.items() if k in SAMPLING}),  # type: ignore[arg-type]
+            Limits(**{k: v for k, v in given.items() if k in LIMITS}),  # type: ignore[arg-type]
+            **{k: v for k, v in given.items() if k in rest},  # type: ignore[arg-type]
+        )
+
+
+class AnyOf:
+    """Set as soon as one of several cancellations is."""
+
+    def __init__(self, *sources: Cancel | None) -> None:
+        self._sources = tuple(source for source in sources if source is not None)
+
+    def is_set(self) -> bool:
+        """Whether to stop now."""
+        return any(source.is_set() for source in self._sources)
