@@ -473,6 +473,16 @@ def constant_i8x64(values: list[int]) -> Callable[..., Any]:
     return constant  # type: ignore[no-any-return]
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def select_less(typingctx: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
+    """``value`` in the lanes where a < b, else ``other``."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[2], args[3])
+
+    return F32X16(F32X16, F32X16, F32X16, F32X16), codegen
+
+
 # -- dot products of bytes: where the levels differ ----------------------------------------------
 
 

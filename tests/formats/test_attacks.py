@@ -83,9 +83,17 @@ def test_string_lengths_that_wrap_back_into_the_file(refused: Refused) -> None:
     refused(raw.gguf([raw.key_value("k", raw.ARRAY, payload)]), "reaches past the end")
 
 
-def test_arrays_nested_thousands_deep(refused: Refused) -> None:
-    payload = raw.array(raw.ARRAY, 1) * 5000 + raw.array(raw.U8, 0)
+@pytest.mark.parametrize("depth", [4, 5000])
+def test_arrays_nested_too_deep(refused: Refused, depth: int) -> None:
+    payload = raw.array(raw.ARRAY, 1) * depth + raw.array(raw.U8, 0)
     refused(raw.gguf([raw.key_value("k", raw.ARRAY, payload)]), "nests arrays more than 4 deep")
+
+
+def test_arrays_nested_four_deep_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep.gguf"
+    payload = raw.array(raw.ARRAY, 1) * 3 + raw.strings("x")
+    path.write_bytes(raw.gguf([raw.key_value("k", raw.ARRAY, payload)]))
+    assert GGUFProvider(path).metadata["k"] == [[[["x"]]]]
 
 
 @pytest.mark.parametrize("type_id", [13, 255, 2**32 - 1])

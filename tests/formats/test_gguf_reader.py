@@ -83,7 +83,9 @@ def test_text_and_nested_arrays(tmp_path: Path) -> None:
     assert metadata["text"] == "Fuß ▁ 🦜"
     assert metadata["texts"] == ["a", "", "ĠÄ"]
     assert metadata["texts"] is metadata["texts"], "decoded once, then kept"
-    first, second = metadata["nested"]  # type: ignore[misc]
+    nested_value = metadata["nested"]
+    assert isinstance(nested_value, list)
+    first, second = nested_value
     assert first.tolist() == [1, 2]
     assert second == ["x", ""]
     assert metadata["after"] == 7

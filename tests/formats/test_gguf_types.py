@@ -43,7 +43,7 @@ def test_bitnet_cpp_sizes(rows: int, columns: int, nbytes: int) -> None:
 def test_block_sizes_are_those_of_the_gguf_package() -> None:
     for name in TYPES_BY_NAME:
         kind = gguf.GGMLQuantizationType.__members__.get(name)
-        if kind is not None:
+        if kind is not None and name != "Q8_1":  # never in files; the package has an old size
             block, size = gguf.GGML_QUANT_SIZES[kind]
             assert tensor_nbytes(name, (block * 3, 5)) == 15 * size
             assert type_id(name) == kind.value

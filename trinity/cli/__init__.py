@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from trinity.cli import bench, chat, generate, inspect, selftest, tokenize, warmup
 from trinity.cli.exit_codes import explained
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate.generate,
     "chat": chat.chat,
     "inspect": inspect.inspect,

@@ -263,15 +263,16 @@ def _vocab_size(
 def _rope_scaling(reader: _Reader, context_length: int) -> RopeScaling:
     """Llama 3's scaling is the tensor rope_freqs.weight and has no key."""
     kind = reader.value("rope_type") if reader.is_set("rope_type") else "linear"
-    if kind not in ("none", "linear", "yarn"):
+    if not isinstance(kind, str) or kind not in ("none", "linear", "yarn"):
         raise UnsupportedError(
             f"{reader.source}: {reader.key('rope_type')} is {_shown(kind)}; "
             "trinity knows none, linear and yarn"
         )
-    # A factor of 0 means no scaling, as in llama.cpp.
-    factor = 1.0
-    if reader.is_set("rope_factor") and reader.value("rope_factor") != 0:
-        factor = reader.real("rope_factor")
+    declared = reader.value("rope_factor", default=1.0)
+    if isinstance(declared, float) and declared == 0.0:  # means no scaling, as in llama.cpp
+        factor = 1.0
+    else:
+        factor = reader.real("rope_factor", default=1.0)
     if kind == "none" or (kind == "linear" and factor == 1.0):
         return RopeScaling()
     if kind == "linear":

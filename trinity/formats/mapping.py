@@ -13,7 +13,7 @@ from trinity.formats.foreign import CONVERT
 
 def path_text(path: str | os.PathLike[str]) -> str:
     """``path`` as given (``~`` is not expanded). Raises InputError where it can name no file."""
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     if not text or "\0" in text:
         raise InputError(f"{text!r} names no file; give the path of a .gguf file")
     return text

@@ -50,7 +50,8 @@ class Sampler:
                 f"logit_bias names token {max(bias)}; the model has ids 0 to {vocab_size - 1}"
             )
         self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
-        self._bias = np.fromiter(bias.values(), np.float32, len(bias))
+        with np.errstate(over="ignore"):  # seen as an infinite logit, once it is added
+            self._bias = np.fromiter(bias.values(), np.float64, len(bias)).astype(np.float32)
         self._adjusts = bool(bias) or params.has_penalties
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
 
@@ -79,16 +80,15 @@ class Sampler:
         params = self.params
         out = self._scratch
         np.copyto(out, logits)
-        out[self._bias_ids] += self._bias
-        if params.has_penalties and len(history):
-            recent = history if params.penalty_last_n < 0 else history[-params.penalty_last_n :]
-            ids, counts = np.unique(np.asarray(recent, np.int64), return_counts=True)
-            values = out[ids].astype(np.float64)
-            factor = params.repetition_penalty
-            values = np.where(values > 0, values / factor, values * factor)
-            values -= counts * params.frequency_penalty + params.presence_penalty
-            with np.errstate(over="ignore"):
-                out[ids] = values
+        with np.errstate(over="ignore"):
+            out[self._bias_ids] += self._bias
+            if params.has_penalties and len(history):
+                recent = history if params.penalty_last_n < 0 else history[-params.penalty_last_n :]
+                ids, counts = np.unique(np.asarray(recent, np.int64), return_counts=True)
+                values = out[ids].astype(np.float64)
+                factor = params.repetition_penalty
+                values = np.where(values > 0, values / factor, values * factor)
+                out[ids] = values - counts * params.frequency_penalty - params.presence_penalty
         highest = float(out.max())
         if highest == -math.inf:
             raise InputError("logit_bias forbids every token; leave at least one")

@@ -1,0 +1,344 @@
+"""Causal grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
+
+Shapes: Q and OUT are M rows of HEADS * HEAD_DIM float32; the token at POSITIONS[t] sees the
+positions up to its own in the cache at CACHES[t] (kv_layout.py draws it).
+A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
+of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
+(``attention_parts``, then ``attention_merge``); of many tokens, each belongs to one thread
+(``attention``). Both do the same arithmetic in the same order.
+Numerics: a score is summed over dimensions in order; probabilities in 16 lanes and one tree;
+values over positions in order; every product and sum rounded to float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import choose, inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.kv_layout import (
+    get_element,
+    key_head,
+    load_16,
+    padded_dim,
+    value_head,
+    width,
+)
+from trinity_kernels.quants.dot import tree_sum
+from trinity_kernels.record import ROWS
+
+if not jit_disabled():
+    from trinity_kernels import simd
+    from trinity_kernels.ops.exponential import exp_f32x16
+
+Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS, CAPACITY = range(3, 12)
+OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS, MAX_BLOCKS = range(12, 19)
+BLOCK = 128
+
+
+def part_bytes(head_dim: int) -> int:
+    """Bytes of one part: the weighted sum, m, and the sum of probabilities."""
+    return 4 * (-(-head_dim // 32) * 32 + 16)
+
+
+def scratch_bytes(head_dim: int, group: int) -> int:
+    """Bytes that a thread needs: probabilities and parts of a group, and the merged parts."""
+    return 4 * BLOCK * group + 2 * group * part_bytes(head_dim)
+
+
+def _block(
+    isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
+    count: int, scale: Any, probabilities: int, parts: int, part_stride: int,
+) -> None:  # fmt: skip
+    """The parts of ``group`` heads over ``count`` positions that begin at keys and values."""
+    padded = padded_dim(head_dim)
+    for g in range(group):
+        p = probabilities + 4 * 128 * g
+        m = np.float32(-np.inf)
+        for j in range(count):
+            s = np.float32(0)
+            for d in range(head_dim):
+                at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
+                product = np.float32(get_f32(q + 4 * (g * head_dim + d)) * get_element(qt, keys + at))
+                s = np.float32(s + product)
+            s = np.float32(s * scale)
+            set_f32(p + 4 * j, s)
+            m = max(m, s)
+        lanes = np.zeros(16, np.float32)
+        for j in range(count):
+            e = exp_f32(np.float32(get_f32(p + 4 * j) - m))
+            set_f32(p + 4 * j, e)
+            lanes[j % 16] = np.float32(lanes[j % 16] + e)
+        part = parts + g * part_stride
+        for d in range(padded):
+            total = np.float32(0)
+            if d < head_dim:
+                for j in range(count):
+                    v = get_element(qt, values + width(qt) * (j * padded + d))
+                    total = np.float32(total + np.float32(get_f32(p + 4 * j) * v))
+            set_f32(part + 4 * d, total)
+        set_f32(part + 4 * padded, m)
+        set_f32(part + 4 * padded + 4, tree_sum(lanes))
+
+
+if not jit_disabled():
+
+    @inline
+    def _scores_1(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int) -> None:
+        factor = simd.splat_f32x16(scale)
+        for tile in range(tiles):
+            a = simd.splat_f32x16(np.float32(0))
+            k = keys + width(qt) * tile * head_dim * 16
+            for d in range(head_dim):
+                a = a + simd.splat_f32x16(get_f32(q + 4 * d)) * load_16(qt, k + width(qt) * 16 * d)
+            simd.store_f32x16(p + 64 * tile, a * factor)
+
+    @inline
+    def _scores_4(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int) -> None:
+        factor = simd.splat_f32x16(scale)
+        step = 4 * head_dim
+        for tile in range(tiles):
+            a = simd.splat_f32x16(np.float32(0))
+            b = simd.splat_f32x16(np.float32(0))
+            c = simd.splat_f32x16(np.float32(0))
+            e = simd.splat_f32x16(np.float32(0))
+            k = keys + width(qt) * tile * head_dim * 16
+            for d in range(head_dim):
+                v = load_16(qt, k + width(qt) * 16 * d)
+                at = q + 4 * d
+                a = a + simd.splat_f32x16(get_f32(at)) * v
+                b = b + simd.splat_f32x16(get_f32(at + step)) * v
+                c = c + simd.splat_f32x16(get_f32(at + 2 * step)) * v
+                e = e + simd.splat_f32x16(get_f32(at + 3 * step)) * v
+            simd.store_f32x16(p + 64 * tile, a * factor)
+            simd.store_f32x16(p + 512 + 64 * tile, b * factor)
+            simd.store_f32x16(p + 1024 + 64 * tile, c * factor)
+            simd.store_f32x16(p + 1536 + 64 * tile, e * factor)
+
+    @inline
+    def _softmax(p: int, count: int, tail: int) -> None:
+        """Scores to exp(s - m) in place; m and their sum go to ``tail``."""
+        tiles = (count + 15) // 16
+        lowest = simd.splat_f32x16(np.float32(-np.inf))
+        largest = lowest
+        last = simd.load_f32x16(p + 64 * (tiles - 1))
+        last = simd.select_below(simd.lane_index(), count - 16 * (tiles - 1), last, lowest)
+        simd.store_f32x16(p + 64 * (tiles - 1), last)
+        for i in range(tiles):
+            largest = simd.max_f32x16(largest, simd.load_f32x16(p + 64 * i))
+        m = simd.max_lane_f32x16(largest)
+        shift = simd.splat_f32x16(m)
+        lanes = simd.splat_f32x16(np.float32(0))
+        for i in range(tiles):
+            e = exp_f32x16(simd.load_f32x16(p + 64 * i) - shift)
+            simd.store_f32x16(p + 64 * i, e)
+            lanes = lanes + e
+        set_f32(tail, m)
+        set_f32(tail + 4, simd.sum_f32x16(lanes))
+
+    @inline
+    def _values_1(qt: Any, values: int, padded: int, count: int, p: int, part: int) -> None:
+        for d in range(0, padded, 32):
+            a = simd.splat_f32x16(np.float32(0))
+            b = simd.splat_f32x16(np.float32(0))
+            v = values + width(qt) * d
+            for j in range(count):
+                x = simd.splat_f32x16(get_f32(p + 4 * j))
+                a = a + x * load_16(qt, v)
+                b = b + x * load_16(qt, v + width(qt) * 16)
+                v += width(qt) * padded
+            simd.store_f32x16(part + 4 * d, a)
+            simd.store_f32x16(part + 4 * d + 64, b)
+
+    @inline
+    def _values_4(
+        qt: Any, values: int, padded: int, count: int, p: int, part: int, part_stride: int
+    ) -> None:
+        for d in range(0, padded, 32):
+            a0 = simd.splat_f32x16(np.float32(0))
+            a1 = simd.splat_f32x16(np.float32(0))
+            b0 = simd.splat_f32x16(np.float32(0))
+            b1 = simd.splat_f32x16(np.float32(0))
+            c0 = simd.splat_f32x16(np.float32(0))
+            c1 = simd.splat_f32x16(np.float32(0))
+            e0 = simd.splat_f32x16(np.float32(0))
+            e1 = simd.splat_f32x16(np.float32(0))
+            v = values + width(qt) * d
+            for j in range(count):
+                low = load_16(qt, v)
+                high = load_16(qt, v + width(qt) * 16)
+                x = simd.splat_f32x16(get_f32(p + 4 * j))
+                a0 = a0 + x * low
+                a1 = a1 + x * high
+                x = simd.splat_f32x16(get_f32(p + 512 + 4 * j))
+                b0 = b0 + x * low
+                b1 = b1 + x * high
+                x = simd.splat_f32x16(get_f32(p + 1024 + 4 * j))
+                c0 = c0 + x * low
+                c1 = c1 + x * high
+                x = simd.splat_f32x16(get_f32(p + 1536 + 4 * j))
+                e0 = e0 + x * low
+                e1 = e1 + x * high
+                v += width(qt) * padded
+            to = part + 4 * d
+            simd.store_f32x16(to, a0)
+            simd.store_f32x16(to + 64, a1)
+            simd.store_f32x16(to + part_stride, b0)
+            simd.store_f32x16(to + part_stride + 64, b1)
+            simd.store_f32x16(to + 2 * part_stride, c0)
+            simd.store_f32x16(to + 2 * part_stride + 64, c1)
+            simd.store_f32x16(to + 3 * part_stride, e0)
+            simd.store_f32x16(to + 3 * part_stride + 64, e1)
+
+
+def _vector_block(
+    isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
+    count: int, scale: Any, probabilities: int, parts: int, part_stride: int,
+) -> None:  # fmt: skip
+    padded = padded_dim(head_dim)
+    tiles = (count + 15) // 16
+    fours = group // 4 * 4
+    for g in range(0, fours, 4):
+        p = probabilities + 512 * g
+        part = parts + g * part_stride
+        _scores_4(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p)
+        for i in range(4):
+            _softmax(p + 512 * i, count, part + i * part_stride + 4 * padded)
+        _values_4(qt, values, padded, count, p, part, part_stride)
+    for g in range(fours, group):
+        p = probabilities + 512 * g
+        part = parts + g * part_stride
+        _scores_1(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p)
+        _softmax(p, count, part + 4 * padded)
+        _values_1(qt, values, padded, count, p, part)
+
+
+@choose(_block)
+def _block_of(isa: Any, *args: Any) -> Any:
+    return _block if isa.value == "portable" else _vector_block
+
+
+@inline
+def _merge(into: int, part: int, padded: int) -> None:
+    """Add a part to the one before it, both brought to the larger m."""
+    m0 = get_f32(into + 4 * padded)
+    m1 = get_f32(part + 4 * padded)
+    m = max(m0, m1)
+    f0 = exp_f32(np.float32(m0 - m))
+    f1 = exp_f32(np.float32(m1 - m))
+    for d in range(padded):
+        old = np.float32(get_f32(into + 4 * d) * f0)
+        set_f32(into + 4 * d, np.float32(old + np.float32(get_f32(part + 4 * d) * f1)))
+    total = np.float32(get_f32(into + 4 * padded + 4) * f0)
+    total = np.float32(total + np.float32(get_f32(part + 4 * padded + 4) * f1))
+    set_f32(into + 4 * padded, m)
+    set_f32(into + 4 * padded + 4, total)
+
+
+@inline
+def _finish(part: int, padded: int, out: int, head_dim: int) -> None:
+    total = get_f32(part + 4 * padded + 4)
+    for d in range(head_dim):
+        set_f32(out + 4 * d, np.float32(get_f32(part + 4 * d) / total))
+
+
+@kernel
+def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Many tokens: a KV head of a token belongs to one thread."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    head_dim = get_i64(record + 8 * HEAD_DIM)
+    padded = padded_dim(head_dim)
+    kv_heads = get_i64(record + 8 * KV_HEADS)
+    group = get_i64(record + 8 * HEADS) // kv_heads
+    capacity = get_i64(record + 8 * CAPACITY)
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    part_stride = 4 * (padded + 16)
+    p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    parts = p + 512 * group
+    merged = parts + group * part_stride
+    for head in range(kv_heads):
+        for t in range(thread, tokens, threads):
+            q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
+            q += 4 * head * group * head_dim
+            out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
+            out += 4 * head * group * head_dim
+            layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
+            layer += get_i64(record + 8 * LAYER_OFFSET)
+            keys = key_head(qt, layer, head, head_dim, capacity)
+            values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
+            visible = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+            for start in range(0, visible, 128):
+                to = merged
+                if start > 0:
+                    to = parts
+                _block(
+                    isa, qt, q, head_dim, group,
+                    keys + width(qt) * start * head_dim, values + width(qt) * start * padded,
+                    min(visible - start, 128), scale, p, to, part_stride,
+                )  # fmt: skip
+                if start > 0:
+                    for g in range(group):
+                        _merge(merged + g * part_stride, parts + g * part_stride, padded)
+            for g in range(group):
+                _finish(merged + g * part_stride, padded, out + 4 * g * head_dim, head_dim)
+
+
+@kernel
+def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Few tokens: each block of a KV head of a token is one share of the work."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    head_dim = get_i64(record + 8 * HEAD_DIM)
+    padded = padded_dim(head_dim)
+    kv_heads = get_i64(record + 8 * KV_HEADS)
+    heads = get_i64(record + 8 * HEADS)
+    group = heads // kv_heads
+    capacity = get_i64(record + 8 * CAPACITY)
+    max_blocks = get_i64(record + 8 * MAX_BLOCKS)
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    part_stride = 4 * (padded + 16)
+    p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    turn = 0
+    for t in range(tokens):
+        visible = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+        layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t) + get_i64(record + 8 * LAYER_OFFSET)
+        for head in range(kv_heads):
+            q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
+            q += 4 * head * group * head_dim
+            keys = key_head(qt, layer, head, head_dim, capacity)
+            values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
+            for block in range((visible + 127) // 128):
+                turn += 1
+                if turn % threads == thread:
+                    start = 128 * block
+                    at = (t * heads + head * group) * max_blocks + block
+                    _block(
+                        isa, qt, q, head_dim, group,
+                        keys + width(qt) * start * head_dim,
+                        values + width(qt) * start * padded,
+                        min(visible - start, 128), scale, p,
+                        get_i64(record + 8 * PARTS) + at * part_stride, max_blocks * part_stride,
+                    )  # fmt: skip
+
+
+@kernel
+def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """The parts of each head, merged in order; the record is that of attention_parts."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    head_dim = get_i64(record + 8 * HEAD_DIM)
+    padded = padded_dim(head_dim)
+    heads = get_i64(record + 8 * HEADS)
+    max_blocks = get_i64(record + 8 * MAX_BLOCKS)
+    part_stride = 4 * (padded + 16)
+    for item in range(thread, tokens * heads, threads):
+        t = item // heads
+        head = item % heads
+        visible = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+        merged = get_i64(record + 8 * PARTS) + item * max_blocks * part_stride
+        for block in range(1, (visible + 127) // 128):
+            _merge(merged, merged + block * part_stride, padded)
+        out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
+        _finish(merged, padded, out + 4 * head * head_dim, head_dim)

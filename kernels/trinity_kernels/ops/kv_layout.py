@@ -1,0 +1,96 @@
+"""How one layer's keys and values lie in the cache.
+
+Per layer and KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
+come from one stream of vectors without summing across lanes; values as ``[position][padded]``,
+``padded`` being head_dim rounded up to 32. Elements are float16 or float32, told by the
+quantization tag "F16" or "F32". Keys of all heads come first, then the values of all heads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_kernels import memory
+from trinity_kernels._jit import choose, inline
+from trinity_kernels.isa import jit_disabled
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+TILE = 16
+KV_TYPES = ("F16", "F32")
+
+
+def layer_bytes(kv_type: str, kv_heads: int, head_dim: int, capacity: int) -> int:
+    """Bytes of one layer for ``capacity`` positions (a multiple of 16)."""
+    width = 2 if kv_type == "F16" else 4
+    return width * kv_heads * capacity * (head_dim + -(-head_dim // 32) * 32)
+
+
+@inline
+def padded_dim(head_dim: int) -> int:
+    """Elements between one position's values and the next."""
+    return (head_dim + 31) // 32 * 32
+
+
+def width(qt: Any) -> int:
+    """Bytes of an element."""
+    return 2 if qt.value == "F16" else 4
+
+
+def get_element(qt: Any, address: int) -> Any:
+    """One element as float32."""
+    return memory.get_f16(address) if qt.value == "F16" else memory.get_f32(address)
+
+
+def set_element(qt: Any, address: int, value: Any) -> None:
+    """Write one element."""
+    if qt.value == "F16":
+        memory.set_f16(address, value)
+    else:
+        memory.set_f32(address, value)
+
+
+def load_16(qt: Any, address: int) -> Any:
+    """16 elements as a float32 vector."""
+
+
+@choose(width)
+def _width_of(qt: Any) -> Any:
+    return (lambda qt: 2) if qt.value == "F16" else (lambda qt: 4)
+
+
+@choose(get_element)
+def _get_of(qt: Any, address: Any) -> Any:
+    if qt.value == "F16":
+        return lambda qt, address: memory.get_f16(address)
+    return lambda qt, address: memory.get_f32(address)
+
+
+@choose(set_element)
+def _set_of(qt: Any, address: Any, value: Any) -> Any:
+    if qt.value == "F16":
+        return lambda qt, address, value: memory.set_f16(address, value)
+    return lambda qt, address, value: memory.set_f32(address, value)
+
+
+@choose(load_16)
+def _load_of(qt: Any, address: Any) -> Any:
+    if qt.value == "F16":
+        return lambda qt, address: simd.load_f16x16(address)
+    return lambda qt, address: simd.load_f32x16(address)
+
+
+@inline
+def key_head(qt: Any, layer: int, head: int, head_dim: int, capacity: int) -> int:
+    """Where the keys of a KV head begin."""
+    return layer + width(qt) * head * capacity * head_dim
+
+
+@inline
+def value_head(
+    qt: Any, layer: int, head: int, kv_heads: int, head_dim: int, capacity: int
+) -> int:
+    """Where the values of a KV head begin."""
+    keys = kv_heads * capacity * head_dim
+    return layer + width(qt) * (keys + head * capacity * padded_dim(head_dim))

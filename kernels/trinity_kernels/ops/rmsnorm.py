@@ -1,0 +1,70 @@
+"""out = x / sqrt(mean(x^2) + eps) * weight, row by row.
+
+Shapes: X M rows of K float32, WEIGHT K float32, OUT M rows of K float32 (may be X). With GROUPS > 1
+a row holds that many vectors of K, each normalized on its own by the same weight (per-head norms).
+INDEX, where not 0, is the address of M int32: row i is taken from x's row INDEX[i].
+Numerics: the squares are summed in 16 lanes and one tree; x * (1 / sqrt(...)) * weight in that order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import choose, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.quants.dot import tree_sum
+from trinity_kernels.record import ROWS
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+X, X_STRIDE, WEIGHT, OUT, OUT_STRIDE, K, EPS, GROUPS, INDEX = range(3, 12)
+
+
+def _sum_of_squares(isa: Any, x: int, k: int) -> Any:
+    lanes = np.zeros(16, np.float32)
+    for i in range(k):
+        v = get_f32(x + 4 * i)
+        lanes[i % 16] = np.float32(lanes[i % 16] + np.float32(v * v))
+    return tree_sum(lanes)
+
+
+def _vector_sum_of_squares(isa: Any, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    for i in range(k // 16):
+        v = simd.load_f32x16(x + 64 * i)
+        acc = acc + v * v
+    if k % 16 != 0:
+        v = simd.load_tail_f32(x + k // 16 * 64, k % 16)
+        acc = acc + v * v
+    return simd.sum_f32x16(acc)
+
+
+@choose(_sum_of_squares)
+def _sum_of_squares_of(isa: Any, x: Any, k: Any) -> Any:
+    return _sum_of_squares if isa.value == "portable" else _vector_sum_of_squares
+
+
+@kernel
+def rmsnorm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """A token belongs to one thread; see the module."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    weight = get_i64(record + 8 * WEIGHT)
+    k = get_i64(record + 8 * K)
+    eps = np.float32(get_f64(record + 8 * EPS))
+    index = get_i64(record + 8 * INDEX)
+    for t in range(thread, tokens, threads):
+        source = t
+        if index != 0:
+            source = np.int64(get_i32(index + 4 * t))
+        for g in range(get_i64(record + 8 * GROUPS)):
+            x = get_i64(record + 8 * X) + source * get_i64(record + 8 * X_STRIDE) + 4 * g * k
+            out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * g * k
+            mean = np.float32(_sum_of_squares(isa, x, k) / np.float32(k))
+            r = np.float32(np.float32(1) / np.float32(np.sqrt(np.float32(mean + eps))))
+            for i in range(k):
+                scaled = np.float32(get_f32(x + 4 * i) * r)
+                set_f32(out + 4 * i, np.float32(scaled * get_f32(weight + 4 * i)))

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.toy_model import BOS, ToyEngine, ToyTokenizer, ids_of
+from trinity.errors import ContextLengthError, InputError, TrinityError
+from trinity.runtime.generation import (
+    Completion,
+    Limits,
+    Progress,
+    Timings,
+    generate,
+    generate_step,
+    stream,
+)
+from trinity.runtime.sampler import SamplingParams
+from trinity.runtime.session import Session
+from trinity.runtime.stop import StopMatcher
+
+GREEDY = SamplingParams(temperature=0)
+PROMPT = [BOS, *ids_of("ab")]
+
+
+def completed(engine: ToyEngine, params: SamplingParams = GREEDY, **limits: Any) -> Completion:
+    return generate(Session(engine), ToyTokenizer(), PROMPT, params, Limits(**limits))  # type: ignore[arg-type]
+
+
+def talker(text: str, **options: int) -> ToyEngine:
+    engine = ToyEngine(**options)
+    engine.says(text, after=len(PROMPT))
+    return engine
+
+
+def test_greedy_tokens_are_the_argmax_of_each_step() -> None:
+    engine = ToyEngine()
+    found = completed(engine, max_tokens=6, ignore_eos=True)
+    expected = list(PROMPT)
+    for _ in range(6):
+        expected.append(int(engine.logits_of(expected).argmax()))
+    assert found.token_ids == expected[len(PROMPT) :]
+    assert found.finish_reason == "length"
+    assert found.prompt_tokens == 3
+
+
+def test_end_of_generation_token_stops_and_is_left_out() -> None:
+    engine = talker("hello")
+    found = completed(engine)
+    assert (found.text, found.finish_reason) == ("hello", "stop")
+    assert found.token_ids == ids_of("hello")
+    assert str(found) == "hello"
+
+
+def test_ignore_eos_goes_on() -> None:
+    found = completed(talker("hi"), ignore_eos=True, max_tokens=5)
+    assert (len(found.token_ids), found.finish_reason) == (5, "length")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_max_tokens(count: int) -> None:
+    found = completed(talker("hello"), max_tokens=count)
+    assert (found.text, found.finish_reason) == ("hello"[:count], "length")
+
+
+def test_full_context_ends_with_length() -> None:
+    engine = ToyEngine(context_length=8)
+    found = completed(engine, ignore_eos=True)
+    # The token after the last position is still known.
+    assert (len(found.token_ids), found.finish_reason) == (8 - 3 + 1, "length")
+
+
+def test_prompt_longer_than_the_context() -> None:
+    with pytest.raises(ContextLengthError, match=r"3 tokens.*holds 2"):
+        completed(ToyEngine(context_length=2))
+
+
+def test_prompt_as_long_as_the_context_gives_one_token() -> None:
+    found = completed(ToyEngine(context_length=3), ignore_eos=True)
+    assert (len(found.token_ids), found.finish_reason) == (1, "length")
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected", "reason"),
+    [
+        ("world", "hello ", "stop"),
+        (["zzz", "lo w"], "hel", "stop"),
+        (["worlds"], "hello world", "stop"),
+        (["d!"], "hello world", "stop"),
+        (["hello"], "", "stop"),
+        ("é", "hello world", "stop"),
+    ],
+)
+def test_stop_strings(stop: Any, expected: str, reason: str) -> None:
+    found = completed(talker("hello world"), stop=stop)
+    assert (found.text, found.finish_reason) == (expected, reason)
+
+
+def test_stop_string_ends_early() -> None:
+    engine = talker("hello world")
+    found = completed(engine, stop=" ")
+    assert found.token_ids == ids_of("hello ")
+    assert sum(map(len, engine.evaluated)) == 3 + 5
+
+
+def test_held_text_comes_out_at_the_end() -> None:
+    found = completed(talker("hello wor"), stop=["world"], max_tokens=9)
+    assert (found.text, found.finish_reason) == ("hello wor", "length")
+
+
+def test_stop_string_is_never_shown() -> None:
+    engine = talker("abcabd tail")
+    chunks = stream(Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits(stop=["abd"]))  # type: ignore[arg-type]
+    texts = [(c.text, c.finish_reason) for c in chunks]
+    assert texts == [("abc", None), ("", "stop")]
+
+
+def test_chunks_hold_whole_characters_and_all_tokens() -> None:
+    engine = talker("é≈x")
+    chunks = list(stream(Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits()))  # type: ignore[arg-type]
+    assert [c.text for c in chunks] == ["é", "≈", "x", ""]
+    assert [len(c.token_ids) for c in chunks] == [2, 3, 1, 0]
+    assert [c.finish_reason for c in chunks] == [None, None, None, "stop"]
+    assert chunks[0].timings is None
+    assert chunks[-1].timings is not None
+
+
+def test_half_a_character_at_the_end_is_replaced() -> None:
+    assert completed(talker("≈"), max_tokens=2).text == "\ufffd"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
+def test_stop_matcher_cuts_at_the_first_completed_stop(text: str, stop: list[str]) -> None:
+    matcher = StopMatcher(stop)
+    shown = ""
+    for size, character in enumerate(text, 1):
+        shown += matcher.push(character)
+        complete = [text.find(s, 0, size) for s in stop if s in text[:size]]
+        if complete:
+            assert matcher.stopped
+            assert shown == text[: min(complete)]
+            return
+        assert text.startswith(shown)
+    assert shown + matcher.finish() == text
+
+
+def test_log_probabilities() -> None:
+    engine = ToyEngine()
+    found = completed(engine, max_tokens=3, logprobs=2, ignore_eos=True)
+    assert found.logprobs is not None
+    assert [entry.token_id for entry in found.logprobs] == found.token_ids
+    logits = engine.logits_of(PROMPT).astype(np.float64)
+    expected = logits.max() - math.log(np.exp(logits).sum())
+    assert found.logprobs[0].logprob == pytest.approx(expected, abs=1e-5)
+    assert found.logprobs[0].top[0] == (found.token_ids[0], found.logprobs[0].logprob)
+    assert len(found.logprobs[0].top) == 2
+    assert completed(ToyEngine(), max_tokens=2).logprobs is None
+    assert completed(ToyEngine(), max_tokens=0, logprobs=0).logprobs == []
+
+
+def test_log_probabilities_ignore_the_sampling_options() -> None:
+    engine = ToyEngine()
+    params = SamplingParams(temperature=0, logit_bias={5: 100})
+    found = completed(engine, params, max_tokens=1, logprobs=0)
+    assert found.token_ids == [5]
+    assert found.logprobs is not None
+    assert found.logprobs[0].logprob < -1
+
+
+def test_cancellation_during_the_prompt() -> None:
+    engine = talker("hello", prefill_chunk=1)
+    cancel = threading.Event()
+    engine.before_forward = lambda tokens: cancel.set()
+    found = generate(
+        Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits(), cancel=cancel  # type: ignore[arg-type]
+    )
+    assert (found.text, found.finish_reason) == ("", "cancelled")
+    assert len(engine.evaluated) == 1
+
+
+def test_cancellation_between_tokens() -> None:
+    engine = talker("hello")
+    cancel = threading.Event()
+    engine.before_forward = lambda tokens: cancel.set() if tokens == ids_of("e") else None
+    found = generate(
+        Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits(), cancel=cancel  # type: ignore[arg-type]
+    )
+    assert (found.text, found.finish_reason) == ("hel", "cancelled")
+
+
+def test_seed_decides_the_text() -> None:
+    def text(seed: int) -> list[int]:
+        params = SamplingParams(seed=seed)
+        return completed(ToyEngine(), params, max_tokens=20, ignore_eos=True).token_ids
+
+    assert text(1) == text(1)
+    assert text(1) != text(2)
+
+
+def test_penalties_see_prompt_and_answer() -> None:
+    ban = SamplingParams(temperature=0, presence_penalty=1000, penalty_last_n=-1)
+    found = completed(ToyEngine(), ban, max_tokens=30, ignore_eos=True)
+    assert len({*PROMPT, *found.token_ids}) == 33
+
+
+def test_output_that_is_not_finite_is_an_error() -> None:
+    engine = ToyEngine()
+    engine.logits_of = lambda tokens: np.full(259, np.nan, np.float32)  # type: ignore[method-assign]
+    with pytest.raises(TrinityError, match="not finite"):
+        completed(engine)
+
+
+def test_timings_count() -> None:
+    engine = talker("hello")
+    session = Session(engine)
+    session.evaluate(PROMPT[:2])
+    found = generate(session, ToyTokenizer(), PROMPT, GREEDY, Limits())  # type: ignore[arg-type]
+    timings = found.timings
+    assert (timings.prompt_tokens, timings.cached_tokens) == (3, 2)
+    assert (timings.completion_tokens, timings.decode_steps) == (5, 5)
+    assert timings.prompt_seconds > 0
+    assert timings.tokens_per_second > 0
+    assert Timings().tokens_per_second == Timings().prompt_tokens_per_second == 0
+
+
+def test_ids_alone() -> None:
+    progress = Progress()
+    steps = generate_step(
+        Session(talker("hi")), PROMPT, GREEDY, Limits(), eog_ids={2}, progress=progress
+    )
+    assert [token for token, _ in steps] == ids_of("hi")
+    assert progress.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_tokens": -1}, {"max_tokens": 1.5}, {"stop": [""]}, {"stop": [3]}, {"logprobs": -1}],
+)
+def test_bad_limits(limits: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Limits(**limits)

@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trinity
+from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyTokenizer, ids_of, toy_model
+from trinity.errors import ContextLengthError, InputError
+from trinity.runtime import turn
+
+HELLO = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(5)
+            assert not thread.is_alive() or not thread.name.startswith("trinity")
+
+
+def test_generate_from_text_and_from_ids() -> None:
+    model, engine = toy_model()
+    engine.says("hello", after=3)
+    assert model.generate("ab").text == "hello"
+    assert model.generate([BOS, *ids_of("ab")]).text == "hello"
+    assert model.generate(np.array([BOS, *ids_of("ab")])).text == "hello"  # type: ignore[arg-type]
+
+
+def test_prompt_options() -> None:
+    model, engine = toy_model()
+    model.generate("</s>", max_tokens=0, parse_special=True)
+    assert engine.evaluated == [[BOS, EOS]]
+    engine.evaluated.clear()
+    model.generate("</s>", max_tokens=0, add_bos=False)
+    assert engine.evaluated == [ids_of("</s>")]
+
+
+@pytest.mark.parametrize("prompt", ["", []])
+def test_empty_prompt_is_bos_alone(prompt: Any) -> None:
+    model, engine = toy_model()
+    model.generate(prompt, max_tokens=1)
+    assert engine.evaluated == [[BOS]]
+    model, _ = toy_model(bos=False)
+    with pytest.raises(InputError, match="prompt is empty"):
+        model.generate(prompt)
+
+
+@pytest.mark.parametrize("ids", [[-1], [VOCAB_SIZE], [1.5], ["a"], [[1]], [[1], [2, 3]], b"ab", 5])
+def test_bad_token_ids(ids: Any) -> None:
+    model, _ = toy_model()
+    for call in (model.generate, model.logits, model.detokenize):
+        with pytest.raises(InputError, match="token id"):
+            call(ids)
+
+
+def test_unknown_option_is_a_type_error() -> None:
+    model, _ = toy_model()
+    with pytest.raises(TypeError, match="temprature"):
+        model.generate("a", temprature=1)  # type: ignore[call-arg]
+
+
+def test_arguments_are_checked_before_the_first_piece() -> None:
+    model, engine = toy_model(context_length=8)
+    with pytest.raises(InputError, match="top_p"):
+        model.stream("a", top_p=2)
+    with pytest.raises(ContextLengthError, match=r"21 tokens.*holds 8"):
+        model.stream("a" * 20)
+    assert engine.evaluated == []
+
+
+def test_prefix_is_kept_between_calls_unless_unwanted() -> None:
+    model, engine = toy_model()
+    model.generate("abc", max_tokens=0)
+    engine.evaluated.clear()
+    model.generate("abd", max_tokens=0)
+    assert engine.evaluated == [ids_of("d")]
+    engine.evaluated.clear()
+    assert model.generate("abd", max_tokens=0, cache_prompt=False).timings.cached_tokens == 0
+    assert engine.evaluated == [[BOS, *ids_of("abd")]]
+
+
+def test_stream_pieces_make_the_text() -> None:
+    model, engine = toy_model()
+    engine.says("hello", after=3)
+    chunks = list(model.stream("ab"))
+    assert "".join(c.text for c in chunks) == "hello"
+    assert chunks[-1].finish_reason == "stop"
+
+
+def test_abandoned_stream_gives_up_its_turn() -> None:
+    model, _ = toy_model()
+    chunks = model.stream("ab")
+    next(chunks)
+    del chunks
+    gc.collect()
+    assert model.generate("ab", max_tokens=1).token_ids
+
+    for _ in model.stream("ab"):
+        break
+    assert model.generate("ab", max_tokens=1).token_ids
+
+    unread = model.stream("ab")
+    assert model.generate("ab", max_tokens=1).token_ids
+    unread.close()
+
+
+def test_call_within_an_open_stream_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "STALL_SECONDS", 0.1)
+    model, _ = toy_model()
+    chunks = model.stream("ab")
+    next(chunks)
+    with pytest.raises(InputError, match="still open in this thread"):
+        model.generate("ab")
+    chunks.close()
+    assert model.generate("ab", max_tokens=1).token_ids
+
+
+def test_an_error_gives_up_the_turn() -> None:
+    model, engine = toy_model()
+
+    def fail(tokens: list[int]) -> None:
+        raise RuntimeError("boom")
+
+    engine.before_forward = fail
+    with pytest.raises(RuntimeError, match="boom"):
+        model.generate("ab")
+    engine.before_forward = lambda tokens: None
+    assert model.generate("ab", max_tokens=1).token_ids
+
+
+def test_threads_queue_and_none_corrupts_another() -> None:
+    model, _ = toy_model()  # its engine fails when two calls run at once
+    prompts = ["a", "ab", "b", "xyz", "abcabc"]
+    expected = {p: model.generate(p, seed=1, max_tokens=8).token_ids for p in prompts}
+    wrong: list[object] = []
+
+    def work(prompt: str) -> None:
+        try:
+            for _ in range(5):
+                found = [i for c in model.stream(prompt, seed=1, max_tokens=8) for i in c.token_ids]
+                if found != expected[prompt]:
+                    wrong.append((prompt, found))
+                if model.logits([5, 6]).shape != (2, VOCAB_SIZE):
+                    wrong.append("logits")
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(p,)) for p in prompts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+def test_cancel_event() -> None:
+    model, engine = toy_model(prefill_chunk=1)
+    cancel = threading.Event()
+    engine.before_forward = lambda tokens: cancel.set()
+    found = model.generate("abc", cancel=cancel)
+    assert (found.finish_reason, found.token_ids) == ("cancelled", [])
+    assert len(engine.evaluated) == 1
+
+
+def test_cancel_while_waiting_for_the_turn() -> None:
+    model, _ = toy_model()
+    chunks = model.stream("ab")
+    next(chunks)
+    cancel = threading.Event()
+    cancel.set()
+    assert model.generate("ab", cancel=cancel).finish_reason == "cancelled"
+    chunks.close()
+
+
+def test_logits() -> None:
+    model, engine = toy_model(prefill_chunk=2)
+    ids = [3, 4, 5, 6, 7]
+    found = model.logits(ids)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [engine.logits_of(ids[: n + 1]) for n in range(5)])
+    again = model.logits(ids)
+    np.testing.assert_array_equal(found, again)
+    assert found is not again
+    assert model.logits([]).shape == (0, VOCAB_SIZE)
+    with pytest.raises(ContextLengthError, match=r"65 tokens.*holds 64"):
+        model.logits([3] * 65)
+
+
+def test_tokenize_and_detokenize() -> None:
+    model, _ = toy_model()
+    assert model.tokenize("é") == [BOS, *ids_of("é")]
+    assert model.tokenize("a", add_bos=False) == ids_of("a")
+    assert model.tokenize("</s>", parse_special=True) == [BOS, EOS]
+    assert model.detokenize(ids_of("é")) == "é"
+
+
+def test_chat_has_one_bos_and_answers() -> None:
+    model, engine = toy_model()
+    ids = model.apply_chat_template(HELLO)
+    assert ids == [BOS, *ids_of("[user]hi"), EOS, *ids_of("[assistant]")]
+    engine.says("yes", after=len(ids))
+    assert model.chat(HELLO).text == "yes"
+    assert "".join(c.text for c in model.chat_stream(HELLO)) == "yes"
+
+
+def test_template_without_bos_gets_one() -> None:
+    model, _ = toy_model()
+    template = "{{ messages[0].content }}"
+    assert model.apply_chat_template(HELLO, template=template) == [BOS, *ids_of("hi")]
+
+
+def test_next_turn_evaluates_only_what_is_new() -> None:
+    model, engine = toy_model()
+    engine.says("yes", after=len(model.apply_chat_template(HELLO)))
+    answer = model.chat(HELLO)
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": answer.text},
+        {"role": "user", "content": "so"},
+    ]
+    following = model.chat(messages, max_tokens=1)
+    first = len(model.apply_chat_template(HELLO, add_generation_prompt=True))
+    assert following.timings.cached_tokens >= first + len(answer.token_ids) - 1
+
+
+def test_chat_without_a_template() -> None:
+    model, _ = toy_model(chat_template=None)
+    with pytest.raises(InputError, match="template="):
+        model.chat(HELLO)
+    assert model.chat(HELLO, template="{{ messages[0].content }}", max_tokens=1).token_ids
+
+
+@pytest.mark.parametrize(
+    "messages", ["hi", [], {"role": "user"}, ["hi"], [{"content": "x"}], [{"role": "user"}]]
+)
+def test_bad_messages(messages: Any) -> None:
+    model, _ = toy_model()
+    with pytest.raises(InputError, match="message"):
+        model.chat(messages)
+
+
+def test_closed_model() -> None:
+    model, engine = toy_model()
+    with model:
+        model.generate("a", max_tokens=1)
+    assert engine.closed
+    model.close()
+    assert "closed" in repr(model)
+    for call in (lambda: model.generate("a"), lambda: model.logits([1]), lambda: model.stream("a")):
+        with pytest.raises(InputError, match="closed"):
+            call()
+    with pytest.raises(InputError, match="closed"), model:
+        pass
+
+
+def test_close_ends_an_open_stream() -> None:
+    model, engine = toy_model()
+    chunks = model.stream("ab")
+    next(chunks)
+    model.close()
+    assert engine.closed
+    assert list(chunks) == []
+
+
+def test_close_stops_what_runs_in_another_thread() -> None:
+    model, engine = toy_model()
+    started, go_on = threading.Event(), threading.Event()
+
+    def pause(tokens: list[int]) -> None:
+        started.set()
+        go_on.wait(5)
+
+    engine.before_forward = pause
+    reasons: list[object] = []
+
+    def work() -> None:
+        reasons.append(model.generate("ab").finish_reason)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert started.wait(5)
+    closer = threading.Thread(target=model.close)
+    closer.start()
+    assert model._closing.wait(5)
+    go_on.set()
+    worker.join(5)
+    closer.join(5)
+    assert reasons == ["cancelled"]
+    assert engine.closed
+
+
+def test_asyncio_streams_without_blocking() -> None:
+    async def main() -> None:
+        model, engine = toy_model()
+        engine.says("hello", after=3)
+        texts = [c.text async for c in model.astream("ab")]
+        assert "".join(texts) == "hello"
+        with pytest.raises(InputError, match="top_p"):
+            async for _ in model.astream("ab", top_p=3):
+                pass
+        both = await asyncio.gather(*(drain(model.astream("ab")) for _ in range(3)))
+        assert both == ["hello"] * 3
+
+    asyncio.run(main())
+
+
+async def drain(chunks: Any) -> str:
+    return "".join([c.text async for c in chunks])
+
+
+def test_cancelled_task_cancels_the_generation() -> None:
+    async def main() -> None:
+        model, engine = toy_model(context_length=100_000)
+        seen = asyncio.Event()
+
+        async def consume() -> None:
+            async for _ in model.astream("ab", ignore_eos=True):
+                seen.set()
+
+        task = asyncio.create_task(consume())
+        await asyncio.wait_for(seen.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        found = await asyncio.to_thread(model.generate, "ab", max_tokens=1)
+        assert found.finish_reason in ("length", "stop")
+        assert sum(map(len, engine.evaluated)) < 50_000
+
+    asyncio.run(main())
+
+
+def test_repr() -> None:
+    model, _ = toy_model()
+    text = "<Model toy: 2 layers, hidden size 16, context 64, portable, 2 threads>"
+    assert repr(model) == text
+
+
+def test_generate_with_a_loaded_model() -> None:
+    model, engine = toy_model()
+    engine.says("yes", after=2)
+    assert trinity.generate(model, "a").text == "yes"
+    assert not engine.closed
+
+
+def test_generate_from_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, engine = toy_model()
+    engine.says("yes", after=2)
+    monkeypatch.setattr("trinity.model.load", lambda path: model)
+    assert trinity.generate("model.gguf", "a").text == "yes"
+    assert engine.closed
+
+
+def test_generate_checks_options_before_it_loads() -> None:
+    with pytest.raises(InputError, match="top_k"):
+        trinity.generate("there-is-no-such-file.gguf", "a", top_k=-1)
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"context_length": 0}, {"threads": "2"}])
+def test_load_checks_its_arguments(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        trinity.load("there-is-no-such-file.gguf", **options)
+
+
+def test_missing_file() -> None:
+    for call in (trinity.load, trinity.load_tokenizer, trinity.open_weights):
+        with pytest.raises(InputError, match="no-such-file"):
+            call("there-is-no-such-file.gguf")
+
+
+def test_tokenizer_of_a_file_without_weights(shared_data: Path) -> None:
+    tokenizer = trinity.load_tokenizer(shared_data / "vocab" / "ggml-vocab-llama-spm.gguf")
+    ids = tokenizer.encode("Hello world", add_bos=False)
+    assert ids == [15043, 3186]
+    assert tokenizer.decode(ids) == "Hello world"
+
+
+def test_toy_tokenizer_is_honest() -> None:
+    assert ToyTokenizer().decode(ids_of("≈é")) == "≈é"

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trinity
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level modules that are loaded after ``code`` in a new interpreter."""
+    program = f"{code}\nimport sys; print(*{{m.partition('.')[0] for m in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_loads_nothing_heavy() -> None:
+    heavy = {"numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich"}
+    assert modules_after("import trinity") & heavy == set()
+
+
+def test_model_needs_no_compiler_until_it_loads() -> None:
+    assert modules_after("import trinity; trinity.Model, trinity.load") & {"numba"} == set()
+
+
+def test_public_names_are_those_of_their_homes() -> None:
+    assert set(trinity._HOME) | {"__version__"} == set(trinity.__all__)
+    for name, home in trinity._HOME.items():
+        assert getattr(trinity, name) is getattr(sys.modules[home], name)
+
+
+def test_missing_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = trinity.nonsense
+
+
+def test_signatures() -> None:
+    load = inspect.signature(trinity.load)
+    assert list(load.parameters) == [
+        "path", "threads", "context_length", "kv_type", "isa", "progress"
+    ]  # fmt: skip
+    assert load.parameters["kv_type"].default == "f16"
+    keyword_only = [p.name for p in load.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert keyword_only == list(load.parameters)[1:]
+    tokenize = inspect.signature(trinity.Model.tokenize)
+    assert list(tokenize.parameters) == ["self", "text", "add_bos", "parse_special"]
+
+
+def test_options_are_those_of_their_dataclasses() -> None:
+    from trinity.runtime.options import LIMITS, SAMPLING, Request
+
+    fields = set(Request.__dataclass_fields__) - {"sampling", "limits"}
+    assert set(trinity.GenerationOptions.__annotations__) == SAMPLING | LIMITS | fields
+
+
+def test_every_option_is_explained() -> None:
+    text = trinity.GenerationOptions.__doc__ or ""
+    missing = [name for name in trinity.GenerationOptions.__annotations__ if name not in text]
+    assert missing == []
+
+
+def test_the_errors_are_one_family() -> None:
+    for name in trinity.__all__:
+        if name.endswith("Error"):
+            assert issubclass(getattr(trinity, name), trinity.TrinityError)

@@ -1,0 +1,216 @@
+"""A loaded model: weights bound, plans built, a team of threads that walks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from trinity_kernels import isa as isa_levels
+from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
+from trinity_kernels.quants import TYPES
+from trinity_kernels.record import RECORD
+from trinity_kernels.team import Team, default_threads
+
+from trinity.config import ModelConfig
+from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
+from trinity.formats.provider import Tensor, WeightProvider
+from trinity.models import find_architecture
+from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.plan import Buffers, PlanBuilder, Step
+from trinity.runtime.rope import rope_table
+from trinity.runtime.weights import Weights
+
+Progress = Callable[[str], None]
+
+PREFILL_CHUNK = 512
+DECODE_ROWS = 16
+OUTPUT_ROWS = 16
+
+
+class CPUEngine:
+    """Maps token ids to logits. One step at a time; not to be called from two threads at once."""
+
+    def __init__(
+        self, provider: WeightProvider, *, threads: int, context_length: int, kv_type: str,
+        isa: str, progress: Progress | None,
+    ) -> None:  # fmt: skip
+        config = provider.config
+        self.config: ModelConfig = config
+        self.context_length = context_length
+        self.threads = threads
+        self.isa = isa
+        self.kv_type = kv_type
+        self.prefill_chunk = min(PREFILL_CHUNK, context_length)
+        architecture = find_architecture(config.architecture, provider.path)
+        self._weights = Weights(provider)
+        self._embedding: Tensor = self._weights.matrix(
+            "token_embd.weight", config.vocab_size, config.hidden_size
+        )
+        factors = None
+        if self._weights.has("rope_freqs.weight"):
+            factors = self._weights.vector("rope_freqs.weight", config.rope_dim // 2)
+        capacity = -(-context_length // TILE) * TILE
+        choice = KernelChoice(isa, progress)
+        halves = architecture.rope_halves or not provider.rope_interleaved
+        builder = PlanBuilder(
+            config, self._weights, kv_type, capacity, threads,
+            rope_table(config, capacity, factors), not halves, choice.address,
+        )  # fmt: skip
+        builder.load(architecture)
+        head = "token_embd" if config.tie_word_embeddings else "output"
+        output = self._weights.linear(head, config.vocab_size, config.hidden_size)
+        linears = [weight for layer in builder.layers for weight in layer.values()]
+        self._layer_bytes = sum(weight.nbytes for weight in linears)
+        self._head_bytes = output.nbytes
+        decode_rows = min(DECODE_ROWS, self.prefill_chunk)
+        self._step = Step(self.prefill_chunk)
+        self._few = Step(decode_rows)
+        self._buffers = Buffers(config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS)
+        head_few = builder.head(self._buffers, self._few, output)
+        self._decode = _plan([*builder.steps(architecture, self._buffers, self._few, True), *head_few])
+        self._prefill = _plan(builder.steps(architecture, self._buffers, self._step, False))
+        self._head = _plan(builder.head(self._buffers, self._step, output))
+        self._builder = builder
+        self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
+        choice.finish()
+        self._team = Team(threads)
+        self._closed = False
+
+    def new_cache(self) -> KVCache:
+        """An empty cache of ``context_length`` positions."""
+        return KVCache(self.config, self.context_length, self.kv_type)
+
+    def bytes_per_token(self, context: int) -> int:
+        """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
+        one = KVCache(self.config, TILE, self.kv_type)
+        cache = one.layer_bytes * self.config.num_layers // TILE * context
+        return self._layer_bytes + self._head_bytes + cache
+
+    def forward(
+        self, tokens: NDArray[np.int32], cache: Any, *, all_logits: bool = False
+    ) -> NDArray[np.float32]:
+        """Logits (1, V) of the last token, or (n, V) of all; see runtime/interface.py."""
+        count = len(tokens)
+        if count == 1:
+            return self.forward_batch(tokens, [cache])
+        if not 1 <= count <= self.prefill_chunk:
+            raise InputError(f"a step takes 1 to {self.prefill_chunk} tokens, got {count}")
+        self._check(cache, count)
+        self._embed(tokens)
+        step = self._step
+        step.tokens[0] = count
+        step.positions[:count] = np.arange(cache.length, cache.length + count)
+        step.caches[:count] = cache.address
+        self._team.run(self._prefill)
+        cache.length += count
+        if not all_logits:
+            return self._outputs(np.array([count - 1]))
+        logits = np.empty((count, self.config.vocab_size), np.float32)
+        for start in range(0, count, OUTPUT_ROWS):
+            rows = np.arange(start, min(start + OUTPUT_ROWS, count))
+            logits[rows] = self._outputs(rows)
+        return logits
+
+    def forward_batch(
+        self, tokens: NDArray[np.int32], caches: Sequence[KVCache]
+    ) -> NDArray[np.float32]:
+        """One token for each of several sequences, in one pass over the weights.
+
+        Shapes: tokens (B,), B caches that are all different, B <= 16; returns (B, V), valid until
+        the next step.
+        """
+        count = len(tokens)
+        if count != len(caches) or not 1 <= count <= len(self._few.positions):
+            raise InputError(
+                f"a batch takes 1 to {len(self._few.positions)} tokens and as many caches, "
+                f"got {count} and {len(caches)}"
+            )
+        step = self._few
+        for i, cache in enumerate(caches):
+            self._check(cache, 1)
+            step.positions[i] = cache.length
+            step.caches[i] = cache.address
+        self._embed(tokens)
+        step.tokens[0] = step.outputs[0] = count
+        step.output_rows[:count] = np.arange(count)
+        self._team.run(self._decode)
+        for cache in caches:
+            cache.length += 1
+        return self._buffers.logits[:count]
+
+    def _outputs(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        self._step.outputs[0] = len(rows)
+        self._step.output_rows[: len(rows)] = rows
+        self._team.run(self._head)
+        return self._buffers.logits[: len(rows)]
+
+    def _check(self, cache: KVCache, count: int) -> None:
+        if self._closed:
+            raise InputError("this model is closed")
+        if cache.length + count > self.context_length:
+            raise ContextLengthError(
+                f"{cache.length} + {count} tokens do not fit a context of {self.context_length}"
+            )
+
+    def _embed(self, tokens: NDArray[np.int32]) -> None:
+        ids = np.asarray(tokens, np.int64)
+        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
+            raise InputError(
+                f"token ids must lie in 0..{self.config.vocab_size - 1}, "
+                f"got {ids.min()}..{ids.max()}"
+            )
+        table = self._embedding.data[: self._row_bytes * self.config.vocab_size]
+        rows = np.ascontiguousarray(table.reshape(self.config.vocab_size, -1)[ids])
+        shape = (len(ids), self.config.hidden_size)
+        self._buffers.x[: len(ids)] = TYPES[self._embedding.type].dequantize(
+            rows.reshape(-1), shape
+        )
+
+    def close(self) -> None:
+        """End the threads; the engine must not be used afterwards."""
+        if not self._closed:
+            self._closed = True
+            self._team.close()
+
+
+def _plan(records: list[NDArray[np.int64]]) -> NDArray[np.void]:
+    plan = np.zeros(len(records), RECORD)
+    plan["slots"] = records
+    return plan
+
+
+def load_engine(
+    provider: WeightProvider, *, threads: int | None = None, context_length: int | None = None,
+    kv_type: str = "f16", isa: str | None = None, progress: Progress | None = None,
+) -> CPUEngine:  # fmt: skip
+    """Bind a provider's model to this machine.
+
+    ``threads``: default the physical cores that this process may use. ``context_length``: default
+    the model's own, at most 4096 unless asked for. ``progress`` gets lines about compilation.
+    Raises: InputError, KernelError, ConfigError, UnsupportedError.
+    """
+    if kv_type.upper() not in KV_TYPES:
+        raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
+    if threads is not None and not 1 <= threads <= 1024:
+        raise InputError(f"threads must be 1 to 1024, got {threads}")
+    config = provider.config
+    context = context_length if context_length is not None else min(config.context_length, 4096)
+    if context < 1:
+        raise InputError(f"context_length must be at least 1, got {context}")
+    try:
+        level = isa_levels.select_level(isa)
+    except isa_levels.IsaError as error:
+        raise KernelError(str(error)) from error
+    try:
+        return CPUEngine(
+            provider, threads=threads or default_threads(), context_length=context,
+            kv_type=kv_type.upper(), isa=level, progress=progress,
+        )  # fmt: skip
+    except MemoryError as error:
+        raise TrinityError(
+            f"{provider.path}: not enough memory for a context of {context} tokens; "
+            "ask for a smaller context_length"
+        ) from error

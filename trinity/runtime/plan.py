@@ -1,0 +1,314 @@
+"""A forward step as data: an array of records that name compiled kernels and their operands.
+
+Building it is Python, once per model and kind of step; walking it is one compiled loop that all
+threads run. The step's own numbers (how many tokens, where they stand, whose caches) lie in
+``Step``, so a plan is built once and serves every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from trinity_kernels import record as slots
+from trinity_kernels._jit import Kernel
+from trinity_kernels.ops import activation, attention, matmul, quantize, rmsnorm, rope
+from trinity_kernels.quants.dot import activation_bytes
+
+from trinity.config import ModelConfig
+from trinity.models.graph import (
+    Architecture,
+    Attention,
+    Gated,
+    HeadNorm,
+    Linear,
+    Norm,
+    Operation,
+    Rope,
+)
+from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.weights import Weight, Weights
+
+Address = Callable[[Kernel, str], int]
+
+
+class Step:
+    """What changes from step to step; kernels read it through addresses in their records."""
+
+    def __init__(self, rows: int) -> None:
+        self.tokens = np.zeros(1, np.int64)
+        self.outputs = np.zeros(1, np.int64)
+        self.positions = np.zeros(rows, np.int32)
+        self.caches = np.zeros(rows, np.int64)
+        self.output_rows = np.zeros(rows, np.int32)
+
+
+class Buffers:
+    """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
+
+    def __init__(self, config: ModelConfig, weights: list[Weight], rows: int, outputs: int) -> None:
+        query = config.num_heads * config.head_dim
+        kv = config.num_kv_heads * config.head_dim
+        widths = {
+            "x": config.hidden_size, "h": config.hidden_size, "q": query, "k": kv, "v": kv,
+            "a": query, "gate": config.intermediate_size, "up": config.intermediate_size,
+        }  # fmt: skip
+        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in widths.items()}
+        self._arrays = {name: _aligned(rows * stride) for name, stride in self.stride.items()}
+        self.x: NDArray[np.float32] = (
+            self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
+        )
+        codes = max(
+            (activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64
+        )
+        self.codes = _aligned(rows * codes)
+        self.logits = np.zeros((outputs, config.vocab_size), np.float32)
+
+    def address(self, name: str) -> int:
+        """Where a named buffer begins."""
+        return int(self._arrays[name].ctypes.data)
+
+
+def _aligned(nbytes: int) -> NDArray[np.uint8]:
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+class PlanBuilder:
+    """Turns an architecture's operations into records over one model's weights and buffers."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, kv_type: str, capacity: int, threads: int,
+        rope_table: NDArray[np.float32], interleaved: bool, address: Address,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.weights = weights
+        self.kv_type = kv_type
+        self.capacity = capacity
+        self.threads = threads
+        self.address = address
+        self.interleaved = interleaved
+        self.table = rope_table
+        self.layers: list[dict[str, Weight]] = []
+        self.vectors: list[NDArray[np.float32]] = []
+
+    def load(self, architecture: Architecture) -> None:
+        """Bind every layer's linears, so that their sizes are known before buffers are made."""
+        for layer in range(self.config.num_layers):
+            prefix = f"blk.{layer}."
+            operations = architecture.layer(self._has(layer))
+            self.layers.append(
+                {
+                    name: self.weights.linear(prefix + name, *self._shape(name))
+                    for operation in operations
+                    if isinstance(operation, Linear)
+                    for name, _ in operation.outputs
+                }
+            )
+
+    def _has(self, layer: int) -> Callable[[str], bool]:
+        return lambda name: self.weights.has(f"blk.{layer}.{name}.weight")
+
+    def _shape(self, name: str) -> tuple[int, int]:
+        config = self.config
+        hidden, ffn = config.hidden_size, config.intermediate_size
+        query = config.num_heads * config.head_dim
+        kv = config.num_kv_heads * config.head_dim
+        return {
+            "attn_q": (query, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden),
+            "attn_output": (hidden, query), "ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden),
+            "ffn_down": (hidden, ffn),
+        }[name]  # fmt: skip
+
+    def _width(self, name: str) -> int:
+        """Values of a named buffer's row."""
+        if name in ("q", "a"):
+            return self.config.num_heads * self.config.head_dim
+        if name in ("k", "v"):
+            return self.config.num_kv_heads * self.config.head_dim
+        if name in ("gate", "up"):
+            return self.config.intermediate_size
+        return self.config.hidden_size
+
+    def vector(self, name: str, length: int) -> int:
+        """The address of a norm's weight, kept alive by the builder."""
+        self.vectors.append(self.weights.vector(name, length))
+        return int(self.vectors[-1].ctypes.data)
+
+    def steps(
+        self, architecture: Architecture, buffers: Buffers, step: Step, few: bool
+    ) -> list[NDArray[np.int64]]:
+        """The records of all layers. ``few``: a handful of tokens, whose attention is shared out."""
+        writer = _Writer(self, buffers, step, few)
+        for layer in range(self.config.num_layers):
+            writer.layer = layer
+            for operation in architecture.layer(self._has(layer)):
+                writer.write(operation)
+        return writer.records
+
+    def head(self, buffers: Buffers, step: Step, output: Weight) -> list[NDArray[np.int64]]:
+        """The records from the residual stream to logits, for the rows that ``step`` names."""
+        writer = _Writer(self, buffers, step, few=True)
+        writer.norm("x", self.vector("output_norm.weight", output.k), "h", output.k,
+                    rows=step.outputs, index=step.output_rows)  # fmt: skip
+        logits = buffers.logits
+        writer.linear("h", [(output, int(logits.ctypes.data), logits.strides[0])], False,
+                      rows=step.outputs)  # fmt: skip
+        return writer.records
+
+
+class _Writer:
+    """Appends records; each method writes one operation."""
+
+    def __init__(self, builder: PlanBuilder, buffers: Buffers, step: Step, few: bool) -> None:
+        self.builder = builder
+        self.config = builder.config
+        self.buffers = buffers
+        self.step = step
+        self.few = few
+        self.layer = 0
+        self.records: list[NDArray[np.int64]] = []
+        if few:
+            blocks = -(-builder.capacity // attention.BLOCK)
+            part = attention.part_bytes(self.config.head_dim)
+            rows = len(step.positions) if few else 0
+            self.max_blocks = blocks
+            self.parts = _aligned(rows * self.config.num_heads * blocks * part)
+        group = self.config.num_heads // self.config.num_kv_heads
+        self.scratch_stride = -(-attention.scratch_bytes(self.config.head_dim, group) // 64) * 64
+        self.scratch = _aligned(self.scratch_stride * builder.threads)
+        # The records hold addresses into these: they live as long as the builder.
+        builder.vectors.append(self.scratch.view(np.float32))
+        if few:
+            builder.vectors.append(self.parts.view(np.float32))
+
+    def record(
+        self, kernel: Kernel, tag: str, values: dict[int, int], *, barrier: bool = True,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        """Append one record."""
+        row = np.zeros(slots.SLOTS, np.int64)
+        row[slots.KERNEL] = self.builder.address(kernel, tag)
+        row[slots.BARRIER] = barrier
+        row[slots.ROWS] = (self.step.tokens if rows is None else rows).ctypes.data
+        for slot, value in values.items():
+            row[slot] = value
+        self.records.append(row)
+
+    def write(self, operation: Operation) -> None:
+        """One operation of the current layer."""
+        prefix = f"blk.{self.layer}."
+        width = self.builder._width
+        if isinstance(operation, Norm):
+            k = width(operation.x)
+            weight = self.builder.vector(f"{prefix}{operation.weight}.weight", k)
+            self.norm(operation.x, weight, operation.out, k)
+        elif isinstance(operation, HeadNorm):
+            k = self.config.head_dim
+            weight = self.builder.vector(f"{prefix}{operation.weight}.weight", k)
+            self.norm(operation.x, weight, operation.x, k, groups=width(operation.x) // k)
+        elif isinstance(operation, Linear):
+            bound = self.builder.layers[self.layer]
+            outputs = [
+                (bound[name], self.buffers.address(out), self.buffers.stride[out])
+                for name, out in operation.outputs
+            ]
+            self.linear(operation.x, outputs, operation.add)
+        elif isinstance(operation, Rope):
+            self.rope()
+        elif isinstance(operation, Attention):
+            self.attention()
+        elif isinstance(operation, Gated):
+            self.gated(operation.activation)
+
+    def norm(
+        self, x: str, weight: int, out: str, k: int, *, groups: int = 1,
+        rows: NDArray[np.int64] | None = None, index: NDArray[np.int32] | None = None,
+    ) -> None:  # fmt: skip
+        """RMSNorm; the thread that has a token also quantizes it next, so nobody waits here."""
+        op, buffers = rmsnorm, self.buffers
+        self.record(op.rmsnorm, "none", {
+            op.X: buffers.address(x), op.X_STRIDE: buffers.stride[x], op.WEIGHT: weight,
+            op.OUT: buffers.address(out), op.OUT_STRIDE: buffers.stride[out], op.K: k,
+            op.EPS: slots.float_bits(self.config.rms_norm_eps), op.GROUPS: groups,
+            op.INDEX: 0 if index is None else index.ctypes.data,
+        }, rows=rows)  # fmt: skip
+
+    def linear(
+        self, x: str, outputs: list[tuple[Weight, int, int]], add: bool,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        """Weights that share an input: it is brought to each form once, then all multiply."""
+        source, stride = self.buffers.address(x), self.buffers.stride[x]
+        forms = sorted({weight.form for weight, _, _ in outputs})
+        for form in forms:
+            xa, xs = source, stride
+            if form != "f32":
+                op = quantize
+                k = outputs[0][0].k
+                xa, xs = int(self.buffers.codes.ctypes.data), activation_bytes(form, k)
+                kernel = op.quantize_ternary if form == "ternary" else op.quantize_q8
+                self.record(kernel, "none", {
+                    op.X: source, op.X_STRIDE: stride, op.OUT: xa, op.OUT_STRIDE: xs, op.K: k,
+                }, rows=rows)  # fmt: skip
+            group = [output for output in outputs if output[0].form == form]
+            for weight, out, out_stride in group:
+                last = weight is group[-1][0]
+                self.record(matmul.matmul, weight.type, {
+                    matmul.X: xa, matmul.X_STRIDE: xs, matmul.W: weight.data.ctypes.data,
+                    matmul.W_STRIDE: weight.stride, matmul.N: weight.n, matmul.K: weight.k,
+                    matmul.OUT: out, matmul.OUT_STRIDE: out_stride,
+                    matmul.SCALE: slots.float_bits(weight.scale),
+                    matmul.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
+                    matmul.ADD: add,
+                }, barrier=last, rows=rows)  # fmt: skip
+
+    def rope(self) -> None:
+        """Rotation, and storing into the cache."""
+        op, buffers, config = rope, self.buffers, self.config
+        self.record(op.rope_store, self.builder.kv_type, {
+            op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
+            op.KEY: buffers.address("k"), op.VALUE: buffers.address("v"),
+            op.KV_STRIDE: buffers.stride["k"], op.TABLE: self.builder.table.ctypes.data,
+            op.ROPE_DIM: config.rope_dim, op.INTERLEAVED: self.builder.interleaved,
+            op.POSITIONS: self.step.positions.ctypes.data,
+            op.CACHES: self.step.caches.ctypes.data, **self._cache(op),
+        })  # fmt: skip
+
+    def _cache(self, op: Any) -> dict[int, int]:
+        config, capacity = self.config, self.builder.capacity
+        layer_bytes = KVCache(config, 16, self.builder.kv_type).layer_bytes // 16 * capacity
+        return {
+            op.LAYER_OFFSET: self.layer * layer_bytes, op.HEAD_DIM: config.head_dim,
+            op.HEADS: config.num_heads, op.KV_HEADS: config.num_kv_heads, op.CAPACITY: capacity,
+        }  # fmt: skip
+
+    def attention(self) -> None:
+        """Attention: shared out by blocks for few tokens, by tokens for many."""
+        op, buffers, config = attention, self.buffers, self.config
+        values = {
+            op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
+            op.POSITIONS: self.step.positions.ctypes.data,
+            op.CACHES: self.step.caches.ctypes.data, **self._cache(op),
+            op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],
+            op.SCALE: slots.float_bits(float(np.float32(1 / np.sqrt(config.head_dim)))),
+            op.SCRATCH: self.scratch.ctypes.data, op.SCRATCH_STRIDE: self.scratch_stride,
+        }  # fmt: skip
+        if self.few:
+            values |= {op.PARTS: self.parts.ctypes.data, op.MAX_BLOCKS: self.max_blocks}
+            self.record(op.attention_parts, self.builder.kv_type, values)
+            self.record(op.attention_merge, "none", values)
+        else:
+            self.record(op.attention, self.builder.kv_type, values)
+
+    def gated(self, name: str) -> None:
+        """The feed-forward's activation."""
+        op, buffers = activation, self.buffers
+        self.record(op.gated, name, {
+            op.GATE: buffers.address("gate"), op.UP: buffers.address("up"),
+            op.OUT: buffers.address("gate"), op.STRIDE: buffers.stride["gate"],
+            op.K: self.config.intermediate_size,
+        })  # fmt: skip

@@ -1,0 +1,126 @@
+"""Tensors of a provider, checked and bound for the plan: addresses, strides, scales.
+
+Weights stay where the file's mapping has them. The exceptions are copied once, with a reason:
+I2_S rows whose codes straddle blocks or come in ARM's order are put into the x86 order, row by
+row (2 bits a weight, as before), because the kernels walk rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
+
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.provider import Tensor, WeightProvider
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One linear's weight: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory alive."""
+
+    name: str
+    type: str
+    n: int
+    k: int
+    data: NDArray[np.uint8]
+    stride: int
+    scale: float
+    bias: NDArray[np.float32] | None
+
+    @property
+    def form(self) -> str:
+        """The form of activations that this weight multiplies with."""
+        return FORMS[self.type]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one product reads."""
+        return self.n * self.stride
+
+
+class Weights:
+    """What the plan asks of a provider: vectors and linears by name, each of the right shape."""
+
+    def __init__(self, provider: WeightProvider) -> None:
+        self.provider = provider
+        self._names = frozenset(provider.tensor_names())
+
+    def has(self, name: str) -> bool:
+        """Whether the file has that tensor."""
+        return name in self._names
+
+    def vector(self, name: str, length: int) -> NDArray[np.float32]:
+        """A tensor of ``length`` values as float32 (norms, biases)."""
+        tensor = self._tensor(name)
+        if int(np.prod(tensor.shape)) != length:
+            raise ConfigError(
+                f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
+                f"the configuration asks for {length} values"
+            )
+        return np.ascontiguousarray(tensor.dequantize().reshape(-1))
+
+    def matrix(self, name: str, n: int, k: int) -> Tensor:
+        """A tensor of shape (n, k) in a type that the kernels know."""
+        tensor = self._tensor(name)
+        if tensor.shape != (n, k):
+            raise ConfigError(
+                f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
+                f"the configuration asks for {(n, k)}"
+            )
+        if tensor.type not in TYPES:
+            raise UnsupportedError(
+                f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity cannot "
+                f"run; it runs {', '.join(sorted(TYPES))}. Take a file quantized to one of these"
+            )
+        return tensor
+
+    def linear(self, name: str, n: int, k: int) -> Weight:
+        """``name``.weight with its optional .scale and .bias."""
+        tensor = self.matrix(f"{name}.weight", n, k)
+        scale = 1.0
+        if self.has(f"{name}.scale"):
+            scale = float(self.vector(f"{name}.scale", 1)[0])
+        bias = self.vector(f"{name}.bias", n) if self.has(f"{name}.bias") else None
+        if bias is not None and ".ffn_" in name:
+            # The feed-forward adds the bias before the scale: the scale is moved into it.
+            bias = bias * np.float32(scale)
+        type_name, data = tensor.type, tensor.data
+        if TYPES[type_name].tensor_scale:
+            scale = float(np.float32(scale) * _tensor_scale(tensor))
+            codes = data[: n * k // 4]
+            if type_name == "I2_S_ARM" or k % 128:
+                codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
+            return Weight(name, "I2_S", n, k, codes, len(codes) // n, scale, bias)
+        return Weight(name, type_name, n, k, data, data.nbytes // n, scale, bias)
+
+    def _tensor(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise ConfigError(
+                f"{self.provider.path}: no tensor {name!r}, which its architecture needs; "
+                "the file is incomplete or of another architecture"
+            )
+        return self.provider.tensor(name)
+
+
+def _tensor_scale(tensor: Tensor) -> np.float32:
+    at = int(np.prod(tensor.shape)) // 4
+    scale: np.float32 = tensor.data[at : at + 4].view("<f4")[0]
+    if not np.isfinite(scale) or scale == 0:
+        raise UnsupportedError(
+            f"{tensor.source}: tensor {tensor.name!r} has the scale {scale}; "
+            "expected a finite number other than 0: the file is damaged"
+        )
+    return scale
+
+
+def _by_rows(codes: NDArray[np.uint8], n: int, k: int, block: int) -> NDArray[np.uint8]:
+    """Flat codes in blocks of ``block`` bytes to rows, each padded to whole 32-byte blocks."""
+    padded = -(-k // 128) * 128
+    rows = np.ones((n, padded), np.uint8)
+    rows[:, :k] = unpack_codes(codes.reshape(-1, block)).reshape(n, k)
+    return np.ascontiguousarray(pack_codes(rows.reshape(-1, 128)).reshape(-1))

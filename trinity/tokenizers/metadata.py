@@ -1,0 +1,101 @@
+"""Typed reading of tokenizer keys from a model file's metadata.
+
+Keys are named without their prefix "tokenizer.". Every function raises TokenizerError for a value
+of another kind than asked for, and takes a missing key as the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import TokenizerError
+
+RECONVERT = "convert the model again with a current converter"
+
+
+def text(metadata: Mapping[str, object], key: str) -> str | None:
+    """A string, or None where the key is missing."""
+    value = metadata.get(f"tokenizer.{key}")
+    if value is None or isinstance(value, str):
+        return value
+    raise wrong_kind(key, value, "a string")
+
+
+def flag(metadata: Mapping[str, object], key: str) -> bool | None:
+    """A bool, or None where the key is missing."""
+    value = metadata.get(f"tokenizer.{key}")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise wrong_kind(key, value, "true or false")
+
+
+def integer(metadata: Mapping[str, object], key: str) -> int | None:
+    """An integer, or None where the key is missing."""
+    value = metadata.get(f"tokenizer.{key}")
+    if value is None:
+        return None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    raise wrong_kind(key, value, "an integer")
+
+
+def strings(metadata: Mapping[str, object], key: str) -> list[str] | None:
+    """An array of strings, all of them text that UTF-8 can hold; None where the key is missing."""
+    value = metadata.get(f"tokenizer.{key}")
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OU" and value.ndim == 1:
+        value = value.tolist()
+    if not isinstance(value, list | tuple) or not all(issubclass(t, str) for t in set(map(type, value))):
+        raise wrong_kind(key, value, "an array of strings")
+    try:
+        "".join(value).encode()
+    except UnicodeEncodeError as error:
+        raise TokenizerError(
+            f"tokenizer.{key} holds a lone surrogate, which no UTF-8 text can; {RECONVERT}"
+        ) from error
+    return list(value)
+
+
+def numbers(
+    metadata: Mapping[str, object], key: str, count: int, kinds: str
+) -> NDArray[np.generic] | None:
+    """The first ``count`` elements of an array whose NumPy kind is in ``kinds`` ("iuf").
+
+    The width that the file declares does not matter: the reader decodes each element by it.
+    """
+    value = metadata.get(f"tokenizer.{key}")
+    if value is None:
+        return None
+    wanted = "an array of numbers" if "f" in kinds else "an array of integers"
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise wrong_kind(key, value, wanted)
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError):  # ragged, or integers of any size
+        raise wrong_kind(key, value, wanted) from None
+    if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
+        raise wrong_kind(key, value, wanted)
+    if array.size < count:
+        raise TokenizerError(
+            f"tokenizer.{key} has {array.size} elements for {count} tokens; it needs one for each"
+            f" token; {RECONVERT}"
+        )
+    return array[:count]
+
+
+def wrong_kind(key: str, value: object, wanted: str) -> TokenizerError:
+    """The error for a value of the wrong type."""
+    if isinstance(value, np.ndarray):
+        found = f"an array of {value.dtype.name}"
+    elif isinstance(value, list | tuple):
+        kinds = sorted({type(v).__name__ for v in value[:1000]})
+        found = f"an array of {' and '.join(kinds) or 'nothing'}"
+    else:
+        found = f"{type(value).__name__} {str(value)[:40]!r}"
+    return TokenizerError(f"tokenizer.{key} is {found}, not {wanted}; {RECONVERT}")

@@ -1,0 +1,112 @@
+"""SentencePiece vocabularies, run by the `sentencepiece` library.
+
+The library wants a serialized ModelProto; its few fields are written here by hand, so that no
+protobuf package is needed.
+Source: sentencepiece src/sentencepiece_model.proto; the algorithm is llama.cpp's
+llm_tokenizer_spm: the best-scored adjacent pair that is a token is merged, the leftmost of equals.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from trinity.errors import TokenizerError
+from trinity.tokenizers.vocabulary import BYTE, CONTROL, UNKNOWN, Vocabulary
+
+SPACE = "\u2581"  # how these vocabularies write a space
+
+_MODEL_TYPE_BPE = 2  # TrainerSpec.model_type
+_PIECE_NORMAL, _PIECE_UNKNOWN, _PIECE_CONTROL, _PIECE_BYTE = 1, 2, 3, 6  # SentencePiece.Type
+
+
+class SPMEncoder:
+    """Text without special tokens to ids. Usable from several threads at once."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        import sentencepiece
+
+        self._vocab_size = len(vocab)
+        self._unknown = [] if vocab.unk_id is None else [vocab.unk_id]
+        self._processor: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(_model_proto(vocab))
+        except Exception as error:  # the library's errors are RuntimeErrors with a C++ source line
+            raise TokenizerError(
+                f"the sentencepiece library refuses the vocabulary of {len(vocab)} tokens: {error}"
+            ) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ``text``; a character that is no token becomes its UTF-8 bytes' tokens."""
+        ids: list[int] = self._processor.EncodeAsIds(text)
+        if ids and max(ids) >= self._vocab_size:  # bytes that the vocabulary lacks
+            size, unknown = self._vocab_size, self._unknown
+            ids = [i for token in ids for i in ([token] if token < size else unknown)]
+        return ids
+
+
+def spm_piece(vocab: Vocabulary, token_id: int) -> bytes:
+    """The bytes that a token that is neither control nor user-defined stands for."""
+    byte = vocab.byte_of(token_id)
+    if byte is not None:
+        return bytes((byte,))
+    return vocab.tokens[token_id].replace(SPACE, " ").encode()
+
+
+def _model_proto(vocab: Vocabulary) -> bytes:
+    """A ModelProto whose first pieces are the vocabulary's tokens, id by id.
+
+    Tokens that text must not become (control, unknown, repeated ones) get names that no text
+    can have. Missing byte tokens, and the unknown token that the library wants, follow at the end.
+    """
+    assert vocab.scores is not None
+    mark = "\1unused "
+    while any(token.startswith(mark) for token in vocab.tokens):
+        mark = "\1" + mark
+    pieces: list[bytes] = []
+    missing = set(range(256))
+    scores = vocab.scores.tolist()
+    for i, (token, kind) in enumerate(zip(vocab.tokens, vocab.types.tolist(), strict=True)):
+        byte = vocab.byte_of(i)
+        if byte in missing and token == f"<0x{byte:02X}>" and vocab.ids[token] == i:
+            missing.discard(byte)
+            pieces.append(_piece(token, scores[i], _PIECE_BYTE))
+        elif (
+            kind in (CONTROL, UNKNOWN, BYTE)
+            or byte is not None
+            or vocab.ids[token] != i
+            or "\0" in token  # which the library refuses
+        ):
+            pieces.append(_piece(f"{mark}{i}", 0.0, _PIECE_CONTROL))
+        else:
+            pieces.append(_piece(token, scores[i], _PIECE_NORMAL))
+    pieces += [_piece(f"<0x{byte:02X}>", 0.0, _PIECE_BYTE) for byte in sorted(missing)]
+    pieces.append(_piece(f"{mark}unknown", 0.0, _PIECE_UNKNOWN))
+    # TrainerSpec: model_type 3, byte_fallback 35. NormalizerSpec: name 1, add_dummy_prefix 3,
+    # remove_extra_whitespaces 4, escape_whitespaces 5; no character map, so text stays as it is.
+    trainer = _number(3, _MODEL_TYPE_BPE) + _number(35, 1)
+    normalizer = _bytes(1, b"identity") + _number(3, 0) + _number(4, 0) + _number(5, 1)
+    return b"".join(pieces) + _bytes(2, trainer) + _bytes(3, normalizer)
+
+
+def _piece(text: str, score: float, kind: int) -> bytes:
+    """ModelProto field 1: a SentencePiece of piece 1, score 2 (32-bit float), type 3."""
+    body = _bytes(1, text.encode()) + b"\x15" + struct.pack("<f", score) + _number(3, kind)
+    return _bytes(1, body)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

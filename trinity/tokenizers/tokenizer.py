@@ -1,0 +1,197 @@
+"""The tokenizer of a model file: text to ids and ids to text."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from trinity.errors import InputError, TokenizerError
+from trinity.tokenizers import metadata as read
+from trinity.tokenizers.bpe import BPEEncoder, bpe_piece
+from trinity.tokenizers.special import SpecialTokens
+from trinity.tokenizers.spm import SPMEncoder, spm_piece
+from trinity.tokenizers.stream import StreamDecoder
+from trinity.tokenizers.vocabulary import (
+    CONTROL,
+    UNKNOWN,
+    USER_DEFINED,
+    Vocabulary,
+    vocabulary_from_metadata,
+)
+
+
+def tokenizer_from_metadata(metadata: Mapping[str, object]) -> Tokenizer:
+    """The tokenizer that a GGUF file's metadata describes; reads all it needs at once.
+
+    Arrays may be lists or NumPy arrays. Raises TokenizerError for missing or malformed keys,
+    UnsupportedError for a kind of tokenizer that trinity cannot run.
+    """
+    vocab = vocabulary_from_metadata(metadata)
+    prefix = "tokenizer.chat_template."
+    templates = {
+        key.removeprefix(prefix): value
+        for key, value in ((k, metadata[k]) for k in metadata if k.startswith(prefix))
+        if isinstance(value, str)
+    }
+    return Tokenizer(vocab, read.text(metadata, "chat_template"), templates)
+
+
+class _Encoder(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+
+
+class Tokenizer:
+    """Text to token ids and back. Usable from several threads at once.
+
+    Attributes:
+        vocab_size: number of tokens; ids are 0 .. vocab_size - 1.
+        bos_id, eos_id: begin- and end-of-sequence token, or None.
+        add_bos, add_eos: whether the model's file asks for them around a text.
+        add_space_prefix: whether a text starts with a space that only the tokens have.
+        eog_ids: tokens that end a generation (end of sequence, of turn, of message).
+        chat_template: the file's Jinja2 template, not yet compiled, or None.
+        chat_templates: further templates by name.
+        notes: remarks on the vocabulary that a user should see, one line each.
+
+    Round trip: ``decode(encode(text))`` is ``text`` (after a BOS text, where the file asks for
+    one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies write a space as
+    U+2581, so that character comes back as a space; Phi-3 drops white space after special tokens.
+    SentencePiece vocabularies with ``add_space_prefix`` put a space before a text, at the start
+    and after each special token; decoding drops one there.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        chat_template: str | None = None,
+        chat_templates: Mapping[str, str] | None = None,
+    ) -> None:
+        self._vocab = vocab
+        self._specials = SpecialTokens(vocab)
+        self._kinds = vocab.types.tolist()
+        self._encoder: _Encoder | None = None
+        self._building = threading.Lock()
+        self._pieces: dict[int, tuple[bytes, bool]] = {}
+        self.vocab_size = len(vocab)
+        self.bos_id, self.eos_id = vocab.bos_id, vocab.eos_id
+        self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
+        self.add_space_prefix = vocab.add_space_prefix
+        self.eog_ids = vocab.eog_ids
+        self.chat_template = chat_template
+        self.chat_templates = dict(chat_templates or {})
+        self.notes = list(vocab.notes)
+
+    def encode(
+        self, text: str, *, add_bos: bool = True, add_eos: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        """Token ids of ``text``.
+
+        ``add_bos`` and ``add_eos`` add those tokens where the model's file asks for them, and not
+        a second time where the text has them already. With ``parse_special`` the texts of control
+        tokens become those tokens: for chat templates, not for what users write.
+
+        Raises: InputError for text that has no UTF-8 form, or too long a run of white space;
+        TokenizerError where the vocabulary cannot be used (at the first call).
+        """
+        _check_text(text)
+        encoder = self._encoder or self._build_encoder()
+        ids: list[int] = []
+        after_special = True
+        for part in self._specials.partition(text, parse_special):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += encoder.encode(
+                    " " + part if self.add_space_prefix and after_special else part
+                )
+            after_special = isinstance(part, int)
+        if add_bos and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        if add_eos and self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
+            ids.append(self.eos_id)
+        return ids
+
+    def decode(
+        self, ids: Iterable[int], *, skip_special: bool = False, continuation: bool = False
+    ) -> str:
+        """Text of token ids; bytes that are not UTF-8 become U+FFFD.
+
+        ``skip_special`` leaves control and unknown tokens out. ``continuation`` keeps the space
+        of the first word, for ids that follow others. Raises TokenizerError for an unknown id.
+        """
+        stream = self.stream(skip_special=skip_special, continuation=continuation)
+        return b"".join(map(stream.bytes_of, ids)).decode("utf-8", "replace")
+
+    def stream(self, *, skip_special: bool = True, continuation: bool = True) -> StreamDecoder:
+        """A decoder for tokens that come one by one, by default those that follow a prompt."""
+        return StreamDecoder(
+            self._piece,
+            self.is_special if skip_special else _never,
+            drop_space=self.add_space_prefix,
+            drop_first=self.add_space_prefix and not continuation,
+        )
+
+    def token_text(self, token_id: int) -> str:
+        """The token as the vocabulary writes it: "▁Hello", "<0x0A>", "Ġworld", "<|eot_id|>".
+
+        Raises TokenizerError for an unknown id.
+        """
+        return self._vocab.tokens[self._checked(token_id)]
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether a token is a control or unknown token. Raises TokenizerError for an unknown id."""
+        return self._kinds[self._checked(token_id)] in (CONTROL, UNKNOWN)
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer {self._vocab.model}: {self.vocab_size} tokens>"
+
+    def _piece(self, token_id: int) -> tuple[bytes, bool]:
+        """A token's bytes, and whether it is plain text rather than special or user-defined."""
+        found = self._pieces.get(token_id)
+        if found is None:
+            token_id = self._checked(token_id)
+            if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
+                found = self._vocab.tokens[token_id].encode(), False
+            elif self._vocab.model == "llama":
+                found = spm_piece(self._vocab, token_id), True
+            else:
+                found = bpe_piece(self._vocab, token_id), True
+            self._pieces[token_id] = found
+        return found
+
+    def _checked(self, token_id: int) -> int:
+        if not isinstance(token_id, int | np.integer) or isinstance(token_id, bool):
+            raise TokenizerError(f"a token id is an integer, not {token_id!r}")
+        if not 0 <= token_id < self.vocab_size:
+            raise TokenizerError(
+                f"token id {token_id} is out of range: the vocabulary has {self.vocab_size} tokens"
+                f" (0 to {self.vocab_size - 1})"
+            )
+        return int(token_id)
+
+    def _build_encoder(self) -> _Encoder:
+        with self._building:
+            if self._encoder is None:
+                is_spm = self._vocab.model == "llama"
+                self._encoder = SPMEncoder(self._vocab) if is_spm else BPEEncoder(self._vocab)
+                self._vocab.merges = None  # the largest part, and no longer needed
+            return self._encoder
+
+
+def _never(token_id: int) -> bool:
+    return False
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"the text to tokenize is {type(text).__name__}, not str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds the lone surrogate {text[error.start]!r} at position {error.start},"
+            " which is no character: decode the bytes it came from with errors='replace'"
+        ) from error

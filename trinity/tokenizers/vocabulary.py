@@ -1,0 +1,266 @@
+"""The vocabulary of a model file: tokens, types, special ids, flags; checked and repaired once.
+
+Source: llama.cpp src/llama-vocab.cpp, llama_vocab::impl::load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import TokenizerError, UnsupportedError
+from trinity.tokenizers import metadata as read
+from trinity.tokenizers.metadata import RECONVERT
+from trinity.tokenizers.pretokenizers import PreTokenizer, pre_tokenizer_named
+
+UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
+
+SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE"}
+
+# Texts that end a generation whatever the file says of them, then those that mark the parts of
+# fill-in-the-middle prompts; the pad, repository and file marks of the latter end one too.
+_END_TEXTS = frozenset(
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>"
+    " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
+    " <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["
+    " <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]"
+    " <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>".split()
+)
+_FIM_TEXTS = frozenset(
+    "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>"
+    " <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>"
+    " <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>".split()
+)
+_END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """What a tokenizer is built from.
+
+    ``tokens`` and ``types`` have one entry per id. ``ids`` maps a text to its id, the last one
+    where several tokens share a text. ``scores`` (float32) are None for "gpt2", ``merges`` and
+    ``pre`` for "llama". ``rstrip`` are ids after which white space is dropped when encoding.
+    """
+
+    model: str
+    tokens: list[str]
+    types: NDArray[np.int8]
+    ids: dict[str, int]
+    scores: NDArray[np.float32] | None = None
+    merges: list[str] | None = None
+    pre: PreTokenizer | None = None
+    bos_id: int | None = None
+    eos_id: int | None = None
+    unk_id: int | None = None
+    add_bos: bool = False
+    add_eos: bool = False
+    add_space_prefix: bool = False
+    eog_ids: frozenset[int] = frozenset()
+    rstrip: frozenset[int] = frozenset()
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def byte_of(self, token_id: int) -> int | None:
+        """The byte that a byte token stands for, or None for another token.
+
+        Files without types mark no byte tokens, so in SentencePiece vocabularies the text decides.
+        """
+        kind = self.types[token_id]
+        if kind == BYTE or (self.model == "llama" and kind in (NORMAL, UNDEFINED, UNUSED)):
+            match = _BYTE_TEXT.fullmatch(self.tokens[token_id])
+            if match:
+                return int(match[1], 16)
+        return None
+
+
+def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
+    """Read and check the vocabulary of a model file.
+
+    Repairs what other engines repair too (see ``notes``): an id out of range is ignored, an empty
+    token gets the text "[EMPTY_id]", of tokens with one text the last is used.
+
+    Raises: UnsupportedError for another kind of tokenizer, TokenizerError for malformed keys.
+    """
+    model = read.text(metadata, "ggml.model")
+    if model not in SUPPORTED_MODELS:
+        raise _unsupported(model)
+    tokens = read.strings(metadata, "ggml.tokens")
+    if not tokens:
+        raise TokenizerError(
+            f"the model file has no tokens (tokenizer.ggml.tokens is missing or empty); {RECONVERT}"
+        )
+    empty = [i for i, token in enumerate(tokens) if not token]
+    for i in empty:
+        tokens[i] = f"[EMPTY_{i}]"
+    types = read.numbers(metadata, "ggml.token_type", len(tokens), "iu")
+    if types is None:
+        types = np.full(len(tokens), NORMAL, np.int8)
+    known = (types >= UNDEFINED) & (types <= BYTE)
+    vocab = Vocabulary(model, tokens, np.where(known, types, UNDEFINED).astype(np.int8), {})
+    if empty:
+        vocab.notes.append(f"{len(empty)} tokens have no text, the first is id {empty[0]}")
+    if model == "llama":
+        _read_spm(metadata, vocab)
+    else:
+        _read_bpe(metadata, vocab)
+    _read_special_ids(metadata, vocab)
+    _repair_control_texts(vocab)
+    vocab.ids = dict(zip(vocab.tokens, range(len(tokens)), strict=True))
+    if len(vocab.ids) < len(tokens):
+        twice = next(t for i, t in enumerate(vocab.tokens) if vocab.ids[t] != i)
+        vocab.notes.append(
+            f"{len(tokens) - len(vocab.ids)} tokens repeat the text of another, such as"
+            f" {twice[:40]!r}; the last id of each text is used"
+        )
+    _find_end_ids(metadata, vocab)
+    _find_rstrip(metadata, vocab)
+    return vocab
+
+
+def _unsupported(model: str | None) -> TokenizerError | UnsupportedError:
+    supported = ", ".join(f"{name!r} ({kind})" for name, kind in SUPPORTED_MODELS.items())
+    if model is None:
+        return TokenizerError(
+            f"the model file has no tokenizer (tokenizer.ggml.model is missing); {RECONVERT};"
+            f" supported: {supported}"
+        )
+    return UnsupportedError(
+        f"tokenizer.ggml.model is {model[:40]!r}, which trinity cannot run; supported: {supported}"
+    )
+
+
+def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    scores = read.numbers(metadata, "ggml.scores", len(vocab), "iuf")
+    if scores is None:
+        raise TokenizerError(
+            "tokenizer.ggml.scores is missing, and a SentencePiece vocabulary (tokenizer.ggml.model"
+            f" 'llama') cannot order its merges without scores; {RECONVERT}"
+        )
+    vocab.scores = scores.astype(np.float32)
+    bad = np.flatnonzero(np.isnan(vocab.scores))
+    if bad.size:
+        raise TokenizerError(
+            f"tokenizer.ggml.scores: {bad.size} of {len(vocab)} scores are NaN, the first at id"
+            f" {bad[0]}; {RECONVERT}"
+        )
+    normal = vocab.scores[vocab.types == NORMAL]
+    if normal.size > 1 and (normal == normal[0]).all():
+        vocab.notes.append("all scores are equal: words may be split differently from training")
+    vocab.add_bos = _flag(metadata, "ggml.add_bos_token", True)
+    vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
+    vocab.add_space_prefix = _flag(metadata, "ggml.add_space_prefix", True)
+    vocab.bos_id, vocab.eos_id, vocab.unk_id = (i if i < len(vocab) else None for i in (1, 2, 0))
+
+
+def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    vocab.merges = read.strings(metadata, "ggml.merges")
+    if vocab.merges is None:
+        raise TokenizerError(
+            "tokenizer.ggml.merges is missing, and byte-level BPE (tokenizer.ggml.model 'gpt2')"
+            f" cannot run without merges; {RECONVERT}"
+        )
+    name = read.text(metadata, "ggml.pre")
+    vocab.pre, note = pre_tokenizer_named(name, len(vocab), len(vocab.merges))
+    if note:
+        vocab.notes.append(note)
+    # llama.cpp takes id 11 for missing BOS and EOS ids, Falcon's; elsewhere 11 is a comma, and
+    # generation would end at the first one.
+    vocab.add_bos = _flag(metadata, "ggml.add_bos_token", vocab.pre.add_bos)
+    vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
+
+
+def _flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:
+    value = read.flag(metadata, key)
+    return default if value is None else value
+
+
+def _special_id(metadata: Mapping[str, object], vocab: Vocabulary, name: str) -> int | None:
+    """The id of tokenizer.ggml.NAME_token_id, or None where it is missing or out of range."""
+    value = read.integer(metadata, f"ggml.{name}_token_id")
+    if value is None or 0 <= value < len(vocab):
+        return value
+    if value not in (-1, 0xFFFFFFFF):  # what converters write for "none"
+        vocab.notes.append(
+            f"tokenizer.ggml.{name}_token_id is {value}, out of range for {len(vocab)} tokens:"
+            " ignored"
+        )
+    return None
+
+
+def _read_special_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    for name, attribute in (("bos", "bos_id"), ("eos", "eos_id"), ("unknown", "unk_id")):
+        token_id = _special_id(metadata, vocab, name)
+        if token_id is not None:
+            setattr(vocab, attribute, token_id)
+    for name in ("bos", "eos"):
+        if getattr(vocab, f"add_{name}") and getattr(vocab, f"{name}_id") is None:
+            vocab.notes.append(f"the model asks for a {name.upper()} token but names none")
+            setattr(vocab, f"add_{name}", False)
+
+
+def _repair_control_texts(vocab: Vocabulary) -> None:
+    """Strip a BOS text before the text of other control tokens.
+
+    A converter once encoded each special token with BOS in front, so that early ternary Llama 3
+    files have "<|begin_of_text|><|eot_id|>" for "<|eot_id|>".
+    """
+    if vocab.bos_id is None or vocab.types[vocab.bos_id] != CONTROL:
+        return
+    bos, repaired = vocab.tokens[vocab.bos_id], 0
+    for i in np.flatnonzero(vocab.types == CONTROL).tolist():
+        token = vocab.tokens[i]
+        if i != vocab.bos_id and token.startswith(bos) and len(token) > len(bos):
+            vocab.tokens[i] = token[len(bos) :]
+            repaired += 1
+    if repaired:
+        vocab.notes.append(f"{repaired} control tokens had {bos!r} before their text: removed")
+
+
+def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    ends = {vocab.eos_id} | {_special_id(metadata, vocab, name) for name in _END_KEYS[1:]}
+    for text in _END_TEXTS | _FIM_TEXTS:
+        token_id = vocab.ids.get(text)
+        if token_id is not None and not _is_word(vocab, token_id):
+            vocab.types[token_id] = CONTROL  # some files call them normal or user-defined
+            if text in _END_TEXTS:
+                ends.add(token_id)
+    texts = {vocab.tokens[i] for i in ends if i is not None}
+    # In these formats the message or sequence goes on after the token.
+    calls = texts & {"<|call|>", "<|calls|>"}
+    if calls and texts & {"<|return|>", "<|flush|>"} and "<|end|>" in texts:
+        ends.discard(vocab.ids["<|end|>"])
+        vocab.types[vocab.ids["<|end|>"]] = USER_DEFINED
+    if {"<|tool_response>", "</s>"} <= texts:
+        ends.discard(vocab.ids["</s>"])
+        vocab.types[vocab.ids["</s>"]] = NORMAL
+    vocab.eog_ids = frozenset(i for i in ends if i is not None)
+
+
+def _is_word(vocab: Vocabulary, token_id: int) -> bool:
+    """Whether merges make the token: Qwen 2's "</s>" is HTML, and ends nothing."""
+    text = vocab.tokens[token_id]
+    return vocab.types[token_id] == NORMAL and any(
+        merge.replace(" ", "", 1) == text for merge in vocab.merges or ()
+    )
+
+
+def _find_rstrip(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    """Phi-3's special tokens swallow the white space after them; the file does not say so."""
+    name = metadata.get("general.name")
+    if isinstance(name, str) and ("phi-3" in name.lower() or "phi3" in name.lower()):
+        kept = {vocab.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
+        vocab.rstrip = frozenset(matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED))) - kept
+
+
+def matched_ids(vocab: Vocabulary, kinds: Sequence[int]) -> list[int]:
+    """Ids of the given types, those with the longest text (in UTF-8 bytes) first."""
+    ids: list[int] = np.flatnonzero(np.isin(vocab.types, kinds)).tolist()
+    return sorted(ids, key=lambda i: -len(vocab.tokens[i].encode()))
