@@ -370,12 +370,14 @@ def load(
     if context_length is not None:
         check_integer("context_length", context_length, low=1)
     from trinity.formats import open_weights
-    from trinity.runtime.engine import load_engine
     from trinity.tokenizers import tokenizer_from_metadata
 
     provider = open_weights(path)
     try:
         tokenizer = tokenizer_from_metadata(provider.metadata)
+        # Only now, for this import loads the compiler: a wrong path is told at once.
+        from trinity.runtime.engine import load_engine
+
         engine = load_engine(
             provider,
             threads=threads,

@@ -619,10 +619,10 @@ def pause(typingctx: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
-    """Add to the int64 at ``address``; the value before. Acquires and releases."""
+    """Add to the int64 at ``address``; the value before. A full barrier."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", _pointer(builder, args[0], I64), args[1], "acq_rel")
+        return builder.atomic_rmw("add", _pointer(builder, args[0], I64), args[1], "seq_cst")
 
     return types.int64(types.intp, types.int64), codegen
 
@@ -632,7 +632,7 @@ def atomic_load(typingctx: Any, address: Any) -> Any:
     """The int64 at ``address``; later reads stay behind it."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, args[0], I64), "acquire", 8)
+        return builder.load_atomic(_pointer(builder, args[0], I64), "seq_cst", 8)
 
     return types.int64(types.intp), codegen
 
@@ -646,6 +646,19 @@ def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def atomic_compare_exchange(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Set the int64 at ``address`` if it is ``expected``; the value before. A full barrier."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pair = builder.cmpxchg(
+            _pointer(builder, args[0], I64), args[1], args[2], "seq_cst", "seq_cst"
+        )
+        return builder.extract_value(pair, 0)
+
+    return types.int64(types.intp, types.int64, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from trinity_kernels._jit import entry, inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_i64
+from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 
 if not jit_disabled():
     from trinity_kernels.simd import (
         atomic_add,
+        atomic_compare_exchange,
         atomic_load,
         atomic_store,
         call_kernel,
@@ -27,31 +28,35 @@ if not jit_disabled():
         pause,
     )
 
-_ARRIVED, _GENERATION, _YIELD = 0, 64, 128  # byte offsets in the team's state, one line each
-_STATE_WORDS = 24
-_SPINS = 4000  # some 50 microseconds: longer than any wait between balanced operations
+# Byte offsets in the team's state; what different threads write lies on different cache lines.
+_ARRIVED, _GENERATION, _YIELD, _JOB, _RECORDS, _COUNT, _THREADS = 0, 64, 128, 192, 256, 264, 320
+_SEEN, _PARKED, _THREAD_BYTES = 0, 64, 128  # then for each thread
+
+# A pause takes some 40 ns: longer than any wait between balanced operations, and than the Python
+# between two tokens; whoever waits longer gives the core to others, then sleeps.
+_SPINS, _IDLE_SPINS, _IDLE_YIELDS = 2000, 20000, 200
 
 
 @inline
 def _barrier(state: int, threads: int) -> None:
     if threads == 1:
         return
-    generation = atomic_load(state + 64)
-    if atomic_add(state, 1) == threads - 1:
-        atomic_store(state, 0)
-        atomic_add(state + 64, 1)
+    generation = atomic_load(state + _GENERATION)
+    if atomic_add(state + _ARRIVED, 1) == threads - 1:
+        atomic_store(state + _ARRIVED, 0)
+        atomic_add(state + _GENERATION, 1)
         return
     spins = 0
-    while atomic_load(state + 64) == generation:
+    while atomic_load(state + _GENERATION) == generation:
         spins += 1
-        if spins < 4000:
+        if spins < _SPINS:
             pause()
         else:
             # Somebody waits for a core: let it have this one.
-            call_void(get_i64(state + 128))
+            call_void(get_i64(state + _YIELD))
 
 
-@entry
+@inline
 def _walk(records: int, count: int, state: int, thread: int, threads: int) -> None:
     for i in range(count):
         record = records + i * RECORD_BYTES
@@ -59,6 +64,51 @@ def _walk(records: int, count: int, state: int, thread: int, threads: int) -> No
         if get_i64(record + 8 * BARRIER) != 0:
             _barrier(state, threads)
     _barrier(state, threads)
+
+
+@entry
+def _lead(state: int, threads: int) -> None:
+    """The caller's part of a job."""
+    _walk(get_i64(state + _RECORDS), get_i64(state + _COUNT), state, 0, threads)
+
+
+@entry
+def _publish(state: int, records: int, count: int, threads: int) -> int:
+    """Set the next job; the number of threads that sleep, each marked by _PARKED = 2."""
+    set_i64(state + _RECORDS, records)
+    set_i64(state + _COUNT, count)
+    atomic_add(state + _JOB, 1)
+    asleep = 0
+    for thread in range(1, threads):
+        parked = state + _THREADS + thread * _THREAD_BYTES + _PARKED
+        if atomic_compare_exchange(parked, 1, 2) == 1:
+            asleep += 1
+    return asleep
+
+
+@entry
+def _serve(state: int, thread: int, threads: int) -> None:
+    """A worker's jobs, one after the other; returns, marked as parked, after a while without."""
+    mine = state + _THREADS + thread * _THREAD_BYTES
+    seen = get_i64(mine + _SEEN)
+    while True:
+        spins = 0
+        while atomic_load(state + _JOB) == seen and spins < _IDLE_SPINS + _IDLE_YIELDS:
+            spins += 1
+            if spins < _IDLE_SPINS:
+                pause()
+            else:
+                call_void(get_i64(state + _YIELD))
+        if atomic_load(state + _JOB) == seen:
+            atomic_compare_exchange(mine + _PARKED, 0, 1)
+            if atomic_load(state + _JOB) == seen:
+                return
+            if atomic_compare_exchange(mine + _PARKED, 1, 0) != 1:
+                # A job came meanwhile, and its publisher is about to wake this thread.
+                return
+        seen += 1
+        set_i64(mine + _SEEN, seen)
+        _walk(get_i64(state + _RECORDS), get_i64(state + _COUNT), state, thread, threads)
 
 
 def _walk_python(records: int, count: int) -> None:
@@ -87,12 +137,15 @@ class Team:
 
     def __init__(self, threads: int) -> None:
         self.threads = 1 if jit_disabled() else threads
-        self._state = np.zeros(_STATE_WORDS, np.int64)
+        self._memory = np.zeros((_THREADS + self.threads * _THREAD_BYTES) // 8 + 8, np.int64)
+        self._state = -(-self._memory.ctypes.data // 64) * 64
         if not jit_disabled():
-            self._state[_YIELD // 8] = _yield_address()
-        self._job = (0, 0)
+            self._word(_YIELD)[0] = _yield_address()
         self._closed = False
-        self._wake = [threading.Semaphore(0) for _ in range(self.threads - 1)]
+        self._wake = [threading.Lock() for _ in range(self.threads - 1)]
+        for thread, wake in enumerate(self._wake, 1):
+            wake.acquire()
+            self._word(_THREADS + thread * _THREAD_BYTES + _PARKED)[0] = 1
         self._workers = [
             threading.Thread(
                 target=self._work, args=(i + 1,), name=f"trinity-{i + 1}", daemon=True
@@ -102,14 +155,17 @@ class Team:
         for worker in self._workers:
             worker.start()
 
+    def _word(self, offset: int) -> NDArray[np.int64]:
+        start = (self._state - self._memory.ctypes.data + offset) // 8
+        return self._memory[start : start + 1]
+
     def _work(self, thread: int) -> None:
-        wake, state = self._wake[thread - 1], self._state.ctypes.data
+        wake, state = self._wake[thread - 1], self._state
         while True:
             wake.acquire()
             if self._closed:
                 return
-            records, count = self._job
-            _walk(records, count, state, thread, self.threads)
+            _serve(state, thread, self.threads)
 
     def run(self, records: NDArray[np.void]) -> None:
         """Walk the plan; returns when every thread is through."""
@@ -119,19 +175,27 @@ class Team:
         if jit_disabled():
             _walk_python(address, len(records))
             return
-        self._job = (address, len(records))
-        for wake in self._wake:
-            wake.release()
-        _walk(address, len(records), self._state.ctypes.data, 0, self.threads)
+        if _publish(self._state, address, len(records), self.threads):
+            self._wake_parked()
+        _lead(self._state, self.threads)
+
+    def _wake_parked(self) -> None:
+        for thread, wake in enumerate(self._wake, 1):
+            word = self._word(_THREADS + thread * _THREAD_BYTES + _PARKED)
+            if word[0] == 2:
+                word[0] = 0
+                wake.release()
 
     def close(self) -> None:
         """End the threads."""
         if not self._closed:
             self._closed = True
-            for wake in self._wake:
-                wake.release()
-            for worker in self._workers:
-                worker.join()
+            # One that still waits for work comes to its lock within milliseconds.
+            for wake, worker in zip(self._wake, self._workers, strict=True):
+                while worker.is_alive():
+                    if wake.locked():
+                        wake.release()
+                    worker.join(0.01)
 
 
 def _cgroup_cpus() -> int | None:

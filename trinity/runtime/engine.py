@@ -56,7 +56,7 @@ class CPUEngine:
         choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
-            config, self._weights, kv_type, capacity, threads,
+            config, self._weights, capacity, threads,
             rope_table(config, capacity, factors), not halves, choice.address,
         )  # fmt: skip
         builder.load(architecture)
@@ -69,19 +69,31 @@ class CPUEngine:
         self._step = Step(self.prefill_chunk)
         self._few = Step(decode_rows)
         self._buffers = Buffers(config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS)
-        head_few = builder.head(self._buffers, self._few, output)
-        self._decode = _plan([*builder.steps(architecture, self._buffers, self._few, True), *head_few])
-        self._prefill = _plan(builder.steps(architecture, self._buffers, self._step, False))
-        self._head = _plan(builder.head(self._buffers, self._step, output))
         self._builder = builder
+        self._architecture = architecture
+        self._output = output
+        self._choice = choice
+        self._head = _plan(builder.head(self._buffers, self._step, output))
+        self._plans: dict[str, tuple[NDArray[np.void], NDArray[np.void]]] = {}
+        self._plans_for(kv_type)
         self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
-        choice.finish()
         self._team = Team(threads)
         self._closed = False
 
-    def new_cache(self) -> KVCache:
-        """An empty cache of ``context_length`` positions."""
-        return KVCache(self.config, self.context_length, self.kv_type)
+    def new_cache(self, kv_type: str | None = None) -> KVCache:
+        """An empty cache of ``context_length`` positions, of the engine's type or another."""
+        return KVCache(self.config, self.context_length, kv_type or self.kv_type)
+
+    def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """The plans for many tokens (layers only) and for few (layers and head)."""
+        if kv_type not in self._plans:
+            builder, buffers, architecture = self._builder, self._buffers, self._architecture
+            few = builder.steps(architecture, buffers, self._few, kv_type, True)
+            few += builder.head(buffers, self._few, self._output)
+            many = builder.steps(architecture, buffers, self._step, kv_type, False)
+            self._plans[kv_type] = _plan(many), _plan(few)
+            self._choice.finish()
+        return self._plans[kv_type]
 
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
@@ -104,7 +116,7 @@ class CPUEngine:
         step.tokens[0] = count
         step.positions[:count] = np.arange(cache.length, cache.length + count)
         step.caches[:count] = cache.address
-        self._team.run(self._prefill)
+        self._team.run(self._plans_for(cache.kv_type)[0])
         cache.length += count
         if not all_logits:
             return self._outputs(np.array([count - 1]))
@@ -136,7 +148,7 @@ class CPUEngine:
         self._embed(tokens)
         step.tokens[0] = step.outputs[0] = count
         step.output_rows[:count] = np.arange(count)
-        self._team.run(self._decode)
+        self._team.run(self._plans_for(caches[0].kv_type)[1])
         for cache in caches:
             cache.length += 1
         return self._buffers.logits[:count]

@@ -10,9 +10,10 @@ from trinity.errors import InputError
 
 
 class KVCache:
-    """Room for ``capacity`` positions; ``length`` of them are filled."""
+    """Room for ``capacity`` positions of ``kv_type`` (F16 or F32); ``length`` are filled."""
 
     def __init__(self, config: ModelConfig, capacity: int, kv_type: str) -> None:
+        self.kv_type = kv_type
         self.capacity = -(-capacity // TILE) * TILE
         self.layer_bytes = layer_bytes(kv_type, config.num_kv_heads, config.head_dim, self.capacity)
         self._data = np.zeros(self.layer_bytes * config.num_layers + 64, np.uint8)

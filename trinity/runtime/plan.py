@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import activation, attention, matmul, quantize, rmsnorm, rope
+from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.dot import activation_bytes
 
 from trinity.config import ModelConfig
@@ -28,7 +29,6 @@ from trinity.models.graph import (
     Operation,
     Rope,
 )
-from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.weights import Weight, Weights
 
 Address = Callable[[Kernel, str], int]
@@ -81,12 +81,11 @@ class PlanBuilder:
     """Turns an architecture's operations into records over one model's weights and buffers."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, kv_type: str, capacity: int, threads: int,
+        self, config: ModelConfig, weights: Weights, capacity: int, threads: int,
         rope_table: NDArray[np.float32], interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
         self.config = config
         self.weights = weights
-        self.kv_type = kv_type
         self.capacity = capacity
         self.threads = threads
         self.address = address
@@ -139,10 +138,10 @@ class PlanBuilder:
         return int(self.vectors[-1].ctypes.data)
 
     def steps(
-        self, architecture: Architecture, buffers: Buffers, step: Step, few: bool
+        self, architecture: Architecture, buffers: Buffers, step: Step, kv_type: str, few: bool
     ) -> list[NDArray[np.int64]]:
         """The records of all layers. ``few``: a handful of tokens, whose attention is shared out."""
-        writer = _Writer(self, buffers, step, few)
+        writer = _Writer(self, buffers, step, few, kv_type)
         for layer in range(self.config.num_layers):
             writer.layer = layer
             for operation in architecture.layer(self._has(layer)):
@@ -163,18 +162,21 @@ class PlanBuilder:
 class _Writer:
     """Appends records; each method writes one operation."""
 
-    def __init__(self, builder: PlanBuilder, buffers: Buffers, step: Step, few: bool) -> None:
+    def __init__(
+        self, builder: PlanBuilder, buffers: Buffers, step: Step, few: bool, kv_type: str = ""
+    ) -> None:
         self.builder = builder
+        self.kv_type = kv_type
         self.config = builder.config
         self.buffers = buffers
         self.step = step
         self.few = few
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
-        if few:
+        if kv_type and few:
             blocks = -(-builder.capacity // attention.BLOCK)
             part = attention.part_bytes(self.config.head_dim)
-            rows = len(step.positions) if few else 0
+            rows = len(step.positions)
             self.max_blocks = blocks
             self.parts = _aligned(rows * self.config.num_heads * blocks * part)
         group = self.config.num_heads // self.config.num_kv_heads
@@ -182,7 +184,7 @@ class _Writer:
         self.scratch = _aligned(self.scratch_stride * builder.threads)
         # The records hold addresses into these: they live as long as the builder.
         builder.vectors.append(self.scratch.view(np.float32))
-        if few:
+        if kv_type and few:
             builder.vectors.append(self.parts.view(np.float32))
 
     def record(
@@ -269,7 +271,7 @@ class _Writer:
     def rope(self) -> None:
         """Rotation, and storing into the cache."""
         op, buffers, config = rope, self.buffers, self.config
-        self.record(op.rope_store, self.builder.kv_type, {
+        self.record(op.rope_store, self.kv_type, {
             op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
             op.KEY: buffers.address("k"), op.VALUE: buffers.address("v"),
             op.KV_STRIDE: buffers.stride["k"], op.TABLE: self.builder.table.ctypes.data,
@@ -280,9 +282,9 @@ class _Writer:
 
     def _cache(self, op: Any) -> dict[int, int]:
         config, capacity = self.config, self.builder.capacity
-        layer_bytes = KVCache(config, 16, self.builder.kv_type).layer_bytes // 16 * capacity
+        size = layer_bytes(self.kv_type, config.num_kv_heads, config.head_dim, capacity)
         return {
-            op.LAYER_OFFSET: self.layer * layer_bytes, op.HEAD_DIM: config.head_dim,
+            op.LAYER_OFFSET: self.layer * size, op.HEAD_DIM: config.head_dim,
             op.HEADS: config.num_heads, op.KV_HEADS: config.num_kv_heads, op.CAPACITY: capacity,
         }  # fmt: skip
 
@@ -299,10 +301,10 @@ class _Writer:
         }  # fmt: skip
         if self.few:
             values |= {op.PARTS: self.parts.ctypes.data, op.MAX_BLOCKS: self.max_blocks}
-            self.record(op.attention_parts, self.builder.kv_type, values)
+            self.record(op.attention_parts, self.kv_type, values)
             self.record(op.attention_merge, "none", values)
         else:
-            self.record(op.attention, self.builder.kv_type, values)
+            self.record(op.attention, self.kv_type, values)
 
     def gated(self, name: str) -> None:
         """The feed-forward's activation."""

@@ -51,7 +51,9 @@ def strings(metadata: Mapping[str, object], key: str) -> list[str] | None:
         return None
     if isinstance(value, np.ndarray) and value.dtype.kind in "OU" and value.ndim == 1:
         value = value.tolist()
-    if not isinstance(value, list | tuple) or not all(issubclass(t, str) for t in set(map(type, value))):
+    if not isinstance(value, list | tuple) or not all(
+        issubclass(t, str) for t in set(map(type, value))
+    ):
         raise wrong_kind(key, value, "an array of strings")
     try:
         "".join(value).encode()

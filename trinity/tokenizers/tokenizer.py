@@ -142,7 +142,7 @@ class Tokenizer:
         return self._vocab.tokens[self._checked(token_id)]
 
     def is_special(self, token_id: int) -> bool:
-        """Whether a token is a control or unknown token. Raises TokenizerError for an unknown id."""
+        """Whether it is a control or unknown token. Raises TokenizerError for an unknown id."""
         return self._kinds[self._checked(token_id)] in (CONTROL, UNKNOWN)
 
     def __repr__(self) -> str:

@@ -23,18 +23,19 @@ SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE"}
 
 # Texts that end a generation whatever the file says of them, then those that mark the parts of
 # fill-in-the-middle prompts; the pad, repository and file marks of the latter end one too.
-_END_TEXTS = frozenset(
+_ENDS = (
     "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>"
     " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
     " <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["
     " <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]"
-    " <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>".split()
+    " <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>"
 )
-_FIM_TEXTS = frozenset(
+_FIM = (
     "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>"
     " <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>"
-    " <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>".split()
+    " <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>"
 )
+_END_TEXTS, _FIM_TEXTS = frozenset(_ENDS.split()), frozenset(_FIM.split())
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -103,8 +104,8 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     types = read.numbers(metadata, "ggml.token_type", len(tokens), "iu")
     if types is None:
         types = np.full(len(tokens), NORMAL, np.int8)
-    known = (types >= UNDEFINED) & (types <= BYTE)
-    vocab = Vocabulary(model, tokens, np.where(known, types, UNDEFINED).astype(np.int8), {})
+    types = np.where(np.isin(types, range(UNDEFINED, BYTE + 1)), types, UNDEFINED)
+    vocab = Vocabulary(model, tokens, types.astype(np.int8), {})
     if empty:
         vocab.notes.append(f"{len(empty)} tokens have no text, the first is id {empty[0]}")
     if model == "llama":
