@@ -113,6 +113,15 @@ def test_abandoned_stream_gives_up_its_turn() -> None:
     unread.close()
 
 
+def test_turn_is_over_when_the_last_piece_is_read() -> None:
+    model, _ = toy_model()
+    chunks = model.stream("ab", max_tokens=1)
+    while next(chunks).finish_reason is None:
+        pass
+    assert model.generate("ab", max_tokens=1).token_ids
+    assert list(chunks) == []
+
+
 def test_call_within_an_open_stream_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn, "STALL_SECONDS", 0.1)
     model, _ = toy_model()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,7 @@ class ToyEngine:
         self.answer: list[int] | None = None
         self.answer_at = 0
         self.running = 0
+        self.loads: list[tuple[str, dict[str, Any]]] = []
         self._buffer = np.empty((prefill_chunk, VOCAB_SIZE), np.float32)
 
     def says(self, text: str, after: int) -> None:

@@ -16,7 +16,7 @@ from trinity.config import ModelConfig
 from trinity.errors import InputError
 from trinity.runtime.generation import Chunk, Completion, Timings, collect, stream
 from trinity.runtime.interface import Engine
-from trinity.runtime.options import AnyOf, GenerationOptions, Request
+from trinity.runtime.options import AnyOf, Deadline, GenerationOptions, Request
 from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.session import Session, all_logits, check_context
 from trinity.runtime.turn import Turn
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
 Path = str | os.PathLike[str]
+CLOSE_RETRY_SECONDS = 0.05
 Messages = Sequence[Mapping[str, object]]
 
 
@@ -230,14 +231,8 @@ class Model:
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""
         self._closing.set()
-        with self._streams_mutex:
-            streams = list(self._streams)
-        for chunks in streams:
-            try:
-                chunks.close()
-            except ValueError:  # it is running in another thread, and will see _closing
-                continue
-        self._turn.acquire()
+        while not self._turn.acquire(Deadline(CLOSE_RETRY_SECONDS)):
+            self._close_streams()
         try:
             if not self._released:
                 self._released = True
@@ -247,6 +242,16 @@ class Model:
                     self._provider.close()
         finally:
             self._turn.release()
+
+    def _close_streams(self) -> None:
+        """Close streams that are suspended, whoever holds them."""
+        with self._streams_mutex:
+            streams = list(self._streams)
+        for chunks in streams:
+            try:
+                chunks.close()
+            except ValueError:  # it is running in another thread, and will see _closing
+                continue
 
     def __enter__(self) -> Model:
         self._check_open()
@@ -283,12 +288,18 @@ class Model:
                 request.limits,
                 cancel=cancel,
             )
+            last = None
             for chunk in chunks:
+                if chunk.finish_reason is not None:
+                    last = chunk  # given out below, for its reader may never come back
+                    continue
                 self._turn.pause()
                 yield chunk
                 self._turn.resume()
         finally:
             self._turn.release()
+        if last is not None:
+            yield last
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):

@@ -100,7 +100,8 @@ _binary(operator.rshift, "lshr", None)
 # -- memory ------------------------------------------------------------------------------------
 
 
-def _pointer(builder: Any, address: Any, element: Any) -> Any:
+def pointer(builder: Any, address: Any, element: Any) -> Any:
+    """An address as a typed LLVM pointer."""
     return builder.inttoptr(address, element.as_pointer())
 
 
@@ -110,7 +111,7 @@ def _loader(vec: Vec) -> Callable[..., Any]:
         """The vector at ``address``, unaligned."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            value = builder.load(_pointer(builder, args[0], vec.ir), align=1)
+            value = builder.load(pointer(builder, args[0], vec.ir), align=1)
             return value
 
         return vec(types.intp), codegen
@@ -124,7 +125,7 @@ def _storer(vec: Vec) -> Callable[..., Any]:
         """Write the vector to ``address``, unaligned."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            builder.store(args[1], _pointer(builder, args[0], vec.ir), align=1)
+            builder.store(args[1], pointer(builder, args[0], vec.ir), align=1)
             return context.get_dummy_value()
 
         return types.void(types.intp, vec), codegen
@@ -145,7 +146,7 @@ def load_f16x16(typingctx: Any, address: Any) -> Any:
     """16 float16 at ``address``, widened to float32 (exact)."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = builder.load(_pointer(builder, args[0], F16X16.ir), align=1)
+        half = builder.load(pointer(builder, args[0], F16X16.ir), align=1)
         return builder.fpext(half, F32X16.ir)
 
     return F32X16(types.intp), codegen
@@ -157,7 +158,7 @@ def store_f16x16(typingctx: Any, address: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         half = builder.fptrunc(args[1], F16X16.ir)
-        builder.store(half, _pointer(builder, args[0], F16X16.ir), align=1)
+        builder.store(half, pointer(builder, args[0], F16X16.ir), align=1)
         return context.get_dummy_value()
 
     return types.void(types.intp, F32X16), codegen
@@ -168,9 +169,9 @@ def load_bf16x16(typingctx: Any, address: Any) -> Any:
     """16 bfloat16 at ``address``, widened to float32 (exact)."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = builder.load(_pointer(builder, args[0], I16X16.ir), align=1)
+        half = builder.load(pointer(builder, args[0], I16X16.ir), align=1)
         wide = builder.zext(half, I32X16.ir)
-        return builder.bitcast(builder.shl(wide, _splat(builder, I32(16), I32X16)), F32X16.ir)
+        return builder.bitcast(builder.shl(wide, broadcast(builder, I32(16), I32X16)), F32X16.ir)
 
     return F32X16(types.intp), codegen
 
@@ -208,7 +209,8 @@ load_tail_bf16 = _tail_loader("bf16")
 # -- constants, conversions ----------------------------------------------------------------------
 
 
-def _splat(builder: Any, scalar: Any, vec: Vec) -> Any:
+def broadcast(builder: Any, scalar: Any, vec: Vec) -> Any:
+    """Every lane of ``vec`` set to an LLVM scalar."""
     one = builder.insert_element(ir.Constant(vec.ir, ir.Undefined), scalar, I32(0))
     mask = ir.Constant(ir.VectorType(I32, vec.lanes), [0] * vec.lanes)
     return builder.shuffle_vector(one, ir.Constant(vec.ir, ir.Undefined), mask)
@@ -225,7 +227,7 @@ def _splatter(vec: Vec) -> Callable[..., Any]:
             value = args[0]
             if not vec.is_float:
                 value = builder.trunc(value, vec.ir.element)
-            return _splat(builder, value, vec)
+            return broadcast(builder, value, vec)
 
         return vec(scalar), codegen
 
@@ -259,7 +261,7 @@ def shift_right_i8x64(typingctx: Any, value: Any, count: Any) -> Any:
     """Unsigned bytes shifted right by ``count`` bits."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.lshr(args[0], _splat(builder, builder.trunc(args[1], I8), I8X64))
+        return builder.lshr(args[0], broadcast(builder, builder.trunc(args[1], I8), I8X64))
 
     return I8X64(I8X64, types.int64), codegen
 
@@ -270,7 +272,7 @@ def _shift_arithmetic(vec: Vec) -> Callable[..., Any]:
         """Lanes shifted right by ``count`` bits, the sign kept."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.ashr(args[0], _splat(builder, builder.trunc(args[1], I32), vec))
+            return builder.ashr(args[0], broadcast(builder, builder.trunc(args[1], I32), vec))
 
         return vec(vec, types.int64), codegen
 
@@ -307,7 +309,7 @@ def round_i32x16(typingctx: Any, value: Any) -> Any:
     """Float32 to signed integers, half to even."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        whole = _call(builder, "llvm.rint.v16f32", F32X16.ir, [args[0]])
+        whole = call_named(builder, "llvm.rint.v16f32", F32X16.ir, [args[0]])
         return builder.fptosi(whole, I32X16.ir)
 
     return I32X16(F32X16), codegen
@@ -324,6 +326,20 @@ def narrow_i8x16(typingctx: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def widen_quarter_i8x64(typingctx: Any, value: Any, quarter: Any) -> Any:
+    """Signed bytes 16 q to 16 q + 15, q a literal, to 32-bit lanes."""
+    if not isinstance(quarter, types.IntegerLiteral):
+        return None
+    start = 16 * quarter.literal_value
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        part = shuffle(builder, args[0], args[0], list(range(start, start + 16)))
+        return builder.sext(part, I32X16.ir)
+
+    return I32X16(I8X64, quarter), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def widen_i8x16(typingctx: Any, value: Any) -> Any:
     """Signed bytes to 32-bit lanes."""
 
@@ -336,7 +352,7 @@ def widen_i8x16(typingctx: Any, value: Any) -> Any:
 def _unary_f32(name: str, doc: str) -> Callable[..., Any]:
     def unary(typingctx: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _call(builder, f"{name}.v16f32", F32X16.ir, [args[0]])
+            return call_named(builder, f"{name}.v16f32", F32X16.ir, [args[0]])
 
         return F32X16(F32X16), codegen
 
@@ -369,7 +385,7 @@ def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
 
 
-def _tree(builder: Any, value: Any, lanes: int, op: str) -> Any:
+def fold(builder: Any, value: Any, lanes: int, op: str) -> Any:
     """Fold the upper half onto the lower until one lane is left: the one order of all sums."""
     while lanes > 1:
         half = lanes // 2
@@ -386,7 +402,7 @@ def _tree(builder: Any, value: Any, lanes: int, op: str) -> Any:
 def _reducer(vec: Vec, op: str, result: Any, doc: str) -> Callable[..., Any]:
     def reduce(typingctx: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _tree(builder, args[0], vec.lanes, op)
+            return fold(builder, args[0], vec.lanes, op)
 
         return result(vec), codegen
 
@@ -404,7 +420,7 @@ def pair_f32x16(typingctx: Any, low: Any, high: Any) -> Any:
     """``low`` in lanes 0-7 and ``high`` in lanes 8-15."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        a, b = (_splat(builder, x, F32X16) for x in args)
+        a, b = (broadcast(builder, x, F32X16) for x in args)
         return shuffle(builder, a, b, [*range(8), *range(24, 32)])
 
     return F32X16(types.float32, types.float32), codegen
@@ -441,7 +457,7 @@ def select_below(typingctx: Any, index: Any, limit: Any, value: Any, other: Any)
     """``value`` in the lanes whose ``index`` < ``limit``, else ``other``."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bound = _splat(builder, builder.trunc(args[1], I32), I32X16)
+        bound = broadcast(builder, builder.trunc(args[1], I32), I32X16)
         return builder.select(builder.icmp_signed("<", args[0], bound), args[2], args[3])
 
     return F32X16(I32X16, types.int64, F32X16, F32X16), codegen
@@ -486,7 +502,8 @@ def select_less(typingctx: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
 # -- dot products of bytes: where the levels differ ----------------------------------------------
 
 
-def _call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
+def call_named(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
+    """Call an LLVM intrinsic by its name."""
     fn_type = ir.FunctionType(result, [a.type for a in args])
     fn = builder.module.globals.get(name) or ir.Function(builder.module, fn_type, name)
     return builder.call(fn, args)
@@ -523,7 +540,7 @@ def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
     """
     if level in ("avx512vnni", "amx"):
         args = _vnni_operands(builder, acc, [u, s])
-        return _call(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
+        return call_named(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
     if level == "neon":
         return emit_dot_i8i8(level, builder, acc, u, s)
     ones = ir.Constant(ir.VectorType(I16, 16), [1] * 16)
@@ -532,8 +549,8 @@ def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
         _parts(builder, u, 64, 2), _parts(builder, s, 64, 2), _parts(builder, acc, 16, 2),
         strict=True,
     ):  # fmt: skip
-        pairs = _call(builder, "llvm.x86.avx2.pmadd.ub.sw", ones.type, [a, b])
-        fours = _call(builder, "llvm.x86.avx2.pmadd.wd", c.type, [pairs, ones])
+        pairs = call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", ones.type, [a, b])
+        fours = call_named(builder, "llvm.x86.avx2.pmadd.wd", c.type, [pairs, ones])
         out.append(builder.add(c, fours))
     return _join(builder, out, 16)
 
@@ -549,7 +566,7 @@ def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
             _parts(builder, w, 64, 4), _parts(builder, a, 64, 4), _parts(builder, acc, 16, 4),
             strict=True,
         ):  # fmt: skip
-            out.append(_call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", z.type, [z, x, y]))
+            out.append(call_named(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", z.type, [z, x, y]))
         return _join(builder, out, 16)
     zero = ir.Constant(w.type, None)
     negative = builder.icmp_signed("<", w, zero)
@@ -586,7 +603,7 @@ dot_i8i8 = _dot(emit_dot_i8i8, emit_dot_i8i8.__doc__ or "")
 dot_i8i8_sums = _dot(emit_dot_i8i8_sums, emit_dot_i8i8_sums.__doc__ or "")
 
 
-# -- hints, atomics -------------------------------------------------------------------------------
+# -- hints ---------------------------------------------------------------------------------------
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -594,95 +611,10 @@ def prefetch(typingctx: Any, address: Any) -> Any:
     """Ask for the cache line at ``address``; never faults."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = _pointer(builder, args[0], I8)
-        _call(
-            builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)]
+        line = pointer(builder, args[0], I8)
+        call_named(
+            builder, "llvm.prefetch.p0", ir.VoidType(), [line, I32(0), I32(3), I32(1)]
         )
-        return context.get_dummy_value()
-
-    return types.void(types.intp), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def pause(typingctx: Any) -> Any:
-    """Tell the core that this is a spin loop."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if "x86" in builder.module.triple or "amd64" in builder.module.triple:
-            _call(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
-        elif "arm64" in builder.module.triple or "aarch64" in builder.module.triple:
-            _call(builder, "llvm.aarch64.hint", ir.VoidType(), [I32(1)])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
-    """Add to the int64 at ``address``; the value before. A full barrier."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", _pointer(builder, args[0], I64), args[1], "seq_cst")
-
-    return types.int64(types.intp, types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def atomic_load(typingctx: Any, address: Any) -> Any:
-    """The int64 at ``address``; later reads stay behind it."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, args[0], I64), "seq_cst", 8)
-
-    return types.int64(types.intp), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
-    """Set the int64 at ``address``; earlier writes stay before it."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store_atomic(args[1], _pointer(builder, args[0], I64), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def atomic_compare_exchange(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
-    """Set the int64 at ``address`` if it is ``expected``; the value before. A full barrier."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pair = builder.cmpxchg(
-            _pointer(builder, args[0], I64), args[1], args[2], "seq_cst", "seq_cst"
-        )
-        return builder.extract_value(pair, 0)
-
-    return types.int64(types.intp, types.int64, types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def call_kernel(typingctx: Any, kernel: Any, record: Any, thread: Any, threads: Any) -> Any:
-    """Call the kernel at an address: void(i8*, i8*, i64 record, i64 thread, i64 threads)."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = I8.as_pointer()
-        fn_type = ir.FunctionType(ir.VoidType(), [pointer, pointer, I64, I64, I64])
-        fn = builder.inttoptr(args[0], fn_type.as_pointer())
-        null = ir.Constant(pointer, None)
-        builder.call(fn, [null, null, *args[1:]])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp, types.intp), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def call_void(typingctx: Any, function: Any) -> Any:
-    """Call the C function ``int f(void)`` at an address."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        fn = builder.inttoptr(args[0], ir.FunctionType(I32, []).as_pointer())
-        builder.call(fn, [])
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen

@@ -18,7 +18,7 @@ from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
 
 if not jit_disabled():
-    from trinity_kernels.simd import (
+    from trinity_kernels.atomics import (
         atomic_add,
         atomic_compare_exchange,
         atomic_load,

@@ -178,7 +178,12 @@ def test_cancellation_during_the_prompt() -> None:
     cancel = threading.Event()
     engine.before_forward = lambda tokens: cancel.set()
     found = generate(
-        Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits(), cancel=cancel  # type: ignore[arg-type]
+        Session(engine),
+        ToyTokenizer(),
+        PROMPT,
+        GREEDY,
+        Limits(),
+        cancel=cancel,  # type: ignore[arg-type]
     )
     assert (found.text, found.finish_reason) == ("", "cancelled")
     assert len(engine.evaluated) == 1
@@ -189,7 +194,12 @@ def test_cancellation_between_tokens() -> None:
     cancel = threading.Event()
     engine.before_forward = lambda tokens: cancel.set() if tokens == ids_of("e") else None
     found = generate(
-        Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits(), cancel=cancel  # type: ignore[arg-type]
+        Session(engine),
+        ToyTokenizer(),
+        PROMPT,
+        GREEDY,
+        Limits(),
+        cancel=cancel,  # type: ignore[arg-type]
     )
     assert (found.text, found.finish_reason) == ("hel", "cancelled")
 

@@ -35,7 +35,11 @@ def allowed(logits: NDArray[np.float32], **options: Any) -> set[int]:
     while kept < len(order) and (kept == 0 or mass < params.top_p):
         mass += probabilities[kept]
         kept += 1
-    return {i for i, p in zip(order[:kept], probabilities, strict=False) if p >= params.min_p * probabilities[0]}
+    return {
+        i
+        for i, p in zip(order[:kept], probabilities, strict=False)
+        if p >= params.min_p * probabilities[0]
+    }
 
 
 def drawn(logits: NDArray[np.float32], count: int, **options: Any) -> list[int]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_vocabularies import Metadata, real_metadata
 
+from tests.tokenizers.small_vocabularies import Metadata, real_metadata
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 
 MetadataOf = Callable[[str], Metadata]

@@ -20,7 +20,19 @@ TEXTS = st.one_of(
     st.text(alphabet="ab <s>/0xAF▁\n\t\0\u00a0é🦙한'1234.,!\u0301"),
     st.lists(
         st.sampled_from(
-            ["<s>", "</s>", "<unk>", "<0x0A>", "<|eot_id|>", "  ", " the", "Hello", "é", "🦙", "\r\n"]
+            [
+                "<s>",
+                "</s>",
+                "<unk>",
+                "<0x0A>",
+                "<|eot_id|>",
+                "  ",
+                " the",
+                "Hello",
+                "é",
+                "🦙",
+                "\r\n",
+            ]
         )
     ).map("".join),
 )
@@ -36,9 +48,7 @@ def real_metadata(path: Path) -> Metadata:
         with_weights.close()
 
 
-def spm_metadata(
-    words: Iterable[tuple[str, float, int]] = (), **overrides: object
-) -> Metadata:
+def spm_metadata(words: Iterable[tuple[str, float, int]] = (), **overrides: object) -> Metadata:
     """<unk>, <s>, </s>, the 256 bytes, then (text, score, type) of ``words``."""
     entries = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
     entries += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]

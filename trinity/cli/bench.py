@@ -29,10 +29,9 @@ def bench(
     as_json: options.Json = False,
 ) -> None:
     """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it."""
-    from trinity_kernels.bandwidth import read_bandwidth
-
     from trinity.model import open_weights
     from trinity.tools.bench import MeasurableEngine, markdown, run_bench
+    from trinity_kernels.bandwidth import read_bandwidth
 
     provider = open_weights(model)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]

@@ -100,7 +100,7 @@ def plain(value: object) -> object:
 
 def printable(value: object) -> str:
     """One line without control characters: a file must not write to the terminal as it likes."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and "array" in value:
         return f"{value['array']}, {value['length']} elements"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if not text.isprintable():

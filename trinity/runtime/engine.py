@@ -57,7 +57,7 @@ class CPUEngine:
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
             config, self._weights, capacity, threads,
-            rope_table(config, capacity, factors), not halves, choice.address,
+            rope_table(config, capacity, factors), not halves, isa == "amx", choice.address,
         )  # fmt: skip
         builder.load(architecture)
         head = "token_embd" if config.tie_word_embeddings else "output"
@@ -68,7 +68,10 @@ class CPUEngine:
         decode_rows = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._few = Step(decode_rows)
-        self._buffers = Buffers(config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS)
+        self._buffers = Buffers(
+            config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS,
+            threads if isa == "amx" else 0,
+        )  # fmt: skip
         self._builder = builder
         self._architecture = architecture
         self._output = output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from time import monotonic
 from typing import TypedDict, Unpack
 
 from trinity.runtime.generation import Limits
@@ -89,3 +90,14 @@ class AnyOf:
     def is_set(self) -> bool:
         """Whether to stop now."""
         return any(source.is_set() for source in self._sources)
+
+
+class Deadline:
+    """Set once some seconds have passed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = monotonic() + seconds
+
+    def is_set(self) -> bool:
+        """Whether to stop now."""
+        return monotonic() >= self._end

@@ -14,9 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import activation, attention, matmul, quantize, rmsnorm, rope
+from trinity_kernels.ops import (
+    activation,
+    attention,
+    matmul,
+    matmul_tiles,
+    quantize,
+    rmsnorm,
+    rope,
+)
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.dot import activation_bytes
+from trinity_kernels.quants.unpack import tile_types
 
 from trinity.config import ModelConfig
 from trinity.models.graph import (
@@ -48,7 +57,9 @@ class Step:
 class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
-    def __init__(self, config: ModelConfig, weights: list[Weight], rows: int, outputs: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: list[Weight], rows: int, outputs: int, tile_threads: int
+    ) -> None:
         query = config.num_heads * config.head_dim
         kv = config.num_kv_heads * config.head_dim
         widths = {
@@ -64,6 +75,13 @@ class Buffers:
             (activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64
         )
         self.codes = _aligned(rows * codes)
+        # Tiles and their scratch, where the level has them.
+        tiled = [w for w in weights if tile_threads and w.type in tile_types()]
+        tile_bytes = max((matmul_tiles.tile_bytes(w.form, w.k, rows) for w in tiled), default=0)
+        scratch = max((matmul_tiles.scratch_bytes(w.form, w.k) for w in tiled), default=0)
+        self.tiles = _aligned(tile_bytes)
+        self.tile_scratch_stride = -(-scratch // 64) * 64
+        self.tile_scratch = _aligned(self.tile_scratch_stride * tile_threads)
         self.logits = np.zeros((outputs, config.vocab_size), np.float32)
 
     def address(self, name: str) -> int:
@@ -82,7 +100,7 @@ class PlanBuilder:
 
     def __init__(
         self, config: ModelConfig, weights: Weights, capacity: int, threads: int,
-        rope_table: NDArray[np.float32], interleaved: bool, address: Address,
+        rope_table: NDArray[np.float32], interleaved: bool, tiles: bool, address: Address,
     ) -> None:  # fmt: skip
         self.config = config
         self.weights = weights
@@ -90,6 +108,7 @@ class PlanBuilder:
         self.threads = threads
         self.address = address
         self.interleaved = interleaved
+        self.tiles = tiles
         self.table = rope_table
         self.layers: list[dict[str, Weight]] = []
         self.vectors: list[NDArray[np.float32]] = []
@@ -244,29 +263,47 @@ class _Writer:
         rows: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
         """Weights that share an input: it is brought to each form once, then all multiply."""
-        source, stride = self.buffers.address(x), self.buffers.stride[x]
-        forms = sorted({weight.form for weight, _, _ in outputs})
-        for form in forms:
-            xa, xs = source, stride
-            if form != "f32":
-                op = quantize
-                k = outputs[0][0].k
-                xa, xs = int(self.buffers.codes.ctypes.data), activation_bytes(form, k)
-                kernel = op.quantize_ternary if form == "ternary" else op.quantize_q8
-                self.record(kernel, "none", {
-                    op.X: source, op.X_STRIDE: stride, op.OUT: xa, op.OUT_STRIDE: xs, op.K: k,
-                }, rows=rows)  # fmt: skip
+        for form in sorted({weight.form for weight, _, _ in outputs}):
             group = [output for output in outputs if output[0].form == form]
+            k = group[0][0].k
+            source = self.buffers.address(x), self.buffers.stride[x]
+            operand = source
+            if form != "f32":
+                operand = int(self.buffers.codes.ctypes.data), activation_bytes(form, k)
+                kernel = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
+                self.record(kernel, "none", {
+                    quantize.X: source[0], quantize.X_STRIDE: source[1], quantize.K: k,
+                    quantize.OUT: operand[0], quantize.OUT_STRIDE: operand[1],
+                }, rows=rows)  # fmt: skip
+            tiled = self.builder.tiles and all(w.type in tile_types() for w, _, _ in group)
+            if tiled:
+                op = matmul_tiles
+                first = operand if form == "ternary" else source
+                kernel = op.tile_activations if form == "ternary" else op.tile_bf16
+                self.record(kernel, "none", {
+                    matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k, **self._tiles(),
+                }, rows=rows)  # fmt: skip
             for weight, out, out_stride in group:
-                last = weight is group[-1][0]
-                self.record(matmul.matmul, weight.type, {
-                    matmul.X: xa, matmul.X_STRIDE: xs, matmul.W: weight.data.ctypes.data,
-                    matmul.W_STRIDE: weight.stride, matmul.N: weight.n, matmul.K: weight.k,
-                    matmul.OUT: out, matmul.OUT_STRIDE: out_stride,
+                values = {
+                    matmul.X: operand[0], matmul.X_STRIDE: operand[1],
+                    matmul.W: weight.data.ctypes.data, matmul.W_STRIDE: weight.stride,
+                    matmul.N: weight.n, matmul.K: k, matmul.OUT: out,
+                    matmul.OUT_STRIDE: out_stride, matmul.ADD: add,
                     matmul.SCALE: slots.float_bits(weight.scale),
                     matmul.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
-                    matmul.ADD: add,
-                }, barrier=last, rows=rows)  # fmt: skip
+                }  # fmt: skip
+                kernel = matmul.matmul
+                if tiled:
+                    values |= self._tiles()
+                    kernel = matmul_tiles.matmul_tiles
+                self.record(kernel, weight.type, values, barrier=weight is group[-1][0], rows=rows)
+
+    def _tiles(self) -> dict[int, int]:
+        op, buffers = matmul_tiles, self.buffers
+        return {
+            op.TILES: buffers.tiles.ctypes.data, op.SCRATCH: buffers.tile_scratch.ctypes.data,
+            op.SCRATCH_STRIDE: buffers.tile_scratch_stride,
+        }  # fmt: skip
 
     def rope(self) -> None:
         """Rotation, and storing into the cache."""

@@ -47,6 +47,8 @@ class BPEEncoder:
             except Exception:  # merges that make a control token
                 model = models.BPE(vocab.ids, merges, ignore_merges=ignore_merges)
         except Exception as error:  # the library raises plain Exception
+            for rank, merge in enumerate(vocab.merges):
+                _split_merge(merge, rank)
             raise TokenizerError(
                 f"tokenizer.ggml.merges does not fit the tokens: {error}; {RECONVERT}"
             ) from error
@@ -93,16 +95,18 @@ def bpe_piece(vocab: Vocabulary, token_id: int) -> bytes:
 def _split_merges(merges: list[str]) -> list[tuple[str, str]]:
     """The two sides of each merge, cut at the first space that is not its first character."""
     pairs: list[tuple[str, str]] = list(map(tuple, map(str.split, merges, repeat(" "))))  # type: ignore[arg-type]
-    if not set(map(len, pairs)) <= {2}:
-        pairs = []
-        for rank, merge in enumerate(merges):
-            cut = merge.find(" ", 1)
-            if cut < 0 or cut == len(merge) - 1:
-                raise TokenizerError(
-                    f"tokenizer.ggml.merges: merge {rank} is {merge[:40]!r}, not two tokens with a"
-                    " space between them"
-                )
-            pairs.append((merge[:cut], merge[cut + 1 :]))
+    if set(map(len, pairs)) - {2}:
+        pairs = [_split_merge(merge, rank) for rank, merge in enumerate(merges)]
     if len(set(merges)) < len(merges):  # the first of equal merges has the rank that counts
         pairs = list(dict.fromkeys(pairs))
     return pairs
+
+
+def _split_merge(merge: str, rank: int) -> tuple[str, str]:
+    cut = merge.find(" ", 1)
+    if cut < 0 or cut == len(merge) - 1:
+        raise TokenizerError(
+            f"tokenizer.ggml.merges: merge {rank} is {merge[:40]!r}, not two tokens with a space"
+            f" between them; {RECONVERT}"
+        )
+    return merge[:cut], merge[cut + 1 :]

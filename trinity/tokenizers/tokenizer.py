@@ -150,9 +150,9 @@ class Tokenizer:
 
     def _piece(self, token_id: int) -> tuple[bytes, bool]:
         """A token's bytes, and whether it is plain text rather than special or user-defined."""
+        token_id = self._checked(token_id)
         found = self._pieces.get(token_id)
         if found is None:
-            token_id = self._checked(token_id)
             if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
                 found = self._vocab.tokens[token_id].encode(), False
             elif self._vocab.model == "llama":

@@ -17,6 +17,7 @@ from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import register_dot, tree_sum
+from trinity_kernels.quants.unpack import register_unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ def register_block32(quant: str, block: Block32) -> None:
     """Give a type of 32-element blocks its compiled dot product."""
     _BLOCKS[quant] = block
     register_dot(quant, "q8", vector=_dot, portable=_portable_dot)
+    register_unpack(quant, _unpack)
 
 
 def _nbytes(qt: Any) -> int:
@@ -52,6 +54,11 @@ def _nbytes(qt: Any) -> int:
 
 def _min_at(qt: Any) -> int:
     return _BLOCKS[qt.value].min_at
+
+
+def _offset(qt: Any) -> int:
+    bits = _BLOCKS[qt.value].offset_bits
+    return 1 << bits if bits else 0
 
 
 def _code(qt: Any, block: int, j: int) -> Any:
@@ -100,6 +107,24 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     return simd.sum_f32x16(acc)
 
 
+def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    """d * code + minimum as bfloat16, one block to a tile line."""
+    nbytes = _nbytes(qt)
+    for b in range(k // 32):
+        block = w + b * nbytes
+        codes = _codes(qt, block, 0)
+        low = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(_offset(qt)))
+        high = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(_offset(qt)))
+        d = simd.splat_f32x16(memory.get_f16(block))
+        low = low * d
+        high = high * d
+        if _min_at(qt) != 0:
+            m = simd.splat_f32x16(memory.get_f16(block + _min_at(qt)))
+            low = low + m
+            high = high + m
+        tiles.store_bf16x32(to + 1024 * b, low, high)
+
+
 if jit_disabled():
 
     def _step(*args: Any) -> Any:
@@ -110,7 +135,7 @@ else:
     from numba.core import types
     from numba.extending import intrinsic
 
-    from trinity_kernels import simd
+    from trinity_kernels import simd, tiles
 
     @choose(_nbytes)
     def _nbytes_of(qt: Any) -> Any:
@@ -121,6 +146,12 @@ else:
     def _min_at_of(qt: Any) -> Any:
         min_at = _BLOCKS[qt.value].min_at
         return lambda qt: min_at
+
+    @choose(_offset)
+    def _offset_of(qt: Any) -> Any:
+        bits = _BLOCKS[qt.value].offset_bits
+        offset = 1 << bits if bits else 0
+        return lambda qt: offset
 
     @choose(_code)
     def _code_of(qt: Any, block: Any, j: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import register_dot, ternary_place, ternary_result
+from trinity_kernels.quants.unpack import register_unpack
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 
 if not jit_disabled():
@@ -151,3 +152,17 @@ def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 register_dot("I2_S", "ternary", vector=_dot_shifts, portable=_portable,
              avx512vnni=_dot_masks, amx=_dot_masks)  # fmt: skip
+
+
+def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    three = simd.splat_i8x64(3)
+    for c in range((k + 255) // 256):
+        v = load_codes(w + 64 * c, k - 256 * c)
+        at = to + 4096 * c
+        simd.store_i8x64(at, simd.shift_right_i8x64(v, 6))
+        simd.store_i8x64(at + 1024, simd.shift_right_i8x64(v, 4) & three)
+        simd.store_i8x64(at + 2048, simd.shift_right_i8x64(v, 2) & three)
+        simd.store_i8x64(at + 3072, v & three)
+
+
+register_unpack("I2_S", _unpack)

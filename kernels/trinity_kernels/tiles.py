@@ -1,0 +1,160 @@
+"""AMX: eight tile registers of 16 rows of 64 bytes, and their two products, as Numba intrinsics.
+
+Tiles are numbered in the instruction, so numbers are literals here: each product is its own
+intrinsic over the fixed assignment
+
+    tiles 0 1 2 3   sums: (weights 0, tokens 0), (0, 1), (1, 0), (1, 1)
+    tiles 4 5       weights: 16 rows of 64 bytes each
+    tiles 6 7       activations: 4 bytes of k of each of 16 tokens to a row
+
+Source: Intel's architecture manual, chapter on AMX; the LLVM intrinsics llvm.x86.tile*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from trinity_kernels.simd import F32X16, I8, I16, I32X16, I64, call_named, pointer, shuffle
+
+_VOID = ir.VoidType()
+TILE_BYTES = 1024
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def tiles_begin(typingctx: Any, scratch: Any) -> Any:
+    """Configure all tiles as 16 rows of 64 bytes; ``scratch`` has 64 bytes to spare."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        config = bytearray(64)
+        config[0] = 1
+        for tile in range(8):
+            config[16 + 2 * tile] = 64
+            config[48 + tile] = 16
+        kind = ir.VectorType(I8, 64)
+        builder.store(
+            ir.Constant(kind, list(config)), pointer(builder, args[0], kind), align=1
+        )
+        call_named(builder, "llvm.x86.ldtilecfg", _VOID, [pointer(builder, args[0], I8)])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def tiles_end(typingctx: Any) -> Any:
+    """Release the tiles: a thread that holds them is slower to switch."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        call_named(builder, "llvm.x86.tilerelease", _VOID, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def tiles_zero(typingctx: Any) -> Any:
+    """Sums 0 to 3 to zero."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        for tile in range(4):
+            call_named(builder, "llvm.x86.tilezero", _VOID, [I8(tile)])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def _product(name: str) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def product(typingctx: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
+        """Add the products of two weight tiles and two activation tiles onto sums 0 to 3."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            for tile, address in zip((4, 6, 7, 5), (args[0], args[2], args[3], args[1]), strict=True):
+                call_named(
+                    builder, "llvm.x86.tileloadd64", _VOID,
+                    [I8(tile), pointer(builder, address, I8), I64(64)],
+                )  # fmt: skip
+            for total, w, x in ((0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)):
+                call_named(builder, name, _VOID, [I8(total), I8(w), I8(x)])
+            return context.get_dummy_value()
+
+        intp = types.intp
+        return types.void(intp, intp, intp, intp), codegen
+
+    return product  # type: ignore[no-any-return]
+
+
+tiles_product_i8 = _product("llvm.x86.tdpbssd")
+tiles_product_bf16 = _product("llvm.x86.tdpbf16ps")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def tiles_store(typingctx: Any, address: Any) -> Any:
+    """Sums 0 to 3, one after the other, 1024 bytes each: [weight row][token]."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        for tile in range(4):
+            at = builder.add(args[0], I64(1024 * tile))
+            call_named(
+                builder, "llvm.x86.tilestored64", _VOID,
+                [I8(tile), pointer(builder, at, I8), I64(64)],
+            )  # fmt: skip
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def transpose_16x16(typingctx: Any, source: Any, target: Any, stride: Any) -> Any:
+    """16 rows of 16 words, ``stride`` bytes apart, to their transpose, 64 bytes a row."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = I32X16.ir
+        rows = [
+            builder.load(
+                pointer(builder, builder.add(args[0], builder.mul(args[2], I64(i))), kind), align=1
+            )
+            for i in range(16)
+        ]
+        # Butterflies: step s exchanges the blocks of s rows and s columns off the diagonal.
+        for step in (8, 4, 2, 1):
+            mixed: list[Any] = [None] * 16
+            for i in range(16):
+                if i & step:
+                    continue
+                low = [c if not c & step else 16 + c - step for c in range(16)]
+                high = [c + step if not c & step else 16 + c for c in range(16)]
+                mixed[i] = shuffle(builder, rows[i], rows[i + step], low)
+                mixed[i + step] = shuffle(builder, rows[i], rows[i + step], high)
+            rows = mixed
+        for i, row in enumerate(rows):
+            builder.store(row, pointer(builder, builder.add(args[1], I64(64 * i)), kind), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+class _BFloat(ir.Type):  # type: ignore[misc]
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_bf16x32(typingctx: Any, address: Any, low: Any, high: Any) -> Any:
+    """32 float32 rounded to nearest-even bfloat16, written to ``address`` in order."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.VectorType(_BFloat(), 32)
+        both = call_named(
+            builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", kind, [args[2], args[1]]
+        )
+        words = builder.bitcast(both, ir.VectorType(I16, 32))
+        builder.store(words, pointer(builder, args[0], words.type), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, F32X16, F32X16), codegen

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.toy_model import BOS, EOS, ToyEngine, ids_of
+from trinity.errors import InputError
+
+MODEL = ("generate", "-m", "toy.gguf")
+
+
+def test_text_on_stdout_and_figures_on_stderr(run: Run, engine: ToyEngine) -> None:
+    result = run(*MODEL, "-p", "ab")
+    assert (result.exit_code, result.stdout) == (0, "hello\n")
+    assert "compiling kernels 3/14\n" in result.stderr
+    assert "prompt 3 tokens" in result.stderr
+    assert "answer 5 tokens" in result.stderr
+    assert engine.closed
+
+
+def test_quiet_has_no_figures(run: Run, engine: ToyEngine) -> None:
+    assert "tokens/s" not in run(*MODEL, "-p", "ab", "--quiet").stderr
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+def test_prompt_from_stdin_and_file(
+    run: Run, engine: ToyEngine, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_bytes(f"ab{ending}".encode())
+    text = f"ab{ending}".encode()
+    for arguments, given in (
+        ([], text),
+        (["-p", "-"], text),
+        (["-f", "-"], text),
+        (["-f", str(path)], None),
+    ):
+        engine.evaluated.clear()
+        result = run(*MODEL, "-n", "1", *arguments, input=given)
+        assert result.exit_code == 0, result.stderr
+        assert engine.evaluated == [[BOS, *ids_of("ab")]]
+
+
+def test_json_is_one_object(run: Run, engine: ToyEngine) -> None:
+    result = run(*MODEL, "-p", "ab", "--json", "--logprobs", "2")
+    found = json.loads(result.stdout)
+    assert found["text"] == "hello"
+    assert found["token_ids"] == ids_of("hello")
+    assert found["finish_reason"] == "stop"
+    assert found["prompt_tokens"] == 3
+    assert found["timings"]["completion_tokens"] == 5
+    assert found["timings"]["tokens_per_second"] > 0
+    assert [entry["token_id"] for entry in found["logprobs"]] == found["token_ids"]
+    assert len(found["logprobs"][0]["top"]) == 2
+    assert found["model"] == "toy.gguf"
+
+
+def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
+    bias = f"{ids_of('e')[0]}=-inf"
+    result = run(*MODEL, "-p", "ab", "--temp", "0", "--logit-bias", bias, "-n", "2")
+    assert result.stdout[0] == "h"
+    assert result.stdout[1] != "e"
+    assert engine.loads == [
+        ("toy.gguf", {"threads": None, "context_length": None, "kv_type": "f16", "isa": None})
+    ]
+
+
+def test_load_options_reach_the_loader(run: Run, engine: ToyEngine) -> None:
+    run(*MODEL, "-p", "ab", "-t", "3", "--ctx", "99", "--kv-type", "f32", "--isa", "avx2")
+    expected = {"threads": 3, "context_length": 99, "kv_type": "f32", "isa": "avx2"}
+    assert engine.loads == [("toy.gguf", expected)]
+
+
+def test_stop_and_max_tokens(run: Run, engine: ToyEngine) -> None:
+    assert run(*MODEL, "-p", "ab", "--stop", "zz", "--stop", "lo").stdout == "hel\n"
+
+
+def test_chat_format(run: Run, engine: ToyEngine) -> None:
+    run(*MODEL, "-p", "hi", "--chat", "--system", "be", "-n", "1")
+    seen = [token for step in engine.evaluated for token in step]
+    expected = [BOS, *ids_of("[system]be"), EOS, *ids_of("[user]hi"), EOS, *ids_of("[assistant]")]
+    assert seen == expected
+
+
+def test_special_tokens_are_text_unless_asked_for(run: Run, engine: ToyEngine) -> None:
+    run(*MODEL, "-p", "</s>", "--parse-special", "-n", "0")
+    assert engine.evaluated == [[BOS, EOS]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["generate", "-p", "x"], "--model"),
+        ([*MODEL, "-p", "x", "-f", "y"], "twice"),
+        ([*MODEL, "-p", "x", "--system", "y"], "--chat"),
+        ([*MODEL, "-p", "x", "--logit-bias", "5"], "ID=VALUE"),
+        ([*MODEL, "-p", "x", "--top-k", "many"], "--top-k"),
+        ([*MODEL, "-p", "x", "--nonsense"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_usage_is_2_and_names_the_option(
+    run: Run, engine: ToyEngine, arguments: list[str], named: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert named in result.stderr
+
+
+def test_trinity_error_is_1_with_its_message(run: Run, engine: ToyEngine) -> None:
+    result = run(*MODEL, "-p", "ab", "--top-p", "3")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "error: top_p is 3; it must be a number from 0 to 1"
+    assert "Traceback" not in result.stderr
+
+
+def test_prompt_too_long_is_1(run: Run, engine: ToyEngine) -> None:
+    result = run(*MODEL, "-p", "a" * 300)
+    assert result.exit_code == 1
+    assert "301 tokens" in result.stderr
+    assert "256" in result.stderr
+
+
+def test_missing_prompt_file_is_1(run: Run, engine: ToyEngine) -> None:
+    result = run(*MODEL, "-f", "no-such-prompt.txt")
+    assert result.exit_code == 1
+    assert "no-such-prompt.txt" in result.stderr
+
+
+def test_prompt_that_is_not_utf8_is_1(run: Run, engine: ToyEngine) -> None:
+    result = run(*MODEL, input=b"ab\xff")
+    assert result.exit_code == 1
+    assert "byte 2 is 0xff" in result.stderr
+
+
+def test_load_error_is_1(run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str, **options: object) -> None:
+        raise InputError(f"{path}: there is no such file")
+
+    monkeypatch.setattr("trinity.model.load", fail)
+    result = run(*MODEL, "-p", "ab")
+    assert (result.exit_code, result.stderr) == (1, "error: toy.gguf: there is no such file\n")
+
+
+def press_ctrl_c(tokens: list[int]) -> None:
+    if tokens == ids_of("e"):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="os.kill cannot send SIGINT on Windows")
+def test_ctrl_c_prints_what_there_is(run: Run, engine: ToyEngine) -> None:
+    engine.before_forward = press_ctrl_c
+    result = run(*MODEL, "-p", "ab")
+    assert (result.exit_code, result.stdout) == (130, "hel\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="os.kill cannot send SIGINT on Windows")
+def test_ctrl_c_with_json(run: Run, engine: ToyEngine) -> None:
+    engine.before_forward = press_ctrl_c
+    result = run(*MODEL, "-p", "ab", "--json")
+    assert result.exit_code == 130
+    assert json.loads(result.stdout)["finish_reason"] == "cancelled"
+
+
+def test_ctrl_c_while_loading(run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(path: str, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trinity.model.load", interrupt)
+    assert run(*MODEL, "-p", "ab").exit_code == 130
