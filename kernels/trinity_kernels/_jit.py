@@ -23,10 +23,10 @@ import llvmlite
 import numba
 from numba.core import config, types
 from numba.core.ccallback import CFunc
-from numba.extending import overload
+from numba.core.datamodel.models import OpaqueModel
+from numba.extending import overload, register_model
 
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.simd import Tag
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
 _version = tuple(int(p) for p in numba.__version__.split(".")[:2])
@@ -109,7 +109,7 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
 
 class _cache_in:  # noqa: N801
-    """Point Numba's cache at a folder for the length of a ``with``, for this thread's decorators."""
+    """Point Numba's cache at a folder for the length of a ``with``."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -122,6 +122,25 @@ class _cache_in:  # noqa: N801
     def __exit__(self, *exc: object) -> None:
         config.CACHE_DIR = self.saved
         _lock.release()
+
+
+class Tag(types.Type):
+    """A value without data whose type chooses code: an ISA level or a quantization type."""
+
+    def __init__(self, kind: str, value: str) -> None:
+        self.kind = kind
+        self.value = value
+        super().__init__(name=f"{kind}_{value}")
+
+
+@register_model(Tag)
+class _TagModel(OpaqueModel):  # type: ignore[misc]
+    pass
+
+
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose body is LLVM instructions."""
+    return numba.extending.intrinsic(function)  # type: ignore[no-any-return]
 
 
 class Kernel:
@@ -150,7 +169,8 @@ class Kernel:
         with _lock:
             if key not in self._compiled:
                 self._compiled[key] = self._compile(level, quant)
-            return int(self._compiled[key].address)
+            address: int = self._compiled[key].address
+            return address
 
     def _compile(self, level: str, quant: str) -> CFunc:
         args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)

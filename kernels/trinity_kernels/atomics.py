@@ -6,12 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
+from trinity_kernels._jit import intrinsic
 from trinity_kernels.simd import I8, I32, I64, call_named, pointer
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def pause(typingctx: Any) -> Any:
     """Tell the core that this is a spin loop."""
 
@@ -25,7 +25,7 @@ def pause(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
     """Add to the int64 at ``address``; the value before. A full barrier."""
 
@@ -35,7 +35,7 @@ def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
     return types.int64(types.intp, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def atomic_load(typingctx: Any, address: Any) -> Any:
     """The int64 at ``address``; later reads stay behind it."""
 
@@ -45,7 +45,7 @@ def atomic_load(typingctx: Any, address: Any) -> Any:
     return types.int64(types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
     """Set the int64 at ``address``; earlier writes stay before it."""
 
@@ -56,7 +56,7 @@ def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.intp, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def atomic_compare_exchange(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
     """Set the int64 at ``address`` if it is ``expected``; the value before. A full barrier."""
 
@@ -69,7 +69,7 @@ def atomic_compare_exchange(typingctx: Any, address: Any, expected: Any, value: 
     return types.int64(types.intp, types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def call_kernel(typingctx: Any, kernel: Any, record: Any, thread: Any, threads: Any) -> Any:
     """Call the kernel at an address: void(i8*, i8*, i64 record, i64 thread, i64 threads)."""
 
@@ -84,7 +84,7 @@ def call_kernel(typingctx: Any, kernel: Any, record: Any, thread: Any, threads: 
     return types.void(types.intp, types.intp, types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def call_void(typingctx: Any, function: Any) -> Any:
     """Call the C function ``int f(void)`` at an address."""
 

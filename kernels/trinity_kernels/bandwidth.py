@@ -37,7 +37,7 @@ def _vector_fold(isa: Any, start: int, nbytes: int) -> int:
         b = b ^ simd.load_i32x16(start + i + 64)
         c = c ^ simd.load_i32x16(start + i + 128)
         d = d ^ simd.load_i32x16(start + i + 192)
-    return np.int64(simd.sum_i32x16(a ^ b ^ c ^ d))
+    return int(simd.sum_i32x16(a ^ b ^ c ^ d))
 
 
 @choose(_fold)

@@ -95,7 +95,9 @@ def select_level(requested: str | None = None) -> str:
     if not name:
         return levels[0]
     if name not in LEVELS:
-        raise IsaError(f"unknown instruction-set level {name!r}; the levels are {', '.join(LEVELS)}")
+        raise IsaError(
+            f"unknown instruction-set level {name!r}; the levels are {', '.join(LEVELS)}"
+        )
     if name not in levels:
         lacking = ", ".join(missing_features(name)) or "the operating system's permission"
         raise IsaError(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
+from trinity_kernels._jit import intrinsic
 from trinity_kernels.isa import jit_disabled
 
 _KINDS: dict[str, tuple[Any, Any, Any]] = {
@@ -37,7 +37,7 @@ def _load(kind: str) -> Callable[..., Any]:
 
         return load_python
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         """The scalar at ``address``."""
 
@@ -46,7 +46,7 @@ def _load(kind: str) -> Callable[..., Any]:
 
         return numba_type(types.intp), codegen
 
-    return load  # type: ignore[no-any-return]
+    return load
 
 
 def _store(kind: str) -> Callable[..., Any]:
@@ -54,11 +54,13 @@ def _store(kind: str) -> Callable[..., Any]:
     if jit_disabled():
 
         def store_python(address: int, value: Any) -> None:
-            ctypes.memmove(address, np.asarray(value).astype(dtype).tobytes(), np.dtype(dtype).itemsize)
+            ctypes.memmove(
+                address, np.asarray(value).astype(dtype).tobytes(), np.dtype(dtype).itemsize
+            )
 
         return store_python
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         """Write the scalar to ``address``."""
 
@@ -68,7 +70,7 @@ def _store(kind: str) -> Callable[..., Any]:
 
         return types.void(types.intp, numba_type), codegen
 
-    return store  # type: ignore[no-any-return]
+    return store
 
 
 get_i8, get_u8, get_u16, get_i32 = _load("i8"), _load("u8"), _load("u16"), _load("i32")
@@ -77,25 +79,27 @@ set_i8, set_u8, set_u16, set_i32 = _store("i8"), _store("u8"), _store("u16"), _s
 set_i64, set_f32 = _store("i64"), _store("f32")
 
 
-if jit_disabled():
+def _get_f16(address: int) -> Any:
+    return np.float32(np.frombuffer(ctypes.string_at(address, 2), np.float16)[0])
 
-    def get_f16(address: int) -> Any:
-        """The float16 at ``address`` as float32."""
-        return np.float32(np.frombuffer(ctypes.string_at(address, 2), np.float16)[0])
 
-    def set_f16(address: int, value: Any) -> None:
-        """``value`` rounded to float16."""
-        ctypes.memmove(address, np.float32(value).astype(np.float16).tobytes(), 2)
+def _set_f16(address: int, value: Any) -> None:
+    ctypes.memmove(address, np.float32(value).astype(np.float16).tobytes(), 2)
 
-    def get_bf16(address: int) -> Any:
-        """The bfloat16 at ``address`` as float32."""
-        return np.frombuffer(b"\0\0" + ctypes.string_at(address, 2), np.float32)[0]
 
-else:
+def _get_bf16(address: int) -> Any:
+    return np.frombuffer(b"\0\0" + ctypes.string_at(address, 2), np.float32)[0]
+
+
+get_f16: Callable[..., Any] = _get_f16
+set_f16: Callable[..., Any] = _set_f16
+get_bf16: Callable[..., Any] = _get_bf16
+
+if not jit_disabled():
     _HALF, _FLOAT, _I16, _I32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def get_f16(typingctx: Any, address: Any) -> Any:
+    @intrinsic
+    def _compiled_get_f16(typingctx: Any, address: Any) -> Any:
         """The float16 at ``address`` as float32."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -104,8 +108,8 @@ else:
 
         return types.float32(types.intp), codegen
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def set_f16(typingctx: Any, address: Any, value: Any) -> Any:
+    @intrinsic
+    def _compiled_set_f16(typingctx: Any, address: Any, value: Any) -> Any:
         """``value`` rounded to float16."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -115,8 +119,8 @@ else:
 
         return types.void(types.intp, types.float32), codegen
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def get_bf16(typingctx: Any, address: Any) -> Any:
+    @intrinsic
+    def _compiled_get_bf16(typingctx: Any, address: Any) -> Any:
         """The bfloat16 at ``address`` as float32."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -124,3 +128,5 @@ else:
             return builder.bitcast(builder.shl(builder.zext(half, _I32), _I32(16)), _FLOAT)
 
         return types.float32(types.intp), codegen
+
+    get_f16, set_f16, get_bf16 = _compiled_get_f16, _compiled_set_f16, _compiled_get_bf16

@@ -16,16 +16,17 @@ import llvmlite.binding as llvm_binding
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import PrimitiveModel
-from numba.core.datamodel.models import OpaqueModel
 from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import intrinsic, lower_builtin, register_model
+from numba.extending import lower_builtin, register_model
+
+from trinity_kernels._jit import intrinsic
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 _ELEMENTS = {"i1": I1, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "f16": F16, "f32": F32}
 
 
-class Vec(types.Type):  # type: ignore[misc]
+class Vec(types.Type):
     """``lanes`` elements of one type, e.g. ``Vec("f32", 16)``."""
 
     def __init__(self, element: str, lanes: int) -> None:
@@ -44,20 +45,6 @@ class Vec(types.Type):  # type: ignore[misc]
 class _VecModel(PrimitiveModel):  # type: ignore[misc]
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
         super().__init__(dmm, fe_type, fe_type.ir)
-
-
-class Tag(types.Type):  # type: ignore[misc]
-    """A value without data whose type chooses code: an ISA level or a quantization type."""
-
-    def __init__(self, kind: str, value: str) -> None:
-        self.kind = kind
-        self.value = value
-        super().__init__(name=f"{kind}_{value}")
-
-
-@register_model(Tag)
-class _TagModel(OpaqueModel):  # type: ignore[misc]
-    pass
 
 
 F32X16, F32X8, I32X16, I32X8 = Vec("f32", 16), Vec("f32", 8), Vec("i32", 16), Vec("i32", 8)
@@ -106,21 +93,20 @@ def pointer(builder: Any, address: Any, element: Any) -> Any:
 
 
 def _loader(vec: Vec) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         """The vector at ``address``, unaligned."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            value = builder.load(pointer(builder, args[0], vec.ir), align=1)
-            return value
+            return builder.load(pointer(builder, args[0], vec.ir), align=1)
 
         return vec(types.intp), codegen
 
-    return load  # type: ignore[no-any-return]
+    return load
 
 
 def _storer(vec: Vec) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         """Write the vector to ``address``, unaligned."""
 
@@ -130,7 +116,7 @@ def _storer(vec: Vec) -> Callable[..., Any]:
 
         return types.void(types.intp, vec), codegen
 
-    return store  # type: ignore[no-any-return]
+    return store
 
 
 load_f32x16, load_f32x8 = _loader(F32X16), _loader(F32X8)
@@ -141,7 +127,7 @@ store_i32x16, store_i8x64, store_i8x32 = _storer(I32X16), _storer(I8X64), _store
 store_i8x16, store_i32x8 = _storer(I8X16), _storer(I32X8)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_f16x16(typingctx: Any, address: Any) -> Any:
     """16 float16 at ``address``, widened to float32 (exact)."""
 
@@ -152,7 +138,7 @@ def load_f16x16(typingctx: Any, address: Any) -> Any:
     return F32X16(types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store_f16x16(typingctx: Any, address: Any, value: Any) -> Any:
     """16 float32 rounded to nearest-even float16, written to ``address``."""
 
@@ -164,7 +150,7 @@ def store_f16x16(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(types.intp, F32X16), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_bf16x16(typingctx: Any, address: Any) -> Any:
     """16 bfloat16 at ``address``, widened to float32 (exact)."""
 
@@ -179,7 +165,7 @@ def load_bf16x16(typingctx: Any, address: Any) -> Any:
 def _tail_loader(element: str) -> Callable[..., Any]:
     source = {"f32": F32, "f16": F16, "bf16": I16}[element]
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load_tail(typingctx: Any, address: Any, count: Any) -> Any:
         """The first ``count`` (< 16) elements as float32, zeros behind; reads nothing beyond."""
 
@@ -199,7 +185,7 @@ def _tail_loader(element: str) -> Callable[..., Any]:
 
         return F32X16(types.intp, types.intp), codegen
 
-    return load_tail  # type: ignore[no-any-return]
+    return load_tail
 
 
 load_tail_f32, load_tail_f16 = _tail_loader("f32"), _tail_loader("f16")
@@ -219,7 +205,7 @@ def broadcast(builder: Any, scalar: Any, vec: Vec) -> Any:
 def _splatter(vec: Vec) -> Callable[..., Any]:
     scalar = types.float32 if vec.is_float else types.int64
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def splat(typingctx: Any, value: Any) -> Any:
         """Every lane set to ``value``."""
 
@@ -231,7 +217,7 @@ def _splatter(vec: Vec) -> Callable[..., Any]:
 
         return vec(scalar), codegen
 
-    return splat  # type: ignore[no-any-return]
+    return splat
 
 
 splat_f32x16, splat_i32x16, splat_i32x8 = _splatter(F32X16), _splatter(I32X16), _splatter(I32X8)
@@ -239,7 +225,7 @@ splat_i8x64, splat_i8x32, splat_i8x16 = _splatter(I8X64), _splatter(I8X32), _spl
 
 
 def _bitcast(source: Vec, target: Vec) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def bitcast(typingctx: Any, value: Any) -> Any:
         """The same bits as another vector type."""
 
@@ -248,7 +234,7 @@ def _bitcast(source: Vec, target: Vec) -> Callable[..., Any]:
 
         return target(source), codegen
 
-    return bitcast  # type: ignore[no-any-return]
+    return bitcast
 
 
 i8x64_as_i16x32, i16x32_as_i8x64 = _bitcast(I8X64, I16X32), _bitcast(I16X32, I8X64)
@@ -256,7 +242,7 @@ i32x16_as_f32x16, f32x16_as_i32x16 = _bitcast(I32X16, F32X16), _bitcast(F32X16, 
 i32x16_as_i8x64, i8x64_as_i32x16 = _bitcast(I32X16, I8X64), _bitcast(I8X64, I32X16)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def shift_right_i8x64(typingctx: Any, value: Any, count: Any) -> Any:
     """Unsigned bytes shifted right by ``count`` bits."""
 
@@ -267,7 +253,7 @@ def shift_right_i8x64(typingctx: Any, value: Any, count: Any) -> Any:
 
 
 def _shift_arithmetic(vec: Vec) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def ashr(typingctx: Any, value: Any, count: Any) -> Any:
         """Lanes shifted right by ``count`` bits, the sign kept."""
 
@@ -276,13 +262,13 @@ def _shift_arithmetic(vec: Vec) -> Callable[..., Any]:
 
         return vec(vec, types.int64), codegen
 
-    return ashr  # type: ignore[no-any-return]
+    return ashr
 
 
 ashr_i32x16, ashr_i32x8 = _shift_arithmetic(I32X16), _shift_arithmetic(I32X8)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def repeat_4_i8x16(typingctx: Any, value: Any) -> Any:
     """Four bytes, four times."""
 
@@ -294,7 +280,7 @@ def repeat_4_i8x16(typingctx: Any, value: Any) -> Any:
     return I8X16(types.uint32), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def to_f32x16(typingctx: Any, value: Any) -> Any:
     """Signed integers to float32, rounded to nearest even."""
 
@@ -304,7 +290,7 @@ def to_f32x16(typingctx: Any, value: Any) -> Any:
     return F32X16(I32X16), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def round_i32x16(typingctx: Any, value: Any) -> Any:
     """Float32 to signed integers, half to even."""
 
@@ -315,7 +301,7 @@ def round_i32x16(typingctx: Any, value: Any) -> Any:
     return I32X16(F32X16), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def narrow_i8x16(typingctx: Any, value: Any) -> Any:
     """The low byte of each 32-bit lane."""
 
@@ -325,7 +311,7 @@ def narrow_i8x16(typingctx: Any, value: Any) -> Any:
     return I8X16(I32X16), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def widen_quarter_i8x64(typingctx: Any, value: Any, quarter: Any) -> Any:
     """Signed bytes 16 q to 16 q + 15, q a literal, to 32-bit lanes."""
     if not isinstance(quarter, types.IntegerLiteral):
@@ -339,7 +325,7 @@ def widen_quarter_i8x64(typingctx: Any, value: Any, quarter: Any) -> Any:
     return I32X16(I8X64, quarter), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def widen_i8x16(typingctx: Any, value: Any) -> Any:
     """Signed bytes to 32-bit lanes."""
 
@@ -357,7 +343,7 @@ def _unary_f32(name: str, doc: str) -> Callable[..., Any]:
         return F32X16(F32X16), codegen
 
     unary.__doc__ = doc
-    return intrinsic(unary)  # type: ignore[no-any-return]
+    return intrinsic(unary)
 
 
 abs_f32x16 = _unary_f32("llvm.fabs", "Absolute values.")
@@ -373,7 +359,7 @@ def _minmax(predicate: str, doc: str) -> Callable[..., Any]:
         return F32X16(F32X16, F32X16), codegen
 
     pick.__doc__ = doc
-    return intrinsic(pick)  # type: ignore[no-any-return]
+    return intrinsic(pick)
 
 
 max_f32x16 = _minmax(">", "Lane-wise a if a > b else b.")
@@ -407,7 +393,7 @@ def _reducer(vec: Vec, op: str, result: Any, doc: str) -> Callable[..., Any]:
         return result(vec), codegen
 
     reduce.__doc__ = doc
-    return intrinsic(reduce)  # type: ignore[no-any-return]
+    return intrinsic(reduce)
 
 
 sum_f32x16 = _reducer(F32X16, "fadd", types.float32, "Sum by the fixed tree (lane i + lane i+8..).")
@@ -415,7 +401,7 @@ max_lane_f32x16 = _reducer(F32X16, "fmax", types.float32, "The largest lane.")
 sum_i32x16 = _reducer(I32X16, "add", types.int32, "Sum of the lanes.")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def pair_f32x16(typingctx: Any, low: Any, high: Any) -> Any:
     """``low`` in lanes 0-7 and ``high`` in lanes 8-15."""
 
@@ -427,7 +413,7 @@ def pair_f32x16(typingctx: Any, low: Any, high: Any) -> Any:
 
 
 def _concat(part: Vec, whole: Vec) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def concat(typingctx: Any, low: Any, high: Any) -> Any:
         """``low`` followed by ``high``."""
 
@@ -436,13 +422,13 @@ def _concat(part: Vec, whole: Vec) -> Callable[..., Any]:
 
         return whole(part, part), codegen
 
-    return concat  # type: ignore[no-any-return]
+    return concat
 
 
 concat_i8x16, concat_i8x32 = _concat(I8X16, I8X32), _concat(I8X32, I8X64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def lane_index(typingctx: Any) -> Any:
     """0, 1, .. 15."""
 
@@ -452,7 +438,7 @@ def lane_index(typingctx: Any) -> Any:
     return I32X16(), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def select_below(typingctx: Any, index: Any, limit: Any, value: Any, other: Any) -> Any:
     """``value`` in the lanes whose ``index`` < ``limit``, else ``other``."""
 
@@ -463,7 +449,7 @@ def select_below(typingctx: Any, index: Any, limit: Any, value: Any, other: Any)
     return F32X16(I32X16, types.int64, F32X16, F32X16), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def trits_i8x64(typingctx: Any, value: Any) -> Any:
     """The top base-3 digit of each byte read as a fraction of 256: (byte * 3) >> 8."""
 
@@ -477,7 +463,9 @@ def trits_i8x64(typingctx: Any, value: Any) -> Any:
 
 
 def constant_i8x64(values: list[int]) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    """An intrinsic without arguments that gives these 64 bytes."""
+
+    @intrinsic
     def constant(typingctx: Any) -> Any:
         """64 constant bytes."""
 
@@ -486,10 +474,10 @@ def constant_i8x64(values: list[int]) -> Callable[..., Any]:
 
         return I8X64(), codegen
 
-    return constant  # type: ignore[no-any-return]
+    return constant
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def select_less(typingctx: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
     """``value`` in the lanes where a < b, else ``other``."""
 
@@ -583,7 +571,7 @@ def _dot(emit: Callable[..., Any], doc: str) -> Callable[..., Any]:
         return I32X16(isa, I32X16, I8X64, I8X64), codegen
 
     dot.__doc__ = doc
-    return intrinsic(dot)  # type: ignore[no-any-return]
+    return intrinsic(dot)
 
 
 def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> Any:
@@ -606,15 +594,13 @@ dot_i8i8_sums = _dot(emit_dot_i8i8_sums, emit_dot_i8i8_sums.__doc__ or "")
 # -- hints ---------------------------------------------------------------------------------------
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Ask for the cache line at ``address``; never faults."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         line = pointer(builder, args[0], I8)
-        call_named(
-            builder, "llvm.prefetch.p0", ir.VoidType(), [line, I32(0), I32(3), I32(1)]
-        )
+        call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [line, I32(0), I32(3), I32(1)])
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen

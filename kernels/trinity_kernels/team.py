@@ -147,9 +147,7 @@ class Team:
             wake.acquire()
             self._word(_THREADS + thread * _THREAD_BYTES + _PARKED)[0] = 1
         self._workers = [
-            threading.Thread(
-                target=self._work, args=(i + 1,), name=f"trinity-{i + 1}", daemon=True
-            )
+            threading.Thread(target=self._work, args=(i + 1,), name=f"trinity-{i + 1}", daemon=True)
             for i in range(self.threads - 1)
         ]
         for worker in self._workers:

@@ -17,15 +17,15 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
+from trinity_kernels._jit import intrinsic
 from trinity_kernels.simd import F32X16, I8, I16, I32X16, I64, call_named, pointer, shuffle
 
 _VOID = ir.VoidType()
 TILE_BYTES = 1024
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def tiles_begin(typingctx: Any, scratch: Any) -> Any:
     """Configure all tiles as 16 rows of 64 bytes; ``scratch`` has 64 bytes to spare."""
 
@@ -36,16 +36,14 @@ def tiles_begin(typingctx: Any, scratch: Any) -> Any:
             config[16 + 2 * tile] = 64
             config[48 + tile] = 16
         kind = ir.VectorType(I8, 64)
-        builder.store(
-            ir.Constant(kind, list(config)), pointer(builder, args[0], kind), align=1
-        )
+        builder.store(ir.Constant(kind, list(config)), pointer(builder, args[0], kind), align=1)
         call_named(builder, "llvm.x86.ldtilecfg", _VOID, [pointer(builder, args[0], I8)])
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def tiles_end(typingctx: Any) -> Any:
     """Release the tiles: a thread that holds them is slower to switch."""
 
@@ -56,7 +54,7 @@ def tiles_end(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def tiles_zero(typingctx: Any) -> Any:
     """Sums 0 to 3 to zero."""
 
@@ -69,12 +67,14 @@ def tiles_zero(typingctx: Any) -> Any:
 
 
 def _product(name: str) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def product(typingctx: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
         """Add the products of two weight tiles and two activation tiles onto sums 0 to 3."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            for tile, address in zip((4, 6, 7, 5), (args[0], args[2], args[3], args[1]), strict=True):
+            for tile, address in zip(
+                (4, 6, 7, 5), (args[0], args[2], args[3], args[1]), strict=True
+            ):
                 call_named(
                     builder, "llvm.x86.tileloadd64", _VOID,
                     [I8(tile), pointer(builder, address, I8), I64(64)],
@@ -86,14 +86,14 @@ def _product(name: str) -> Callable[..., Any]:
         intp = types.intp
         return types.void(intp, intp, intp, intp), codegen
 
-    return product  # type: ignore[no-any-return]
+    return product
 
 
 tiles_product_i8 = _product("llvm.x86.tdpbssd")
 tiles_product_bf16 = _product("llvm.x86.tdpbf16ps")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def tiles_store(typingctx: Any, address: Any) -> Any:
     """Sums 0 to 3, one after the other, 1024 bytes each: [weight row][token]."""
 
@@ -109,7 +109,7 @@ def tiles_store(typingctx: Any, address: Any) -> Any:
     return types.void(types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def transpose_16x16(typingctx: Any, source: Any, target: Any, stride: Any) -> Any:
     """16 rows of 16 words, ``stride`` bytes apart, to their transpose, 64 bytes a row."""
 
@@ -144,7 +144,7 @@ class _BFloat(ir.Type):  # type: ignore[misc]
         return "bfloat"
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store_bf16x32(typingctx: Any, address: Any, low: Any, high: Any) -> Any:
     """32 float32 rounded to nearest-even bfloat16, written to ``address`` in order."""
 

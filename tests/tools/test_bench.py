@@ -17,12 +17,12 @@ def test_measurement() -> None:
 
 def test_share_of_the_bandwidth() -> None:
     tests = (Measurement("pp4", 4, (0.1,)), Measurement("tg10", 10, (1.0,)))
-    report = Report(tests, 2, "avx2", (900.0, 1000.0), 50, None, None)
+    report = Report(tests, 2, "avx2", 1000.0, 50, None, None)
     assert report.bandwidth_share == 0.5
     text = markdown(report, name="toy", size=2**30, parameters=1_240_000_000)
     assert "| toy | 1.00 GiB | 1.24 B | avx2 | 2 | tg10 | 10.00 ± 0.00 |" in text
     assert "50%" in text
-    assert Report(tests[:1], 2, "avx2", (1.0,), 50, None, None).bandwidth_share is None
+    assert Report(tests[:1], 2, "avx2", 1.0, 50, None, None).bandwidth_share is None
 
 
 def test_what_is_evaluated() -> None:

@@ -13,6 +13,8 @@ import typer
 from trinity.cli import options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from trinity.formats import WeightProvider
 
 LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
@@ -109,13 +111,20 @@ def printable(value: object) -> str:
 
 
 def show(description: dict[str, object]) -> None:
-    """Print the description as tables; on a pipe without colours or a width."""
+    """Print the description as tables; on a pipe without colours, wrapping and padding."""
     from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
+    with console.capture() as captured:
+        show_on(console, description)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+def show_on(console: Console, description: dict[str, object]) -> None:
+    """Write the tables to ``console``."""
     from rich.table import Table
     from rich.text import Text
-
-    width = None if sys.stdout.isatty() else 100_000
-    console = Console(width=width, highlight=False, soft_wrap=not sys.stdout.isatty())
 
     def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
         made = Table(box=None, pad_edge=False, show_header=bool(columns[0]))

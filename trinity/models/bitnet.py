@@ -27,7 +27,5 @@ def _layer(has: Callable[[str], bool], activation: str) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(("bitnet",), lambda has: _layer(has, "silu"), rope_halves=True),
-    Architecture(
-        ("bitnet-b1.58", "bitnet-25"), lambda has: _layer(has, "relu2"), rope_halves=True
-    ),
+    Architecture(("bitnet-b1.58", "bitnet-25"), lambda has: _layer(has, "relu2"), rope_halves=True),
 )

@@ -7,11 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from trinity_kernels import isa as isa_levels
-from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
-from trinity_kernels.quants import TYPES
-from trinity_kernels.record import RECORD
-from trinity_kernels.team import Team, default_threads
 
 from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
@@ -22,6 +17,11 @@ from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weights
+from trinity_kernels import isa as isa_levels
+from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
+from trinity_kernels.quants import TYPES
+from trinity_kernels.record import RECORD
+from trinity_kernels.team import Team, default_threads
 
 Progress = Callable[[str], None]
 

@@ -1,4 +1,4 @@
-"""What generation needs of an engine: forward steps over a cache. Anything with it can be driven."""
+"""What generation needs of an engine: forward steps over a cache."""
 
 from __future__ import annotations
 
@@ -27,23 +27,33 @@ class Engine(Protocol):
     """A loaded model that maps token ids to logits."""
 
     @property
-    def config(self) -> ModelConfig: ...
+    def config(self) -> ModelConfig:
+        """Sizes and constants of the model."""
+        ...
 
     @property
-    def context_length(self) -> int: ...
+    def context_length(self) -> int:
+        """The most positions that a cache holds."""
+        ...
 
     @property
-    def threads(self) -> int: ...
+    def threads(self) -> int:
+        """Threads that compute."""
+        ...
 
     @property
-    def isa(self) -> str: ...
+    def isa(self) -> str:
+        """The instruction-set level in use."""
+        ...
 
     @property
     def prefill_chunk(self) -> int:
         """The most tokens that one ``forward`` takes."""
         ...
 
-    def new_cache(self) -> Cache: ...
+    def new_cache(self, kv_type: str | None = None) -> Cache:
+        """An empty cache, of the engine's element type or another (F16, F32)."""
+        ...
 
     def forward(
         self, tokens: NDArray[np.int32], cache: Cache, *, all_logits: bool = False
@@ -55,4 +65,6 @@ class Engine(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the threads; the engine must not be used afterwards."""
+        ...

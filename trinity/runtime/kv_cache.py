@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from trinity_kernels.ops.kv_layout import TILE, layer_bytes
 
 from trinity.config import ModelConfig
 from trinity.errors import InputError
+from trinity_kernels.ops.kv_layout import TILE, layer_bytes
 
 
 class KVCache:

@@ -12,6 +12,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.models.graph import (
+    Architecture,
+    Attention,
+    Gated,
+    HeadNorm,
+    Linear,
+    Norm,
+    Operation,
+    Rope,
+)
+from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
@@ -26,19 +39,6 @@ from trinity_kernels.ops import (
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.dot import activation_bytes
 from trinity_kernels.quants.unpack import tile_types
-
-from trinity.config import ModelConfig
-from trinity.models.graph import (
-    Architecture,
-    Attention,
-    Gated,
-    HeadNorm,
-    Linear,
-    Norm,
-    Operation,
-    Rope,
-)
-from trinity.runtime.weights import Weight, Weights
 
 Address = Callable[[Kernel, str], int]
 
@@ -71,9 +71,7 @@ class Buffers:
         self.x: NDArray[np.float32] = (
             self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
         )
-        codes = max(
-            (activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64
-        )
+        codes = max((activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64)
         self.codes = _aligned(rows * codes)
         # Tiles and their scratch, where the level has them.
         tiled = [w for w in weights if tile_threads and w.type in tile_types()]
@@ -159,7 +157,7 @@ class PlanBuilder:
     def steps(
         self, architecture: Architecture, buffers: Buffers, step: Step, kv_type: str, few: bool
     ) -> list[NDArray[np.int64]]:
-        """The records of all layers. ``few``: a handful of tokens, whose attention is shared out."""
+        """The records of all layers. ``few``: some 16 tokens, whose attention is shared out."""
         writer = _Writer(self, buffers, step, few, kv_type)
         for layer in range(self.config.num_layers):
             writer.layer = layer

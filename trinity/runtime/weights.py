@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import FORMS
-from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 
 
 @dataclass(frozen=True, slots=True)

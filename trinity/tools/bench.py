@@ -63,26 +63,26 @@ class Measurement:
 class Report:
     """The result of one bench run.
 
-    Units: bandwidths in bytes per second, sizes in bytes. ``read_bandwidth`` holds what was
-    measured before and after the rounds. ``bytes_per_token`` is the reading of the generation
-    test's average step.
+    Units: bandwidth in bytes per second, sizes in bytes. ``read_bandwidth`` is measured right
+    after the rounds, memory right before it, for that measurement needs much of its own.
+    ``bytes_per_token`` is the reading of the generation test's average step.
     """
 
     measurements: tuple[Measurement, ...]
     threads: int
     isa: str
-    read_bandwidth: tuple[float, ...]
+    read_bandwidth: float | None
     bytes_per_token: int
     peak_rss: int | None
     anonymous_rss: int | None
 
     @property
     def bandwidth_share(self) -> float | None:
-        """Part of the machine's read bandwidth (the higher measurement) that decoding reached."""
+        """Part of the machine's read bandwidth that decoding reached."""
         decoding = [m.mean for m in self.measurements if m.test.startswith("tg")]
-        if not decoding or not self.read_bandwidth:
+        if not decoding or self.read_bandwidth is None:
             return None
-        return decoding[0] * self.bytes_per_token / max(self.read_bandwidth)
+        return decoding[0] * self.bytes_per_token / self.read_bandwidth
 
     def as_object(self) -> dict[str, object]:
         """The report as JSON has it, with the machine and the versions."""
@@ -102,7 +102,7 @@ class Report:
                 }
                 for m in self.measurements
             ],
-            "read_bandwidth_bytes_per_second": list(self.read_bandwidth),
+            "read_bandwidth_bytes_per_second": self.read_bandwidth,
             "bytes_per_token": self.bytes_per_token,
             "bandwidth_share": self.bandwidth_share,
             "peak_rss_bytes": self.peak_rss,
@@ -141,10 +141,6 @@ def run_bench(
         (f"pp{prompt_tokens}", prompt_tokens, run_prompt),
         (f"tg{generated_tokens}", generated_tokens, run_generation),
     ]
-    bandwidths = []
-    if read_bandwidth is not None:
-        progress("measuring the read bandwidth")
-        bandwidths.append(read_bandwidth(engine.threads))
     measurements = []
     for test, count, run in tests:
         if count == 0:
@@ -156,17 +152,18 @@ def run_bench(
             progress(f"{test}: round {number + 1} of {rounds}")
             seconds.append(run(session, tokens[:count]))
         measurements.append(Measurement(test, count, tuple(seconds)))
+    memory = peak_rss(), anonymous_rss()
+    bandwidth = None
     if read_bandwidth is not None:
-        progress("measuring the read bandwidth again")
-        bandwidths.append(read_bandwidth(engine.threads))
+        progress("measuring the read bandwidth")
+        bandwidth = read_bandwidth(engine.threads)
     return Report(
         tuple(measurements),
         engine.threads,
         engine.isa,
-        tuple(bandwidths),
+        bandwidth,
         engine.bytes_per_token(generated_tokens // 2),
-        peak_rss(),
-        anonymous_rss(),
+        *memory,
     )
 
 
@@ -200,12 +197,12 @@ def markdown(report: Report, *, name: str, size: int, parameters: int) -> str:
         f"| {report.threads} | {m.test} | {m.mean:.2f} ± {m.deviation:.2f} |"
         for m in report.measurements
     ]
-    share = report.bandwidth_share
-    if share is not None:
-        read = share * max(report.read_bandwidth)
+    share, bandwidth = report.bandwidth_share, report.read_bandwidth
+    if share is not None and bandwidth is not None:
+        read = share * bandwidth
         rows.append(
             f"\ndecoding read {read / 1e9:.1f} GB/s, {share:.0%} of the "
-            f"{max(report.read_bandwidth) / 1e9:.1f} GB/s that {report.threads} threads can read"
+            f"{bandwidth / 1e9:.1f} GB/s that {report.threads} threads can read"
         )
     if report.peak_rss is not None:
         anonymous = report.anonymous_rss

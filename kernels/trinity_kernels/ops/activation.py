@@ -37,7 +37,9 @@ def silu(x: Any) -> Any:
 def gelu(x: Any) -> Any:
     """x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))), which is 0.5 x (1 + tanh(...))."""
     cube = np.float32(np.float32(np.float32(x * x) * x) * _GELU_CUBE)
-    return np.float32(x / np.float32(_ONE + exp_f32(np.float32(_GELU_SLOPE * np.float32(x + cube)))))
+    return np.float32(
+        x / np.float32(_ONE + exp_f32(np.float32(_GELU_SLOPE * np.float32(x + cube))))
+    )
 
 
 @inline

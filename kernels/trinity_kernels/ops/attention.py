@@ -63,7 +63,9 @@ def _block(
             s = np.float32(0)
             for d in range(head_dim):
                 at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
-                product = np.float32(get_f32(q + 4 * (g * head_dim + d)) * get_element(qt, keys + at))
+                product = np.float32(
+                    get_f32(q + 4 * (g * head_dim + d)) * get_element(qt, keys + at)
+                )
                 s = np.float32(s + product)
             s = np.float32(s * scale)
             set_f32(p + 4 * j, s)
@@ -88,7 +90,9 @@ def _block(
 if not jit_disabled():
 
     @inline
-    def _scores_1(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int) -> None:
+    def _scores_1(
+        qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int
+    ) -> None:
         factor = simd.splat_f32x16(scale)
         for tile in range(tiles):
             a = simd.splat_f32x16(np.float32(0))
@@ -98,7 +102,9 @@ if not jit_disabled():
             simd.store_f32x16(p + 64 * tile, a * factor)
 
     @inline
-    def _scores_4(qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int) -> None:
+    def _scores_4(
+        qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int
+    ) -> None:
         factor = simd.splat_f32x16(scale)
         step = 4 * head_dim
         for tile in range(tiles):
@@ -270,7 +276,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             layer += get_i64(record + 8 * LAYER_OFFSET)
             keys = key_head(qt, layer, head, head_dim, capacity)
             values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
-            visible = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+            visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
             for start in range(0, visible, 128):
                 to = merged
                 if start > 0:
@@ -303,7 +309,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     turn = 0
     for t in range(tokens):
-        visible = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+        visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
         layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t) + get_i64(record + 8 * LAYER_OFFSET)
         for head in range(kv_heads):
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
@@ -336,7 +342,7 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     for item in range(thread, tokens * heads, threads):
         t = item // heads
         head = item % heads
-        visible = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+        visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
         merged = get_i64(record + 8 * PARTS) + item * max_blocks * part_stride
         for block in range(1, (visible + 127) // 128):
             _merge(merged, merged + block * part_stride, padded)

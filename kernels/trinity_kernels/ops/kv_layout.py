@@ -88,9 +88,8 @@ def key_head(qt: Any, layer: int, head: int, head_dim: int, capacity: int) -> in
 
 
 @inline
-def value_head(
-    qt: Any, layer: int, head: int, kv_heads: int, head_dim: int, capacity: int
-) -> int:
+def value_head(qt: Any, layer: int, head: int, kv_heads: int, head_dim: int, capacity: int) -> int:
     """Where the values of a KV head begin."""
     keys = kv_heads * capacity * head_dim
-    return layer + width(qt) * (keys + head * capacity * padded_dim(head_dim))
+    head_bytes: int = width(qt) * (keys + head * capacity * padded_dim(head_dim))
+    return layer + head_bytes

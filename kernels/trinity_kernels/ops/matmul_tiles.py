@@ -20,15 +20,15 @@ from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, 
 from trinity_kernels.ops.matmul import (
     ADD,
     BIAS,
-    K,
-    N,
     OUT,
     OUT_STRIDE,
     SCALE,
-    W,
     W_STRIDE,
-    X,
     X_STRIDE,
+    K,
+    N,
+    W,
+    X,
 )
 from trinity_kernels.quants.dot import dot_row
 from trinity_kernels.quants.unpack import unpack_tile_row
@@ -144,7 +144,7 @@ def _values_of(qt: Any, words: Any, tail: Any) -> Any:
         return lambda qt, words, tail: simd.load_f32x16(words)
 
     def exact(qt: Any, words: int, tail: int) -> Any:
-        total = simd.splat_i32x16(np.int64(get_i32(tail + 4)))
+        total = simd.splat_i32x16(int(get_i32(tail + 4)))
         y = simd.to_f32x16(simd.load_i32x16(words) - total)
         return y / simd.splat_f32x16(get_f32(tail))
 

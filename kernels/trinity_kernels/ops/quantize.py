@@ -88,7 +88,9 @@ def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
         if 32 * b < k:
             v0 = simd.load_f32x16(x + 128 * b)
             v1 = simd.load_f32x16(x + 128 * b + 64)
-            largest = simd.max_lane_f32x16(simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1)))
+            largest = simd.max_lane_f32x16(
+                simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1))
+            )
             d = np.float32(0)
             inverse = np.float32(0)
             if largest > np.float32(0):

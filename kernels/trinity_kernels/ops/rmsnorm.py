@@ -1,9 +1,9 @@
 """out = x / sqrt(mean(x^2) + eps) * weight, row by row.
 
 Shapes: X M rows of K float32, WEIGHT K float32, OUT M rows of K float32 (may be X). With GROUPS > 1
-a row holds that many vectors of K, each normalized on its own by the same weight (per-head norms).
+a row holds that many vectors of K, each normalized on its own by one weight (per-head norms).
 INDEX, where not 0, is the address of M int32: row i is taken from x's row INDEX[i].
-Numerics: the squares are summed in 16 lanes and one tree; x * (1 / sqrt(...)) * weight in that order.
+Numerics: the squares are summed in 16 lanes and one tree; x * (1 / sqrt(...)) * weight, so.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def rmsnorm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     for t in range(thread, tokens, threads):
         source = t
         if index != 0:
-            source = np.int64(get_i32(index + 4 * t))
+            source = int(get_i32(index + 4 * t))
         for g in range(get_i64(record + 8 * GROUPS)):
             x = get_i64(record + 8 * X) + source * get_i64(record + 8 * X_STRIDE) + 4 * g * k
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * g * k

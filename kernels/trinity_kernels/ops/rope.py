@@ -52,7 +52,7 @@ def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     for item in range(thread, tokens * kv_heads, threads):
         t = item // kv_heads
         head = item % kv_heads
-        position = np.int64(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
+        position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
         table = get_i64(record + 8 * TABLE) + 4 * position * rope_dim
         q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
         for g in range(group):

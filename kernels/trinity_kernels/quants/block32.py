@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels._jit import choose, inline
+from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import register_dot, tree_sum
 from trinity_kernels.quants.unpack import register_unpack
@@ -133,7 +133,6 @@ if jit_disabled():
 else:
     from llvmlite import ir
     from numba.core import types
-    from numba.extending import intrinsic
 
     from trinity_kernels import simd, tiles
 
@@ -199,7 +198,7 @@ else:
             acc = acc + m * simd.to_f32x16(simd.splat_i32x16(0) - negated)
         return acc
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def nibbles(typingctx: Any, packed: Any) -> Any:
         """Two blocks of 16 bytes to 64 codes: each block's low nibbles, then its high ones."""
 
@@ -214,7 +213,7 @@ else:
 
         return simd.I8X64(simd.I8X32), codegen
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def fifth_bits(typingctx: Any, low: Any, high: Any) -> Any:
         """64 bits, 32 of each block, to bytes of 0 or 16."""
 

@@ -79,6 +79,7 @@ TYPES = (
 
 # -- the compiled dot product ----------------------------------------------------------------------
 
+
 def _dot_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     for i in range(k // 16):
@@ -115,14 +116,18 @@ def _dot_bf16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 def _portable_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = np.zeros(16, np.float32)
     for i in range(k):
-        lanes[i % 16] = np.float32(lanes[i % 16] + memory.get_f32(w + 4 * i) * memory.get_f32(x + 4 * i))
+        lanes[i % 16] = np.float32(
+            lanes[i % 16] + memory.get_f32(w + 4 * i) * memory.get_f32(x + 4 * i)
+        )
     return tree_sum(lanes)
 
 
 def _portable_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = np.zeros(16, np.float32)
     for i in range(k):
-        lanes[i % 16] = np.float32(lanes[i % 16] + memory.get_f16(w + 2 * i) * memory.get_f32(x + 4 * i))
+        lanes[i % 16] = np.float32(
+            lanes[i % 16] + memory.get_f16(w + 2 * i) * memory.get_f32(x + 4 * i)
+        )
     return tree_sum(lanes)
 
 

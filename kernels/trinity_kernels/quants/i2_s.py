@@ -16,8 +16,8 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import register_dot, ternary_place, ternary_result
-from trinity_kernels.quants.unpack import register_unpack
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+from trinity_kernels.quants.unpack import register_unpack
 
 if not jit_disabled():
     from trinity_kernels import simd
@@ -29,6 +29,7 @@ if not jit_disabled():
         if left < 256:
             return simd.concat_i8x32(simd.load_i8x32(w), simd.splat_i8x32(0))
         return simd.load_i8x64(w)
+
 
 _I2_S = np.dtype([("qs", "u1", 32)])
 _I2_S_ARM = np.dtype([("qs", "u1", 16)])
@@ -96,6 +97,7 @@ TYPES = (
 )
 
 # -- the compiled dot product ----------------------------------------------------------------------
+
 
 def _dot_shifts(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """Codes shifted down to 0..3: for dot products whose unsigned side must stay small."""

@@ -98,6 +98,7 @@ TYPES = (
 
 # -- the compiled dot product ----------------------------------------------------------------------
 
+
 def _code_q4_0(block: int, j: int) -> Any:
     return ((int(memory.get_u8(block + 2 + j % 16)) >> (j // 16 * 4)) & 15) - 8
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels.quants.q4 import offset_codes, pack_nibbles, signed_codes, unpack_nibbles
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.q4 import offset_codes, pack_nibbles, signed_codes, unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 
 if not jit_disabled():
@@ -77,6 +77,7 @@ TYPES = (
 )
 
 # -- the compiled dot product ----------------------------------------------------------------------
+
 
 def _code_q5_0(block: int, j: int) -> Any:
     low = (int(memory.get_u8(block + 6 + j % 16)) >> (j // 16 * 4)) & 15

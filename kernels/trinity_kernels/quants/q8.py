@@ -51,6 +51,7 @@ TYPES = (
 
 # -- the compiled dot product ----------------------------------------------------------------------
 
+
 def _code_q8_0(block: int, j: int) -> Any:
     return int(memory.get_i8(block + 2 + j))
 

@@ -126,6 +126,7 @@ TYPES = (
 
 # -- the compiled dot product ----------------------------------------------------------------------
 
+
 def _dot_tq2_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     three = simd.splat_i8x64(3)

@@ -1,0 +1,273 @@
+"""Chat templates: what real ones use, and what hostile ones try."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import tracemalloc
+
+import pytest
+
+from tests.tokenizers.conftest import TokenizerOf
+from trinity.errors import TokenizerError
+from trinity.tokenizers import template_budget
+from trinity.tokenizers.chat import render_chat
+
+MESSAGES = [
+    {"role": "user", "content": "Hi é"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": " <b> "},
+]
+LLAMA_3 = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content ="
+    " '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"
+    " + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}"
+    "{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant"
+    "<|end_header_id|>\n\n' }}{% endif %}"
+)
+
+
+def test_llama_3() -> None:
+    text = render_chat(LLAMA_3, MESSAGES, bos_token="<|begin_of_text|>")
+    assert text == (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi é<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\nYes?<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\n<b><|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+    without = render_chat(LLAMA_3, MESSAGES, add_generation_prompt=False)
+    assert without.endswith("<b><|eot_id|>")
+
+
+def test_llama_3_is_encoded_with_one_bos(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("llama-bpe")
+    text = render_chat(LLAMA_3, MESSAGES, bos_token="<|begin_of_text|>")
+    ids = tokenizer.encode(text, parse_special=True)
+    assert ids[:3] == [128000, 128006, 882]
+    assert ids.count(128000) == 1
+    assert ids.count(128009) == 3
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("phi-3", "<s><|user|>\nHi é<|end|>\n<|assistant|>\nYes?<|end|>\n"),
+        ("qwen2", "<|im_start|>system\nYou are a helpful assistant<|im_end|>\n<|im_start|>user\n"),
+    ],
+)
+def test_templates_of_real_files(name: str, start: str, tokenizer_of: TokenizerOf) -> None:
+    template = tokenizer_of(name).chat_template
+    assert template is not None
+    assert render_chat(template, MESSAGES, bos_token="<s>").startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{% if true %}\n  a\n{% endif %}\nb", "  a\nb"),  # trimmed as transformers does
+        ("  {% if true %}x{% endif %}", "x"),
+        (
+            "{% for m in messages %}{% generation %}{{ m.role[0] }}{% endgeneration %}{% endfor %}",
+            "uau",
+        ),
+        ("{% for i in 'abc' %}{% if loop.last %}{% break %}{% endif %}{{ i }}{% endfor %}", "ab"),
+        ("{% for m in messages if m.role == 'user' %}{{ loop.length }}{% endfor %}", "22"),
+        ("{% for m in [] %}x{% else %}none{% endfor %}", "none"),
+        ("{{ messages[-1]['content'] | trim }}{{ messages[1:] | length }}", "<b>2"),
+        (
+            "{% set n = namespace(i=0) %}{% for m in [2, 3] %}{% set n.i = n.i + m %}{% endfor %}{{ n.i }}",
+            "5",
+        ),
+        ("{{ {'é': '<', 'a': [1, none, true]} | tojson }}", '{"é": "<", "a": [1, null, true]}'),
+        ("{{ {'b': 1, 'a': 2} | tojson(indent=2, sort_keys=True) }}", '{\n  "a": 2,\n  "b": 1\n}'),
+        ("{% macro f(a, b=2) %}{{ a * b }}{% endmacro %}{{ f(3) }}{{ f('x', b=3) }}", "6xxx"),
+        ("{{ messages | map(attribute='role') | join(', ') }}", "user, assistant, user"),
+        ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "2"),
+        (
+            "{{ '%s-%03d' % ('a', 7) }}{{ '{}{:>3}'.format(1, 2) }}{{ '%s' | format(3) }}",
+            "a-0071  23",
+        ),
+        (
+            "{{ 'a,b'.split(',') | last }}{{ 'abab'.replace('a', '') }}{{ 'x' ~ 1 ~ none }}",
+            "bbbx1None",
+        ),
+        (
+            "{{ 'ab' | replace('b', 'c') }}{{ 'a\nb' | indent(2) }}{{ [3, 1] | sort | first }}",
+            "aca\n  b1",
+        ),
+        (
+            "{{ 'Title case'.title() }}{{ 'x'.startswith('x') }}{{ ' q '.strip() }}",
+            "Title CaseTrueq",
+        ),
+        (
+            "{% for k, v in {'p': 1}.items() %}{{ k }}{{ v }}{% endfor %}{{ 2 ** 10 // 3 % 7 }}",
+            "p15",
+        ),
+        ("{{ tools is none }}{{ missing }}{{ missing is defined }}{{ x }}", "TrueFalse7"),
+        ("{{ strftime_now('%Y') | length }}{{ range(3) | list }}", "4[0, 1, 2]"),
+        ("{% set x %}a{{ 1 }}{% endset %}{% filter upper %}{{ x }}{% endfilter %}", "A1"),
+        ("{{ eos_token }}{{ bos_token }}{{ 'a' if add_generation_prompt else 'b' }}", "ESa"),
+    ],
+)
+def test_what_templates_use(template: str, text: str) -> None:
+    assert render_chat(template, MESSAGES, bos_token="S", eos_token="E", x=7) == text
+
+
+def test_tools_and_nested_content_arrive() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"a": [1, 2]}}}]
+    messages = [{"role": "user", "content": [{"type": "text", "text": "T"}], "tool_calls": None}]
+    template = "{{ tools | tojson }}|{{ messages[0].content[0].text }}|{{ tools[0].function.name }}"
+    expected = f"{json.dumps(tools)}|T|f"
+    assert render_chat(template, messages, tools=tools) == expected
+
+
+def test_a_broken_template_is_told_when_used() -> None:
+    with pytest.raises(TokenizerError, match=r"broken at line 2: .*Expected an expression"):
+        render_chat("a\n{% for %}", MESSAGES)
+    with pytest.raises(TokenizerError, match="No filter named 'nosuch'"):
+        render_chat("{{ 1 | nosuch }}", MESSAGES)
+
+
+def test_a_template_may_refuse() -> None:
+    with pytest.raises(TokenizerError, match="refuses these messages: roles must alternate"):
+        render_chat("{{ raise_exception('roles must alternate') }}", MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1 / 0 }}",
+        "{{ missing.name }}",
+        "{{ messages[0].content.a.b }}",
+        "{{ missing() }}",
+        "{{ undefined_thing | tojson }}",
+        "{% include 'x' %}",
+        "{% extends 'x' %}",
+        "{% import 'x' as x %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ (''|attr('__class__')).__mro__ }}",
+        "{{ '{0.__class__.__mro__}'.format(1) }}",
+        "{{ '{a.__init__.__globals__}'.format_map({'a': cycler}) }}",
+        "{{ raise_exception.__globals__.x }}",
+        "{{ messages.append(1) }}",
+        "{{ messages[0].update({'role': 'x'}) }}",
+        "{{ self.__init__.__globals__ }}",
+        "{{ lipsum.__globals__.os }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}",
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{{ " + "1+" * 5000 + "1 }}",
+        "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
+        "{% for i in [1] %}" * 30 + "{% endfor %}" * 30,
+        "{{ 9" + "9" * 5000 + " }}",
+        "x" * 1_000_000,
+    ],
+)
+def test_failing_templates_are_tokenizer_errors(template: str) -> None:
+    with pytest.raises(TokenizerError) as caught:
+        render_chat(template, MESSAGES)
+    assert len(str(caught.value)) < 1000
+
+
+X = "{% set x = 'a' * 1000000 %}"
+
+
+def growing(start: str, step: str) -> str:
+    return (
+        f"{{% set ns = namespace(x={start}) %}}{{% for i in range(99) %}}"
+        f"{{% set ns.x = {step} %}}{{% endfor %}}{{{{ ns.x }}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(10**9) %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% set x = 'a' * 2000000 %}{% for i in range(99999) %}{{ 'ab' in x ~ 'b' }}{% endfor %}",
+        "{{ 'a' * 10**10 }}",
+        "{{ [1] * 10**10 }}",
+        "{{ 10**10000000 }}",
+        "{{ 10 ** (10**9) }}",
+        "{% set ns = namespace() %}{% set ns.a = [ns] %}{% set ns.a = [ns.a] %}{{ ns }}",
+        X + "{{ x.replace('a', x) }}",
+        X + "{{ x | replace('a', x) }}",
+        X + "{{ range(90000) | join(x) }}",
+        X + "{{ x.join(range(90000) | map('string')) }}",
+        X + "{{ ([x] * 90000) | map('upper') | list | length }}",
+        X + "{% for i in range(99999) %}{{ x }}{% endfor %}",
+        "{% set x = 'a' * 4000000 %}{% set ns = namespace(l=[]) %}{% for i in range(999) %}"
+        "{% set ns.l = ns.l + [x[1:]] %}{% endfor %}",
+        "{% set x %}{% for i in range(9999) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (10**9, 1) }}",
+        "{{ '%(a)1000000000d' % {'a': 1} }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ '{:{w}}'.format(1, w=10**9) }}",
+        "{{ '{a:1000000000}'.format_map({'a': 1}) }}",
+        "{{ 'a' | center(10**9) }}",
+        "{{ 'a'.ljust(10**9) }}",
+        "{{ ('a' | attr('zfill'))(10**9) }}",
+        "{{ 'a\t'.expandtabs(10**9) }}",
+        "{{ ('a\n' * 1000) | indent(10**7) }}",
+        "{{ [1] | batch(10**9, 'x') | list | length }}",
+        "{{ [1] | slice(10**9) | list | length }}",
+        "{{ [1] | tojson(indent=10**9) }}",
+        "{{ lipsum(10**6) }}",
+        "{{ (1).to_bytes(10**9) }}",
+        "{{ strftime_now('%1000000000Y') }}",
+        growing("3", "ns.x * ns.x"),
+        growing("'aa'", "ns.x ~ ns.x"),
+        growing("'aa'", "ns.x + ns.x"),
+        growing("['a']", "ns.x + ns.x"),
+        growing("['a']", "[ns.x, ns.x]"),
+        growing("1", "{'a': ns.x, 'b': ns.x}"),
+        growing("1", "(ns.x, ns.x)"),
+        growing("1", "dict(a=ns.x, b=ns.x)"),
+        growing("1", "namespace(a=ns.x, b=ns.x)"),
+    ],
+)
+def test_greedy_templates_end_soon_and_small(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_budget, "SECONDS", 0.5)
+    tracemalloc.start()
+    started = time.thread_time()
+    try:
+        with pytest.raises(TokenizerError):
+            render_chat(template, MESSAGES)
+        assert time.thread_time() - started < 4  # tracemalloc slows all down
+        assert tracemalloc.get_traced_memory()[1] < 400e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_conversations_are_no_attack() -> None:
+    messages = [{"role": "user", "content": "word " * 20_000}] * 100
+    text = render_chat(LLAMA_3, messages, bos_token="<s>")
+    assert len(text) > 9_000_000
+
+
+def test_renderings_in_threads_have_their_own_budgets() -> None:
+    results: list[str] = []
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            results.append(render_chat("{{ messages[0].content }}", [{"content": str(i)}]))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == sorted(str(i) for i in range(6) for _ in range(20))
+
+
+def test_the_callers_messages_stay_as_they_are() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    render_chat("{% set messages = [] %}{{ messages }}", messages)
+    assert messages == [{"role": "user", "content": "x"}]
