@@ -151,7 +151,7 @@ class Kernel:
         self.uses_tiles = uses_tiles
         self.name = function.__name__
         self.__doc__ = function.__doc__
-        self._compiled: dict[tuple[str, str], CFunc] = {}
+        self._compiled: dict[tuple[str, str], Any] = {}
 
     def is_compiled(self, level: str, quant: str = "none") -> bool:
         """Whether this process already has the code."""

@@ -77,7 +77,8 @@ def test_templates_of_real_files(name: str, start: str, tokenizer_of: TokenizerO
         ("{% for m in [] %}x{% else %}none{% endfor %}", "none"),
         ("{{ messages[-1]['content'] | trim }}{{ messages[1:] | length }}", "<b>2"),
         (
-            "{% set n = namespace(i=0) %}{% for m in [2, 3] %}{% set n.i = n.i + m %}{% endfor %}{{ n.i }}",
+            "{% set n = namespace(i=0) %}{% for m in [2, 3] %}{% set n.i = n.i + m %}{% endfor %}"
+            "{{ n.i }}",
             "5",
         ),
         ("{{ {'é': '<', 'a': [1, none, true]} | tojson }}", '{"é": "<", "a": [1, null, true]}'),

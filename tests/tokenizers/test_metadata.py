@@ -110,7 +110,7 @@ def test_integers_of_any_width_are_read_as_declared(make: Maker, dtype: type) ->
     metadata = make()
     metadata["tokenizer.ggml.token_type"] = np.array(
         metadata["tokenizer.ggml.token_type"],
-        dtype,  # type: ignore[arg-type]
+        dtype,
     )
     tokenizer = tokenizer_from_metadata(metadata)
     assert tokenizer.encode(TEXT) == expected.encode(TEXT)
@@ -120,7 +120,7 @@ def test_scores_of_any_width_and_integers() -> None:
     scores = spm_metadata()["tokenizer.ggml.scores"]
     expected = spm().encode(TEXT)
     for dtype in (np.float16, np.float32, np.float64, np.int32, np.int8):
-        assert spm(scores=(2 * np.array(scores)).astype(dtype)).encode(TEXT) == expected  # type: ignore[operator]
+        assert spm(scores=(2 * np.array(scores)).astype(dtype)).encode(TEXT) == expected
 
 
 @both
@@ -260,7 +260,7 @@ def test_of_repeated_merges_the_first_counts() -> None:
 
 def test_bytes_that_the_vocabulary_lacks() -> None:
     """SentencePiece gives the unknown token for them, byte-level BPE drops them."""
-    metadata = {
+    metadata: Metadata = {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "▁", "a"],
         "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0, -2.0],

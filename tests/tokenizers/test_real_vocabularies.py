@@ -16,7 +16,7 @@ from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 
 VOCABULARIES = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2"]
 SPM = ["llama-spm", "phi-3", "models/stories260K", "models/llama-2-tiny-random"]
-SOME = settings(max_examples=150, deadline=None)
+SOME = settings(max_examples=100, deadline=None)
 
 
 every_vocabulary = pytest.mark.parametrize("name", VOCABULARIES)

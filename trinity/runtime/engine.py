@@ -16,7 +16,7 @@ from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.rope import rope_table
-from trinity.runtime.weights import Weights
+from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
 from trinity_kernels.quants import TYPES
@@ -97,6 +97,11 @@ class CPUEngine:
             self._plans[kv_type] = _plan(many), _plan(few)
             self._choice.finish()
         return self._plans[kv_type]
+
+    def linears(self) -> list[tuple[str, Weight]]:
+        """Every bound linear with its canonical name, the output head last."""
+        layers = [weight for layer in self._builder.layers for weight in layer.values()]
+        return [(weight.name, weight) for weight in [*layers, self._output]]
 
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
