@@ -69,7 +69,7 @@ class ToyEngine:
         """Continue a prompt of ``after`` tokens with ``text``, then end."""
         self.answer, self.answer_at = ids_of(text), after
 
-    def new_cache(self) -> ToyCache:
+    def new_cache(self, kv_type: str | None = None) -> ToyCache:
         assert not self.closed
         return ToyCache()
 

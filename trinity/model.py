@@ -169,6 +169,7 @@ class Model:
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits after every one of ``token_ids``, evaluated from the beginning.
 
+        Numerics: the cache is float32 here, whatever the model's ``kv_type``.
         Shapes: returns (n_tokens, vocab_size).
         Raises: ContextLengthError, InputError for ids outside the vocabulary.
         """
@@ -366,12 +367,14 @@ def load(
     context_length: int | None = None,
     kv_type: str = "f16",
     isa: str | None = None,
+    i2s_layout: str = "x86",
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
 
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
-    the model's own, ``isa`` to the best level of this CPU. ``kv_type`` is "f16" or "f32".
+    the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16" or "f32".
+    ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -383,7 +386,7 @@ def load(
     from trinity.formats import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
-    provider = open_weights(path)
+    provider = open_weights(path, i2s_layout=i2s_layout)
     try:
         tokenizer = tokenizer_from_metadata(provider.metadata)
         # Only now, for this import loads the compiler: a wrong path is told at once.

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -129,71 +130,87 @@ def _yield_address() -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
+class _Shared:
+    """What the threads of a team share: its state in memory and a lock each to sleep on."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.memory = np.zeros((_THREADS + threads * _THREAD_BYTES) // 8 + 8, np.int64)
+        self.state = -(-self.memory.ctypes.data // 64) * 64
+        self.closed = False
+        self.wake = [threading.Lock() for _ in range(threads - 1)]
+        for thread, wake in enumerate(self.wake, 1):
+            wake.acquire()
+            self.word(_THREADS + thread * _THREAD_BYTES + _PARKED)[0] = 1
+
+    def word(self, offset: int) -> NDArray[np.int64]:
+        start = (self.state - self.memory.ctypes.data + offset) // 8
+        return self.memory[start : start + 1]
+
+    def work(self, thread: int) -> None:
+        wake = self.wake[thread - 1]
+        while True:
+            wake.acquire()
+            if self.closed:
+                return
+            _serve(self.state, thread, self.threads)
+
+    def wake_parked(self) -> None:
+        for thread, wake in enumerate(self.wake, 1):
+            word = self.word(_THREADS + thread * _THREAD_BYTES + _PARKED)
+            if word[0] == 2:
+                word[0] = 0
+                wake.release()
+
+
+def _end(shared: _Shared, workers: list[threading.Thread]) -> None:
+    shared.closed = True
+    # One that still waits for work comes to its lock within milliseconds.
+    for wake, worker in zip(shared.wake, workers, strict=True):
+        while worker.is_alive():
+            if wake.locked():
+                wake.release()
+            worker.join(0.01)
+
+
 class Team:
     """``threads`` threads, the caller among them, that run plans one after the other.
 
-    Idle threads sleep. ``run`` must not be called from two threads at once.
+    Idle threads sleep; they end when the team is closed or no longer referenced. ``run`` must not
+    be called from two threads at once.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = 1 if jit_disabled() else threads
-        self._memory = np.zeros((_THREADS + self.threads * _THREAD_BYTES) // 8 + 8, np.int64)
-        self._state = -(-self._memory.ctypes.data // 64) * 64
+        self._shared = shared = _Shared(self.threads)
         if not jit_disabled():
-            self._word(_YIELD)[0] = _yield_address()
-        self._closed = False
-        self._wake = [threading.Lock() for _ in range(self.threads - 1)]
-        for thread, wake in enumerate(self._wake, 1):
-            wake.acquire()
-            self._word(_THREADS + thread * _THREAD_BYTES + _PARKED)[0] = 1
-        self._workers = [
-            threading.Thread(target=self._work, args=(i + 1,), name=f"trinity-{i + 1}", daemon=True)
+            shared.word(_YIELD)[0] = _yield_address()
+        workers = [
+            threading.Thread(
+                target=shared.work, args=(i + 1,), name=f"trinity-{i + 1}", daemon=True
+            )
             for i in range(self.threads - 1)
         ]
-        for worker in self._workers:
+        for worker in workers:
             worker.start()
-
-    def _word(self, offset: int) -> NDArray[np.int64]:
-        start = (self._state - self._memory.ctypes.data + offset) // 8
-        return self._memory[start : start + 1]
-
-    def _work(self, thread: int) -> None:
-        wake, state = self._wake[thread - 1], self._state
-        while True:
-            wake.acquire()
-            if self._closed:
-                return
-            _serve(state, thread, self.threads)
+        self._finalizer = weakref.finalize(self, _end, shared, workers)
 
     def run(self, records: NDArray[np.void]) -> None:
         """Walk the plan; returns when every thread is through."""
-        if self._closed:
+        shared = self._shared
+        if shared.closed:
             raise RuntimeError("the team is closed")
         address = records.ctypes.data
         if jit_disabled():
             _walk_python(address, len(records))
             return
-        if _publish(self._state, address, len(records), self.threads):
-            self._wake_parked()
-        _lead(self._state, self.threads)
-
-    def _wake_parked(self) -> None:
-        for thread, wake in enumerate(self._wake, 1):
-            word = self._word(_THREADS + thread * _THREAD_BYTES + _PARKED)
-            if word[0] == 2:
-                word[0] = 0
-                wake.release()
+        if _publish(shared.state, address, len(records), self.threads):
+            shared.wake_parked()
+        _lead(shared.state, self.threads)
 
     def close(self) -> None:
         """End the threads."""
-        if not self._closed:
-            self._closed = True
-            # One that still waits for work comes to its lock within milliseconds.
-            for wake, worker in zip(self._wake, self._workers, strict=True):
-                while worker.is_alive():
-                    if wake.locked():
-                        wake.release()
-                    worker.join(0.01)
+        self._finalizer()
 
 
 def _cgroup_cpus() -> int | None:

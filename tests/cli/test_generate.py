@@ -66,13 +66,16 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
     assert result.stdout[0] == "h"
     assert result.stdout[1] != "e"
     assert engine.loads == [
-        ("toy.gguf", {"threads": None, "context_length": None, "kv_type": "f16", "isa": None})
+        ("toy.gguf", {"threads": None, "context_length": None, "kv_type": "f16", "isa": None,
+                          "i2s_layout": "x86"})
     ]
 
 
 def test_load_options_reach_the_loader(run: Run, engine: ToyEngine) -> None:
-    run(*MODEL, "-p", "ab", "-t", "3", "--ctx", "99", "--kv-type", "f32", "--isa", "avx2")
-    expected = {"threads": 3, "context_length": 99, "kv_type": "f32", "isa": "avx2"}
+    run(*MODEL, "-p", "ab", "-t", "3", "--ctx", "99", "--kv-type", "f32", "--isa", "avx2",
+        "--i2s-layout", "arm")  # fmt: skip
+    expected = {"threads": 3, "context_length": 99, "kv_type": "f32", "isa": "avx2",
+                "i2s_layout": "arm"}  # fmt: skip
     assert engine.loads == [("toy.gguf", expected)]
 
 

@@ -52,6 +52,7 @@ def chat(
     ctx: options.Ctx = None,
     kv_type: options.KvType = "f16",
     isa: options.Isa = None,
+    i2s_layout: options.I2SLayout = "x86",
 ) -> None:
     """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
     request: GenerationOptions = {
@@ -70,7 +71,9 @@ def chat(
     text = None
     if template is not None:
         text = given_text(None, template, what="template", usage="give a file")
-    with load_model(model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa) as loaded:
+    with load_model(
+        model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa, i2s_layout=i2s_layout
+    ) as loaded:
         if text is None and loaded.tokenizer.chat_template is None:
             raise InputError(
                 f"{model}: the file has no chat template; give one with --template FILE, "

@@ -71,6 +71,7 @@ def generate(
     ctx: options.Ctx = None,
     kv_type: options.KvType = "f16",
     isa: options.Isa = None,
+    i2s_layout: options.I2SLayout = "x86",
     as_json: options.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
 ) -> None:
@@ -100,7 +101,9 @@ def generate(
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
     }
-    with load_model(model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa) as loaded:
+    with load_model(
+        model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa, i2s_layout=i2s_layout
+    ) as loaded:
         ids = prompt_ids(loaded, text, chat=chat, system=system, parse_special=parse_special)
         with interruptible() as cancel:
             completion = completed(loaded, ids, request, cancel, show=not as_json)

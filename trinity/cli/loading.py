@@ -25,12 +25,24 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
 
 def load_model(
-    path: str, *, threads: int | None, ctx: int | None, kv_type: str, isa: str | None
+    path: str,
+    *,
+    threads: int | None,
+    ctx: int | None,
+    kv_type: str,
+    isa: str | None,
+    i2s_layout: str = "x86",
 ) -> Model:
     """The model at ``path``, loaded while its progress is shown."""
     import trinity.model
 
     with progress(f"loading {path}") as show:
         return trinity.model.load(
-            path, threads=threads, context_length=ctx, kv_type=kv_type, isa=isa, progress=show
+            path,
+            threads=threads,
+            context_length=ctx,
+            kv_type=kv_type,
+            isa=isa,
+            i2s_layout=i2s_layout,
+            progress=show,
         )

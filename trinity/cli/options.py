@@ -19,12 +19,18 @@ Threads = Annotated[
 ]
 Ctx = Annotated[
     int | None,
-    typer.Option("--ctx", "-c", help="Context length in tokens; the model's own if not given."),
+    typer.Option(
+        "--ctx", "-c", help="Context length in tokens; the model's own, at most 4096, if not given."
+    ),
 ]
 KvType = Annotated[str, typer.Option("--kv-type", help="Type of the KV cache: f16 or f32.")]
 Isa = Annotated[
     str | None,
     typer.Option("--isa", help="Instruction-set level; the best of this CPU if not given."),
+]
+I2SLayout = Annotated[
+    str,
+    typer.Option("--i2s-layout", help="Codes of I2_S: x86, or arm if quantized on ARM."),
 ]
 MaxTokens = Annotated[
     int | None,

@@ -34,11 +34,15 @@ class GGUFProvider:
 
     Opening reads only the structure. Raises InputError where a file cannot be opened, FormatError
     where it is malformed, UnsupportedError for a version, byte order or tensor type that trinity
-    does not read.
+    does not read. ``i2s_layout`` tells how I2_S codes lie, which no file says: "x86", as
+    converters and x86 builds write them, or "arm", as bitnet.cpp's quantizer on ARM does.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, i2s_layout: str = "x86") -> None:
+        if i2s_layout not in ("x86", "arm"):
+            raise InputError(f"i2s_layout must be x86 or arm, got {i2s_layout!r}")
         self._path = path_text(path)
+        self._i2s_type = "I2_S_ARM" if i2s_layout == "arm" else "I2_S"
         self._parts: list[_Part] = []
         self._config: ModelConfig | None = None
         try:
@@ -111,7 +115,8 @@ class GGUFProvider:
             raise FormatError(f"{self._path}: there is no tensor {name!r}")
         part, info = self._tensors[name]
         data = np.frombuffer(part.file.buffer(), np.uint8, info.nbytes, info.start)
-        return Tensor(name, info.dims[::-1], info.type, data, part.file.path)
+        type_name = self._i2s_type if info.type == "I2_S" else info.type
+        return Tensor(name, info.dims[::-1], type_name, data, part.file.path)
 
     def close(self) -> None:
         """Release the mapping; what was read before stays readable, nothing else can be read."""

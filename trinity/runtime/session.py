@@ -88,7 +88,7 @@ class Session:
 def all_logits(
     engine: Engine, tokens: Sequence[int], cancel: Cancel | None = None
 ) -> NDArray[np.float32] | None:
-    """Logits after every one of ``tokens``, in a fresh cache; None if cancelled.
+    """Logits after every one of ``tokens``, in a fresh float32 cache; None if cancelled.
 
     Shapes: returns (n_tokens, vocab), the caller's own.
     Raises: ContextLengthError where the tokens exceed the context.
@@ -96,7 +96,7 @@ def all_logits(
     check_context(len(tokens), engine.context_length)
     ids = np.asarray(tokens, np.int32)
     out = np.empty((len(ids), engine.config.vocab_size), np.float32)
-    cache = engine.new_cache()
+    cache = engine.new_cache("F32")
     for start in range(0, len(ids), engine.prefill_chunk):
         if cancel is not None and cancel.is_set():
             return None

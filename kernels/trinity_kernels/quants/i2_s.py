@@ -25,8 +25,8 @@ if not jit_disabled():
 
     @inline
     def load_codes(w: int, left: int) -> Any:
-        """64 bytes of codes, or 32 and zeros where fewer than 256 codes are left."""
-        if left < 256:
+        """64 bytes of codes, or 32 and zeros where at most 128 codes are left."""
+        if left <= 128:
             return simd.concat_i8x32(simd.load_i8x32(w), simd.splat_i8x32(0))
         return simd.load_i8x64(w)
 

@@ -1,0 +1,52 @@
+"""Weights that cannot stay as they lie: I2_S in ARM's order, and rows that straddle blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trinity
+from tests.naive import float_tensors, naive_logits
+from tests.tiny_models import write_tiny_model
+from trinity.errors import InputError
+from trinity.formats import open_weights
+from trinity.runtime.engine import load_engine
+
+TOKENS = np.array([1, 5, 300, 270, 44, 9], np.int32)
+
+
+@pytest.mark.parametrize("isa", [None, "portable"])
+def test_arm_order_gives_the_logits_of_the_same_model(tmp_path: Path, isa: str | None) -> None:
+    found = []
+    for type_name, layout in (("I2_S", "x86"), ("I2_S_ARM", "arm")):
+        path = tmp_path / f"{layout}.gguf"
+        write_tiny_model(path, arch="bitnet-b1.58", type=type_name, hidden_size=128)
+        engine = load_engine(open_weights(path, i2s_layout=layout), isa=isa)
+        found.append(engine.forward(TOKENS, engine.new_cache(), all_logits=True))
+        engine.close()
+    assert np.array_equal(found[0], found[1])
+
+
+def test_rows_that_straddle_blocks(tmp_path: Path) -> None:
+    """K = 192 is one and a half blocks, as K = 8640 in the published 3B model."""
+    path = tmp_path / "m.gguf"
+    write_tiny_model(
+        path, arch="bitnet", type="I2_S", hidden_size=128, intermediate_size=192, head_dim=32
+    )
+    provider = open_weights(path)
+    engine = load_engine(provider, kv_type="f32")
+    found = engine.forward(TOKENS, engine.new_cache(), all_logits=True)
+    expected = naive_logits(
+        float_tensors(provider), provider.config, TOKENS.tolist(),
+        arch="bitnet", int8_activations=True,
+    )  # fmt: skip
+    assert np.abs(found - expected).max() < 1e-3
+    engine.close()
+
+
+def test_unknown_layout(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "m.gguf", arch="bitnet", type="I2_S")
+    with pytest.raises(InputError, match="x86 or arm"):
+        trinity.load(tmp_path / "m.gguf", i2s_layout="mips")
