@@ -399,6 +399,7 @@ def _reducer(vec: Vec, op: str, result: Any, doc: str) -> Callable[..., Any]:
 sum_f32x16 = _reducer(F32X16, "fadd", types.float32, "Sum by the fixed tree (lane i + lane i+8..).")
 max_lane_f32x16 = _reducer(F32X16, "fmax", types.float32, "The largest lane.")
 sum_i32x16 = _reducer(I32X16, "add", types.int32, "Sum of the lanes.")
+sum_i32x8 = _reducer(I32X8, "add", types.int32, "Sum of the lanes.")
 
 
 @intrinsic

@@ -113,8 +113,8 @@ def gated(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     k = get_i64(record + 8 * K)
     if tokens == 1:
         # The same shares as quantize_q8's, so that no thread waits between the two.
-        blocks = (k + 63) // 64 * 2
-        first = blocks * thread // threads * 32
+        blocks = (k + 511) // 512 * 16
+        first = min(k, blocks * thread // threads * 32)
         last = min(k, blocks * (thread + 1) // threads * 32)
         _range(isa, qt, gate, up, out, first, last)
         return

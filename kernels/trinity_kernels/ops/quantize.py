@@ -84,14 +84,16 @@ def _ternary_portable(x: int, k: int, out: int) -> None:
 @inline
 def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
     padded = (k + 63) // 64 * 64
+    sums = out + padded + (k + 511) // 512 * 64
+    groups = sums + (k + 511) // 512 * 64
     for b in range(first, last):
+        d = np.float32(0)
         if 32 * b < k:
             v0 = simd.load_f32x16(x + 128 * b)
             v1 = simd.load_f32x16(x + 128 * b + 64)
             largest = simd.max_lane_f32x16(
                 simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1))
             )
-            d = np.float32(0)
             inverse = np.float32(0)
             if largest > np.float32(0):
                 d = np.float32(largest / np.float32(127))
@@ -103,20 +105,26 @@ def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
             v1 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v1 * factor)))
             simd.store_i8x16(out + 32 * b, simd.narrow_i8x16(simd.round_i32x16(v0)))
             simd.store_i8x16(out + 32 * b + 16, simd.narrow_i8x16(simd.round_i32x16(v1)))
-            set_f32(out + padded + 4 * b, d)
-        else:
+        elif 32 * b < padded:
             simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
-            set_f32(out + padded + 4 * b, np.float32(0))
+        set_f32(out + padded + 4 * b, d)
+        if 32 * b >= padded:
+            set_f32(sums + 4 * b, np.float32(0))
+            continue
         lanes = simd.splat_i32x8(0)
         four = simd.load_i32x8(out + 32 * b)
         for t in range(4):
             lanes = lanes - simd.ashr_i32x8(four << simd.splat_i32x8(24 - 8 * t), 24)
-        simd.store_i32x8(out + padded + padded // 8 + 32 * b, lanes)
+        simd.store_i32x8(groups + 32 * b, lanes)
+        total = np.float32(0 - simd.sum_i32x8(lanes))
+        set_f32(sums + 4 * b, np.float32(d * total))
 
 
 @inline
 def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
     padded = (k + 63) // 64 * 64
+    sums = out + padded + (k + 511) // 512 * 64
+    groups = sums + (k + 511) // 512 * 64
     for b in range(first, last):
         largest = np.float32(0)
         if 32 * b < k:
@@ -129,6 +137,10 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
             d = np.float32(largest / np.float32(127))
             inverse = np.float32(np.float32(127) / largest)
         set_f32(out + padded + 4 * b, d)
+        if 32 * b >= padded:
+            set_f32(sums + 4 * b, np.float32(0))
+            continue
+        total = 0
         for g in range(8):
             negated = 0
             for t in range(4):
@@ -139,7 +151,9 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
                     code = max(-127, min(127, code))
                 set_i8(out + 32 * b + i, np.int8(code))
                 negated -= code
-            set_i32(out + padded + padded // 8 + 32 * b + 4 * g, np.int32(negated))
+            set_i32(groups + 32 * b + 4 * g, np.int32(negated))
+            total -= negated
+        set_f32(sums + 4 * b, np.float32(d * np.float32(total)))
 
 
 def _ternary(isa: Any, x: int, k: int, out: int) -> None:
@@ -183,7 +197,7 @@ def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
     """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
-    blocks = (k + 63) // 64 * 2
+    blocks = (k + 511) // 512 * 16
     if tokens == 1:
         first = blocks * thread // threads
         last = blocks * (thread + 1) // threads

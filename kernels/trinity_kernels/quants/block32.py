@@ -1,8 +1,9 @@
 """What the types with blocks of 32 share: one dot product over two blocks per 64-byte vector.
 
 A type states its block's size, how its codes are read, and by how much the unsigned codes stand
-above the signed values: the integer sum then starts at minus that many times the sum of the
-activations, which the activations carry with them.
+above the signed values. That offset, times the block's scale, is a minimum like that of Q4_1: it
+multiplies the sum of the block's activations, which these carry with them. Scales of 16 blocks are
+read and multiplied together.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import register_dot, tree_sum
+from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
 from trinity_kernels.quants.unpack import register_unpack
 
 
@@ -25,9 +26,9 @@ class Block32:
     """How one type of 32-element blocks is read.
 
     ``codes(first, second)``: 64 codes as a byte vector from the addresses of two blocks, of which
-    the second is 0 where the row ends; ``code(block, j)``: one signed code. ``offset_bits``: the
-    vector's codes are unsigned and stand 2**offset_bits above the signed ones (0: no offset).
-    ``signed``: the vector's codes are signed bytes. ``min_at``: byte of a block's float16 minimum.
+    the second is 0 where the row ends; ``code(block, j)``: one of them. ``offset_bits``: the
+    codes are unsigned and stand 2**offset_bits above the signed ones (0: no offset).
+    ``signed``: the codes are signed bytes. ``min_at``: byte of a block's float16 minimum.
     """
 
     nbytes: int
@@ -61,6 +62,10 @@ def _offset(qt: Any) -> int:
     return 1 << bits if bits else 0
 
 
+def _signed(qt: Any) -> bool:
+    return _BLOCKS[qt.value].signed
+
+
 def _code(qt: Any, block: int, j: int) -> Any:
     return _BLOCKS[qt.value].code(block, j)
 
@@ -68,43 +73,97 @@ def _code(qt: Any, block: int, j: int) -> Any:
 def _codes(qt: Any, first: int, second: int) -> Any: ...
 
 
-def _products(isa: Any, qt: Any, sums: Any, codes: Any, a: Any) -> Any: ...
-
-
 def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = np.zeros(16, np.float32)
-    padded = (k + 63) // 64 * 64
+    least = np.zeros(16, np.float32)
+    scales = x + (k + 63) // 64 * 64
+    sums = scales + (k + 511) // 512 * 64
     for b in range(k // 32):
         block = w + b * _nbytes(qt)
-        scale = memory.get_f32(x + padded + 4 * b)
-        d = memory.get_f16(block) * scale
+        d = memory.get_f16(block)
+        scale = np.float32(d * memory.get_f32(scales + 4 * b))
         for g in range(8):
             total = 0
-            plain = 0
             for t in range(4):
                 a = int(memory.get_i8(x + 32 * b + 4 * g + t))
                 total += int(_code(qt, block, 4 * g + t)) * a
-                plain += a
             lane = 8 * (b % 2) + g
-            lanes[lane] = np.float32(lanes[lane] + d * np.float32(total))
-            if _min_at(qt) != 0:
-                m = memory.get_f16(block + _min_at(qt)) * scale
-                lanes[lane] = np.float32(lanes[lane] + m * np.float32(plain))
-    return tree_sum(lanes)
+            lanes[lane] = np.float32(lanes[lane] + scale * np.float32(total))
+        m = np.float32(d * np.float32(-_offset(qt)))
+        if _min_at(qt) != 0:
+            m = memory.get_f16(block + _min_at(qt))
+        if not _signed(qt):
+            least[b % 16] = np.float32(least[b % 16] + m * memory.get_f32(sums + 4 * b))
+    if _signed(qt):
+        return tree_sum(lanes)
+    return np.float32(tree_sum(lanes) + tree_sum(least))
 
 
 def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
+    least = simd.splat_f32x16(np.float32(0))
     scales = x + (k + 63) // 64 * 64
-    sums = scales + (k + 63) // 64 * 8
+    sums = scales + (k + 511) // 512 * 64
+    groups = sums + (k + 511) // 512 * 64
     nbytes = _nbytes(qt)
-    for p in range(k // 64):
-        first = w + 2 * p * nbytes
-        acc = _step(isa, qt, acc, first, first + nbytes, x + 64 * p, scales + 8 * p, sums + 64 * p)
-    if k % 64 != 0:
-        p = k // 64
-        acc = _step(isa, qt, acc, w + 2 * p * nbytes, 0, x + 64 * p, scales + 8 * p, sums + 64 * p)
-    return simd.sum_f32x16(acc)
+    for s in range(k // 512):
+        at = w + 16 * nbytes * s
+        ahead = at + AHEAD
+        d = strided_f16x16(at, nbytes)
+        scale = d * simd.load_f32x16(scales + 64 * s)
+        if not _signed(qt):
+            m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
+            if _min_at(qt) != 0:
+                m = strided_f16x16(at + _min_at(qt), nbytes)
+            least = least + m * simd.load_f32x16(sums + 64 * s)
+        c = x + 512 * s
+        g = groups + 512 * s
+        two = 2 * nbytes
+        simd.prefetch(ahead)
+        acc = acc + spread(scale, 0) * _pair(isa, qt, at, at + nbytes, c, g)
+        at += two
+        simd.prefetch(ahead + two)
+        acc = acc + spread(scale, 1) * _pair(isa, qt, at, at + nbytes, c + 64, g + 64)
+        at += two
+        simd.prefetch(ahead + 2 * two)
+        acc = acc + spread(scale, 2) * _pair(isa, qt, at, at + nbytes, c + 128, g + 128)
+        at += two
+        simd.prefetch(ahead + 3 * two)
+        acc = acc + spread(scale, 3) * _pair(isa, qt, at, at + nbytes, c + 192, g + 192)
+        at += two
+        simd.prefetch(ahead + 4 * two)
+        acc = acc + spread(scale, 4) * _pair(isa, qt, at, at + nbytes, c + 256, g + 256)
+        at += two
+        simd.prefetch(ahead + 5 * two)
+        acc = acc + spread(scale, 5) * _pair(isa, qt, at, at + nbytes, c + 320, g + 320)
+        at += two
+        simd.prefetch(ahead + 6 * two)
+        acc = acc + spread(scale, 6) * _pair(isa, qt, at, at + nbytes, c + 384, g + 384)
+        at += two
+        simd.prefetch(ahead + 7 * two)
+        acc = acc + spread(scale, 7) * _pair(isa, qt, at, at + nbytes, c + 448, g + 448)
+    done = k // 512 * 16
+    left = k // 32 - done
+    if left > 0:
+        at = w + done * nbytes
+        d = strided_tail_f16(at, nbytes, left)
+        scale = d * simd.load_f32x16(scales + 4 * done)
+        if not _signed(qt):
+            m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
+            if _min_at(qt) != 0:
+                m = strided_tail_f16(at + _min_at(qt), nbytes, left)
+            least = least + m * simd.load_f32x16(sums + 4 * done)
+        for j in range((left + 1) // 2):
+            first = at + 2 * j * nbytes
+            second = first + nbytes
+            if 2 * j + 1 == left:
+                second = 0
+            c = 32 * done + 64 * j
+            factor = simd.pair_f32x16(lane(scale, 2 * j), lane(scale, 2 * j + 1))
+            acc = acc + factor * _pair(isa, qt, first, second, x + c, groups + c)
+    if _signed(qt):
+        return simd.sum_f32x16(acc)
+    return np.float32(simd.sum_f32x16(acc) + simd.sum_f32x16(least))
 
 
 def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
@@ -125,14 +184,23 @@ def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
         tiles.store_bf16x32(to + 1024 * b, low, high)
 
 
-if jit_disabled():
+def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any: ...
 
-    def _step(*args: Any) -> Any:
-        raise NotImplementedError
 
-else:
+def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
+    zero = simd.splat_i32x16(0)
+    return simd.to_f32x16(simd.dot_u8i8(isa, zero, _codes(qt, first, second), simd.load_i8x64(x)))
+
+
+def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
+    sums = simd.load_i32x16(groups)
+    codes = _codes(qt, first, second)
+    return simd.to_f32x16(simd.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
+
+
+if not jit_disabled():
     from llvmlite import ir
-    from numba.core import types
+    from numba.core import cgutils, types
 
     from trinity_kernels import simd, tiles
 
@@ -145,6 +213,10 @@ else:
     def _min_at_of(qt: Any) -> Any:
         min_at = _BLOCKS[qt.value].min_at
         return lambda qt: min_at
+
+    @choose(_signed)
+    def _signed_of(qt: Any) -> Any:
+        return (lambda qt: True) if _BLOCKS[qt.value].signed else (lambda qt: False)
 
     @choose(_offset)
     def _offset_of(qt: Any) -> Any:
@@ -162,41 +234,62 @@ else:
         codes = inline(_BLOCKS[qt.value].codes)
         return lambda qt, first, second: codes(first, second)
 
-    @choose(_products)
-    def _products_of(isa: Any, qt: Any, sums: Any, codes: Any, a: Any) -> Any:
-        block = _BLOCKS[qt.value]
-        bits = block.offset_bits
-        if block.signed:
-            return lambda isa, qt, sums, codes, a: simd.dot_i8i8_sums(isa, sums, codes, a)
-        if bits == 0:
-            return lambda isa, qt, sums, codes, a: simd.dot_u8i8(
-                isa, simd.splat_i32x16(0), codes, a
-            )
-        return lambda isa, qt, sums, codes, a: simd.dot_u8i8(
-            isa, sums << simd.splat_i32x16(bits), codes, a
-        )
+    @choose(_pair)
+    def _pair_of(isa: Any, qt: Any, first: Any, second: Any, x: Any, groups: Any) -> Any:
+        if _BLOCKS[qt.value].signed:
+            return _signed_pair
+        return _unsigned_pair
 
-    @inline
-    def _step(
-        isa: Any, qt: Any, acc: Any, first: int, second: int, x: int, scales: int, sums: int
-    ) -> Any:
-        codes = _codes(qt, first, second)
-        negated = simd.load_i32x16(sums)
-        total = simd.to_f32x16(_products(isa, qt, negated, codes, simd.load_i8x64(x)))
-        low = memory.get_f32(scales)
-        high = np.float32(0)
-        d_high = np.float32(0)
-        m_high = np.float32(0)
-        if second != 0:
-            high = memory.get_f32(scales + 4)
-            d_high = memory.get_f16(second)
-        acc = acc + simd.pair_f32x16(memory.get_f16(first) * low, d_high * high) * total
-        if _min_at(qt) != 0:
-            if second != 0:
-                m_high = memory.get_f16(second + _min_at(qt))
-            m = simd.pair_f32x16(memory.get_f16(first + _min_at(qt)) * low, m_high * high)
-            acc = acc + m * simd.to_f32x16(simd.splat_i32x16(0) - negated)
-        return acc
+    @intrinsic
+    def strided_f16x16(typingctx: Any, address: Any, stride: Any) -> Any:
+        """16 float16, ``stride`` bytes apart, as float32."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            halves = ir.Constant(simd.F16X16.ir, ir.Undefined)
+            for i in range(16):
+                at = builder.add(args[0], builder.mul(args[1], simd.I64(i)))
+                half = builder.load(simd.pointer(builder, at, simd.F16), align=1)
+                halves = builder.insert_element(halves, half, simd.I32(i))
+            return builder.fpext(halves, simd.F32X16.ir)
+
+        return simd.F32X16(types.intp, types.intp), codegen
+
+    @intrinsic
+    def strided_tail_f16(typingctx: Any, address: Any, stride: Any, count: Any) -> Any:
+        """As strided_f16x16, the first ``count`` of them and zeros; reads nothing beyond."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            buffer = cgutils.alloca_once(builder, simd.F16X16.ir)
+            builder.store(ir.Constant(simd.F16X16.ir, None), buffer)
+            lanes = builder.bitcast(buffer, simd.F16.as_pointer())
+            with cgutils.for_range(builder, args[2]) as loop:
+                at = builder.add(args[0], builder.mul(args[1], loop.index))
+                half = builder.load(simd.pointer(builder, at, simd.F16), align=1)
+                builder.store(half, builder.gep(lanes, [loop.index]))
+            return builder.fpext(builder.load(buffer, align=1), simd.F32X16.ir)
+
+        return simd.F32X16(types.intp, types.intp, types.intp), codegen
+
+    @intrinsic
+    def spread(typingctx: Any, scales: Any, pair: Any) -> Any:
+        """Lane 2 p in lanes 0-7 and lane 2 p + 1 in lanes 8-15, p a literal."""
+        if not isinstance(pair, types.IntegerLiteral):
+            return None
+        p = pair.literal_value
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return simd.shuffle(builder, args[0], args[0], [2 * p] * 8 + [2 * p + 1] * 8)
+
+        return simd.F32X16(simd.F32X16, pair), codegen
+
+    @intrinsic
+    def lane(typingctx: Any, vector: Any, index: Any) -> Any:
+        """One lane."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.extract_element(args[0], args[1])
+
+        return types.float32(simd.F32X16, types.int64), codegen
 
     @intrinsic
     def nibbles(typingctx: Any, packed: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import register_dot, tree_sum
+from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
 
 if not jit_disabled():
@@ -83,6 +83,7 @@ TYPES = (
 def _dot_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     for i in range(k // 16):
+        simd.prefetch(w + 64 * i + AHEAD)
         acc = acc + simd.load_f32x16(w + 64 * i) * simd.load_f32x16(x + 64 * i)
     done = k // 16 * 16
     if done < k:
@@ -93,9 +94,14 @@ def _dot_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 def _dot_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
-    for i in range(k // 16):
-        acc = acc + simd.load_f16x16(w + 32 * i) * simd.load_f32x16(x + 64 * i)
-    done = k // 16 * 16
+    for i in range(k // 32):
+        simd.prefetch(w + 64 * i + AHEAD)
+        acc = acc + simd.load_f16x16(w + 64 * i) * simd.load_f32x16(x + 128 * i)
+        acc = acc + simd.load_f16x16(w + 64 * i + 32) * simd.load_f32x16(x + 128 * i + 64)
+    done = k // 32 * 32
+    if k - done >= 16:
+        acc = acc + simd.load_f16x16(w + 2 * done) * simd.load_f32x16(x + 4 * done)
+        done += 16
     if done < k:
         tail = simd.load_tail_f16(w + 2 * done, k - done)
         acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
@@ -104,9 +110,14 @@ def _dot_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 def _dot_bf16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
-    for i in range(k // 16):
-        acc = acc + simd.load_bf16x16(w + 32 * i) * simd.load_f32x16(x + 64 * i)
-    done = k // 16 * 16
+    for i in range(k // 32):
+        simd.prefetch(w + 64 * i + AHEAD)
+        acc = acc + simd.load_bf16x16(w + 64 * i) * simd.load_f32x16(x + 128 * i)
+        acc = acc + simd.load_bf16x16(w + 64 * i + 32) * simd.load_f32x16(x + 128 * i + 64)
+    done = k // 32 * 32
+    if k - done >= 16:
+        acc = acc + simd.load_bf16x16(w + 2 * done) * simd.load_f32x16(x + 4 * done)
+        done += 16
     if done < k:
         tail = simd.load_tail_bf16(w + 2 * done, k - done)
         acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)

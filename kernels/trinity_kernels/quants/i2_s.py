@@ -15,7 +15,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import register_dot, ternary_place, ternary_result
+from trinity_kernels.quants.dot import AHEAD, register_dot, ternary_place, ternary_result
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 from trinity_kernels.quants.unpack import register_unpack
 
@@ -105,6 +105,7 @@ def _dot_shifts(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     a1 = simd.splat_i32x16(0)
     three = simd.splat_i8x64(3)
     for c in range((k + 255) // 256):
+        simd.prefetch(w + 64 * c + AHEAD)
         v = load_codes(w + 64 * c, k - 256 * c)
         p = x + 256 * c
         top = simd.shift_right_i8x64(v, 6)
@@ -124,6 +125,7 @@ def _dot_masks(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     a2 = simd.splat_i32x16(0)
     a3 = simd.splat_i32x16(0)
     for c in range(k // 256):
+        simd.prefetch(w + 64 * c + AHEAD)
         v = simd.load_i8x64(w + 64 * c)
         p = x + 256 * c
         a0 = simd.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))

@@ -100,7 +100,7 @@ TYPES = (
 
 
 def _code_q4_0(block: int, j: int) -> Any:
-    return ((int(memory.get_u8(block + 2 + j % 16)) >> (j // 16 * 4)) & 15) - 8
+    return (int(memory.get_u8(block + 2 + j % 16)) >> (j // 16 * 4)) & 15
 
 
 def _codes_q4_0(first: int, second: int) -> Any:

@@ -81,7 +81,7 @@ TYPES = (
 
 def _code_q5_0(block: int, j: int) -> Any:
     low = (int(memory.get_u8(block + 6 + j % 16)) >> (j // 16 * 4)) & 15
-    return (low | ((int(memory.get_u32(block + 2)) >> j) & 1) << 4) - 16
+    return low | ((int(memory.get_u32(block + 2)) >> j) & 1) << 4
 
 
 def _codes_q5_0(first: int, second: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import register_dot, ternary_place, tree_sum
+from trinity_kernels.quants.dot import AHEAD, register_dot, ternary_place, tree_sum
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Bytes,
@@ -132,6 +132,7 @@ def _dot_tq2_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     three = simd.splat_i8x64(3)
     lanes = x + k
     for b in range(k // 256):
+        simd.prefetch(w + 66 * b + AHEAD)
         v = simd.load_i8x64(w + 66 * b)
         p = x + 256 * b
         total = simd.load_i32x16(lanes + 64 * b)
@@ -152,6 +153,7 @@ def _dot_tq1_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = x + k
     for b in range(k // 256):
         block = w + 54 * b
+        simd.prefetch(block + AHEAD)
         wide = simd.load_i8x32(block)
         half = simd.load_i8x16(block + 32)
         narrow = simd.concat_i8x16(half, half)
