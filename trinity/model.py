@@ -373,7 +373,8 @@ def load(
     """Load the model file at ``path`` (GGUF; of a split model the first part).
 
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
-    the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16" or "f32".
+    the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
+    or "f32".
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM.
     ``progress`` receives lines such as "compiling kernels 3/14".
 

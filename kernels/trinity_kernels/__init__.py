@@ -1,1 +1,24 @@
 """The arithmetic of trinity: compiled kernels, usable without the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def warmup(isa: str | None = None, progress: Callable[[str], None] | None = None) -> int:
+    """Compile every kernel of a level into the cache on disk; the number of kernels.
+
+    Raises: IsaError for a level that this machine cannot run.
+    """
+    from trinity_kernels.isa import select_level
+    from trinity_kernels.selftest import KERNELS, kernels_of
+    from trinity_kernels.team import Team
+
+    level = select_level(isa)
+    wanted = kernels_of(level)
+    for number, (name, tag) in enumerate(wanted, 1):
+        if progress:
+            progress(f"compiling {name} {tag} ({number}/{len(wanted)})")
+        KERNELS[name][0].address(level, tag)
+    Team(1).warmup()
+    return len(wanted)

@@ -153,14 +153,18 @@ class Kernel:
         self.__doc__ = function.__doc__
         self._compiled: dict[tuple[str, str], Any] = {}
 
-    def is_compiled(self, level: str, quant: str = "none") -> bool:
-        """Whether this process already has the code."""
-        return (level, quant) in self._compiled
+    def level_of(self, level: str) -> str:
+        """The level whose code serves ``level``: amx only differs where tiles are used."""
+        return "avx512vnni" if level == "amx" and not self.uses_tiles else level
 
-    def address(self, level: str, quant: str = "none") -> int:
-        """The address of the compiled code for a level and a quantization type."""
-        if level == "amx" and not self.uses_tiles:
-            level = "avx512vnni"
+    def address(
+        self, level: str, quant: str = "none", compiling: Callable[[], None] | None = None
+    ) -> int:
+        """The address of the compiled code for a level and a quantization type.
+
+        ``compiling`` is called first where neither this process nor the cache has the code.
+        """
+        level = self.level_of(level)
         key = (level, quant)
         if jit_disabled():
             tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
@@ -168,20 +172,32 @@ class Kernel:
             return len(_PYTHON_KERNELS) - 1
         with _lock:
             if key not in self._compiled:
-                self._compiled[key] = self._compile(level, quant)
+                self._compiled[key] = self._compile(level, quant, compiling)
             address: int = self._compiled[key].address
             return address
 
-    def _compile(self, level: str, quant: str) -> CFunc:
+    def _compile(self, level: str, quant: str, compiling: Callable[[], None] | None) -> CFunc:
         args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
         options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
         folder = cache_folder()
-        compiled = CFunc(self.function, (args, types.void), locals={}, options=options)
+        compiled = _Code(self.function, (args, types.void), locals={}, options=options)
+        compiled.compiling = compiling
         if folder is not None:
             with _cache_in(folder):
                 compiled.enable_caching()
         compiled.compile()
         return compiled
+
+
+class _Code(CFunc):  # type: ignore[misc]
+    """A kernel's code that tells when it is compiled and not loaded from the cache."""
+
+    compiling: Callable[[], None] | None = None
+
+    def _compile_uncached(self) -> Any:
+        if self.compiling is not None:
+            self.compiling()
+        return super()._compile_uncached()
 
 
 _PYTHON_KERNELS: list[Callable[..., None]] = []

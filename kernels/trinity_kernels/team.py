@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trinity_kernels._jit import entry, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64, set_i64
-from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
+from trinity_kernels.record import BARRIER, KERNEL, RECORD, RECORD_BYTES
 
 if not jit_disabled():
     from trinity_kernels.atomics import (
@@ -207,6 +207,10 @@ class Team:
         if _publish(shared.state, address, len(records), self.threads):
             shared.wake_parked()
         _lead(shared.state, self.threads)
+
+    def warmup(self) -> None:
+        """Compile the team's own loops, or load them from the cache."""
+        self.run(np.zeros(0, RECORD))
 
     def close(self) -> None:
         """End the threads."""

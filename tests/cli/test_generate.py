@@ -66,8 +66,16 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
     assert result.stdout[0] == "h"
     assert result.stdout[1] != "e"
     assert engine.loads == [
-        ("toy.gguf", {"threads": None, "context_length": None, "kv_type": "f16", "isa": None,
-                          "i2s_layout": "x86"})
+        (
+            "toy.gguf",
+            {
+                "threads": None,
+                "context_length": None,
+                "kv_type": "f16",
+                "isa": None,
+                "i2s_layout": "x86",
+            },
+        )
     ]
 
 

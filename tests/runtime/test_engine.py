@@ -254,14 +254,14 @@ def test_truncating_a_cache_forgets(tiny: CPUEngine) -> None:
 
 def test_refusals(tiny: CPUEngine) -> None:
     cache = tiny.new_cache()
-    with pytest.raises(InputError, match="0\\.\\.\\d+"):
+    with pytest.raises(InputError, match=r"0\.\.\d+"):
         tiny.forward(ids([100000]), cache)
     with pytest.raises(InputError, match="-1"):
         tiny.forward(ids([-1, 3]), cache)
     with pytest.raises(InputError):
         tiny.forward(ids([]), cache)
     tiny.forward(ids([1] * 60), cache)
-    with pytest.raises(ContextLengthError, match="60 \\+ 5 tokens"):
+    with pytest.raises(ContextLengthError, match=r"60 \+ 5 tokens"):
         tiny.forward(ids([1] * 5), cache)
     assert cache.length == 60
     tiny.close()

@@ -18,8 +18,10 @@ from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
+from trinity_kernels.ops import matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
 from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.record import RECORD
 from trinity_kernels.team import Team, default_threads
 
@@ -57,7 +59,7 @@ class CPUEngine:
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
             config, self._weights, capacity, threads,
-            rope_table(config, capacity, factors), not halves, isa == "amx", choice.address,
+            rope_table(config, capacity, factors), not halves, choice.address,
         )  # fmt: skip
         builder.load(architecture)
         head = "token_embd" if config.tie_word_embeddings else "output"
@@ -65,17 +67,19 @@ class CPUEngine:
         linears = [weight for layer in builder.layers for weight in layer.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
+        tiled = {w.type for w in [*linears, output]} & tile_types()
+        tile_kernels = [(matmul_tiles.matmul_tiles, type_name) for type_name in sorted(tiled)]
+        builder.tiles = bool(tiled) and choice.tiles_work(tile_kernels)
         decode_rows = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._few = Step(decode_rows)
         self._buffers = Buffers(
             config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS,
-            threads if isa == "amx" else 0,
+            threads if builder.tiles else 0,
         )  # fmt: skip
         self._builder = builder
         self._architecture = architecture
         self._output = output
-        self._choice = choice
         self._head = _plan(builder.head(self._buffers, self._step, output))
         self._plans: dict[str, tuple[NDArray[np.void], NDArray[np.void]]] = {}
         self._plans_for(kv_type)
@@ -95,7 +99,6 @@ class CPUEngine:
             few += builder.head(buffers, self._few, self._output)
             many = builder.steps(architecture, buffers, self._step, kv_type, False)
             self._plans[kv_type] = _plan(many), _plan(few)
-            self._choice.finish()
         return self._plans[kv_type]
 
     def linears(self) -> list[tuple[str, Weight]]:

@@ -1,26 +1,96 @@
-"""Which compiled kernel a plan's record gets: the level's own, if its first check passed."""
+"""Which compiled kernel a plan's record gets: one that passed its check on this machine.
+
+A kernel is checked against its formula once, when it is first compiled; the outcome is kept
+beside the compiled code. One that disagrees is not used: the next lower level serves, with a
+warning.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from trinity_kernels._jit import Kernel
+from trinity.errors import KernelError
+from trinity_kernels._jit import Kernel, cache_folder
+from trinity_kernels.isa import available_levels, jit_disabled
+
+_FILE = "checked"
 
 
 class KernelChoice:
-    """Compiles kernels on demand for one level and tells the user about it."""
+    """The kernels of one level, compiled on demand."""
 
     def __init__(self, level: str, progress: Callable[[str], None] | None) -> None:
         self.level = level
         self._progress = progress
-        self._found: dict[tuple[str, str], int] = {}
+        self._chosen: dict[tuple[str, str], int] = {}
+        folder = cache_folder()
+        self._file: Path | None = None if folder is None else folder / _FILE
+        self._outcomes = _read(self._file)
 
     def address(self, kernel: Kernel, tag: str) -> int:
-        """The address of ``kernel`` for a quantization type, KV type or activation."""
+        """The code for a quantization type, KV type or activation, at the best level that works."""
         key = (kernel.name, tag)
-        if key not in self._found:
-            self._found[key] = kernel.address(self.level, tag)
-        return self._found[key]
+        if key not in self._chosen:
+            levels = available_levels()
+            for level in levels[levels.index(self.level) :]:
+                if self._works(kernel, level, tag):
+                    self._chosen[key] = kernel.address(level, tag)
+                    break
+            else:
+                raise KernelError(
+                    f"no level of kernel {kernel.name} {tag} computes what it should on this "
+                    "machine; run `python -m trinity selftest` and report its output"
+                )
+        return self._chosen[key]
 
-    def finish(self) -> None:
-        """No more kernels are asked for."""
+    def tiles_work(self, kernels: Iterable[tuple[Kernel, str]]) -> bool:
+        """Whether the level has tiles and all these tile kernels pass."""
+        return self.level == "amx" and all(self._works(k, "amx", tag) for k, tag in kernels)
+
+    def _works(self, kernel: Kernel, level: str, tag: str) -> bool:
+        if jit_disabled():
+            return True
+        code_level = kernel.level_of(level)
+        line = f"{kernel.name} {tag} {code_level}"
+        if line not in self._outcomes:
+            if self._progress:
+                self._progress(f"compiling kernels for {level}: {kernel.name} {tag}")
+            from trinity_kernels.selftest import check
+
+            kernel.address(level, tag)
+            error = check(kernel.name, level, tag)
+            self._outcomes[line] = error is None
+            self._write(f"{line} {'ok' if error is None else 'wrong'}\n")
+            if error:
+                self._warn(
+                    f"kernel {line} computes wrong results on this machine ({error}); "
+                    "a lower instruction-set level serves instead. Please report it"
+                )
+        return self._outcomes[line]
+
+    def _warn(self, message: str) -> None:
+        if self._progress:
+            self._progress(f"warning: {message}")
+        else:
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def _write(self, line: str) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError), open(self._file, "ab", buffering=0) as file:
+                # One write of a whole line: processes that compile at once do not mix.
+                os.write(file.fileno(), line.encode())
+
+
+def _read(file: Path | None) -> dict[str, bool]:
+    outcomes: dict[str, bool] = {}
+    if file is not None:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            for line in file.read_text().splitlines():
+                name, _, outcome = line.rpartition(" ")
+                if outcome in ("ok", "wrong"):
+                    outcomes[name] = outcome == "ok"
+    return outcomes

@@ -98,7 +98,7 @@ class PlanBuilder:
 
     def __init__(
         self, config: ModelConfig, weights: Weights, capacity: int, threads: int,
-        rope_table: NDArray[np.float32], interleaved: bool, tiles: bool, address: Address,
+        rope_table: NDArray[np.float32], interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
         self.config = config
         self.weights = weights
@@ -106,7 +106,7 @@ class PlanBuilder:
         self.threads = threads
         self.address = address
         self.interleaved = interleaved
-        self.tiles = tiles
+        self.tiles = False
         self.table = rope_table
         self.layers: list[dict[str, Weight]] = []
         self.vectors: list[NDArray[np.float32]] = []

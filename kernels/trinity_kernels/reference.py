@@ -1,0 +1,208 @@
+"""The kernels' references in NumPy: plain formulas, and the layouts that kernels read and write.
+
+Nothing here is fast. Sums are float64; what a kernel promises to round step by step, such as the
+codes of activations, is rounded in the same steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels.ops.matmul_tiles import padded_bytes, tile_bytes
+from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.dot import activation_bytes
+
+Bytes = NDArray[np.uint8]
+Codes = NDArray[np.int8]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+
+def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Bytes:
+    """N rows of K weights in random bytes, so that every code occurs; (N, bytes of a row).
+
+    Scales and minima are small numbers of either sign. No tensor's scale follows the codes.
+    """
+    row = k // TYPES[quant].block_size
+    blocks = rng.integers(0, 256, (n, row * TYPES[quant].type_size), np.uint8)
+    fields = blocks.view(TYPES[quant].block)
+    for name in TYPES[quant].block.names or ():
+        values = rng.normal(size=fields.shape).astype(np.float32)
+        if fields[name].dtype.kind == "f":
+            fields[name] = values / 8
+        elif quant == "BF16":
+            fields[name] = values.view(np.uint32) >> 16
+    return blocks
+
+
+def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
+    """The values (N, K), and for each the sum of the magnitudes of its terms."""
+    kind = TYPES[quant]
+    blocks = rows.reshape(-1).view(kind.block)
+    values = kind.decode_blocks(blocks).astype(np.float64)
+    magnitudes = np.abs(values)
+    if "m" in (kind.block.names or ()):
+        magnitudes = magnitudes + 2 * np.abs(blocks["m"].astype(np.float64))[:, None]
+    return values.reshape(len(rows), -1), magnitudes.reshape(len(rows), -1)
+
+
+def roundings(quant: str, k: int) -> int:
+    """How many roundings, at most, a product of K terms passes in ops/matmul.py."""
+    block = TYPES[quant].block_size
+    if quant.startswith("I2_S"):
+        return 6
+    if block == 32:
+        return 2 * -(-k // 64) + 12
+    return k // max(block, 16) + 12
+
+
+def q8_codes(x: Floats) -> tuple[Codes, Floats]:
+    """Activations (M, K) as codes (M, K) and scales (M, K / 32); x = scale * code."""
+    blocks = x.reshape(len(x), -1, 32)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(largest > 0, np.float32(127) / largest, np.float32(0))
+    codes = np.clip(np.rint(blocks * inverse), -127, 127).astype(np.int8)
+    return codes.reshape(x.shape), (largest / np.float32(127))[:, :, 0]
+
+
+def pack_q8(codes: Codes, scales: Floats) -> Bytes:
+    """The q8 form that quants/dot.py draws, (M, activation_bytes)."""
+    m, k = codes.shape
+    padded = -(-k // 64) * 64
+    out = np.zeros((m, activation_bytes("q8", k)), np.uint8)
+    out[:, :k] = codes.view(np.uint8)
+    out[:, padded : padded + k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    sums = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
+    out[:, padded + padded // 8 :][:, :k] = sums.view(np.uint8)
+    return out
+
+
+def ternary_codes(x: Floats) -> tuple[Codes, Floats]:
+    """Activations (M, K) as codes (M, K) and one s a row (M,); x = code / s."""
+    s = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
+    codes = np.clip(np.rint(x * s[:, None]), -128, 127).astype(np.int8)
+    return codes, s.astype(np.float32)
+
+
+def pack_ternary(codes: Codes, s: Floats) -> Bytes:
+    """The ternary form that quants/dot.py draws, (M, activation_bytes)."""
+    m, k = codes.shape
+    padded = -(-k // 256) * 256
+    out = np.zeros((m, activation_bytes("ternary", k)), np.uint8)
+    whole = np.zeros((m, padded), np.int8)
+    whole[:, :k] = codes
+    # Element 128 h + 32 g + i to place 64 g + 32 h + i.
+    places = whole.reshape(m, -1, 2, 4, 32).transpose(0, 1, 3, 2, 4).reshape(m, padded)
+    out[:, :padded] = places.view(np.uint8)
+    lanes = -places.reshape(m, -1, 4, 16, 4).sum(axis=(2, 4), dtype=np.int32)
+    out[:, padded : padded + padded // 4] = lanes.reshape(m, -1).view(np.uint8)
+    tail = out[:, padded + padded // 4 :]
+    tail[:, :4] = s[:, None].view(np.uint8)
+    tail[:, 4:8] = codes.sum(axis=1, dtype=np.int32)[:, None].view(np.uint8)
+    return out
+
+
+def activations(form: str, x: Floats) -> tuple[Bytes, Doubles]:
+    """The bytes that a dot product takes for ``x`` (M, K), and the values that they stand for."""
+    if form == "q8":
+        codes, scales = q8_codes(x)
+        return pack_q8(codes, scales), codes * np.repeat(scales.astype(np.float64), 32, axis=1)
+    if form == "ternary":
+        codes, s = ternary_codes(x)
+        return pack_ternary(codes, s), codes / s.astype(np.float64)[:, None]
+    rows = np.zeros((len(x), activation_bytes(form, x.shape[1])), np.uint8)
+    rows[:, : 4 * x.shape[1]] = np.ascontiguousarray(x).view(np.uint8)
+    return rows, x.astype(np.float64)
+
+
+def round_bf16(x: Floats) -> Floats:
+    """The nearest bfloat16, half to even, as float32."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16 << 16
+    return rounded.astype(np.uint32).view(np.float32)
+
+
+def pack_tiles(form: str, x: Floats) -> Bytes:
+    """Activations (M, K) as tiles [16 tokens][64 bytes of a row], words transposed."""
+    m, k = x.shape
+    if form == "ternary":
+        lines = pack_ternary(*ternary_codes(x))[:, : padded_bytes(form, k)]
+    else:
+        lines = (round_bf16(x).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    whole = np.zeros((tile_bytes(form, k, m) // padded_bytes(form, k), lines.shape[1]), np.uint8)
+    whole[:m] = lines
+    words = whole.reshape(len(whole) // 16, 16, -1, 16, 4)
+    return np.ascontiguousarray(words.transpose(0, 2, 3, 1, 4)).reshape(-1)
+
+
+def rmsnorm(x: Floats, weight: Floats, eps: float) -> Doubles:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+    wide = x.astype(np.float64)
+    scale: Doubles = 1 / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + eps)
+    return wide * scale * weight
+
+
+def rotate(x: Floats, table: Floats, interleaved: bool) -> Floats:
+    """Heads (..., D) turned by a row of cosines and sines, every step rounded to float32."""
+    half = len(table) // 2
+    cos, sin = table[:half], table[half:]
+    out = x.copy()
+    a = slice(0, 2 * half, 2) if interleaved else slice(0, half)
+    b = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
+    out[..., a] = x[..., a] * cos - x[..., b] * sin
+    out[..., b] = x[..., a] * sin + x[..., b] * cos
+    return out
+
+
+def cache_views(
+    cache: Bytes, kv_type: str, kv_heads: int, head_dim: int, capacity: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """A layer's bytes as keys [head][tile][dim][16] and values [head][position][padded]."""
+    dtype = np.float16 if kv_type == "F16" else np.float32
+    elements = cache.view(dtype)
+    split = kv_heads * capacity * head_dim
+    padded = -(-head_dim // 32) * 32
+    keys = elements[:split].reshape(kv_heads, capacity // 16, head_dim, 16)
+    return keys, elements[split:].reshape(kv_heads, capacity, padded)
+
+
+def keys_by_position(keys: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Keys as kept, to [head][position][dim]."""
+    heads, tiles, head_dim, lanes = keys.shape
+    return keys.transpose(0, 1, 3, 2).reshape(heads, tiles * lanes, head_dim)
+
+
+def attention_parts(
+    q: Floats, keys: NDArray[np.floating], values: NDArray[np.floating], scale: float
+) -> tuple[Doubles, Doubles, Doubles]:
+    """Of queries (H, D) over keys and values (KV, P, D): weighted sums (H, D), m, sums (H,)."""
+    group = len(q) // len(keys)
+    wide_keys = np.repeat(keys.astype(np.float64), group, axis=0)
+    wide_values = np.repeat(values.astype(np.float64), group, axis=0)
+    scores = np.einsum("hd,hpd->hp", q.astype(np.float64), wide_keys) * scale
+    m = scores.max(axis=1)
+    p = np.exp(scores - m[:, None])
+    return np.einsum("hp,hpd->hd", p, wide_values), m, p.sum(axis=1)
+
+
+def attention(
+    q: Floats, keys: NDArray[np.floating], values: NDArray[np.floating], scale: float
+) -> Doubles:
+    """softmax(q . k * scale) . v, shapes as for attention_parts."""
+    total, _, weight = attention_parts(q, keys, values, scale)
+    return total / weight[:, None]
+
+
+def activate(name: str, x: Floats) -> Doubles:
+    """SiLU, GELU (tanh form) or squared ReLU."""
+    wide = x.astype(np.float64)
+    if name == "relu2":
+        return np.square(np.maximum(wide, 0))
+    inner = wide
+    if name == "gelu":
+        inner = 2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    with np.errstate(over="ignore"):
+        result: Doubles = wide / (1 + np.exp(-inner))
+    return result

@@ -1,0 +1,444 @@
+"""Every kernel against its NumPy formula, in milliseconds each: the check at a kernel's first use.
+
+Data is small, seeded and of awkward shape: rows that fill no panel, a last block that stands
+alone, positions across blocks of attention. Formulas are in float64 and know nothing of lanes,
+tiles or threads; integer activations are built here anew, so nothing is compared with itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels import isa, record
+from trinity_kernels._jit import Kernel
+from trinity_kernels.ops import (
+    activation,
+    attention,
+    kv_layout,
+    matmul,
+    matmul_tiles,
+    quantize,
+    rmsnorm,
+    rope,
+)
+from trinity_kernels.quants import TYPES, dequantize
+from trinity_kernels.quants import quantize as quantize_weights
+from trinity_kernels.quants.dot import FORMS, activation_bytes
+from trinity_kernels.quants.unpack import tile_types
+from trinity_kernels.team import Team
+
+Array = NDArray[Any]
+_NONE = ("none",)
+
+# Each kernel, the tags it is compiled for, and whether only the tile level has it.
+KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
+    "matmul": (matmul.matmul, tuple(sorted(FORMS))),
+    "quantize_ternary": (quantize.quantize_ternary, _NONE),
+    "quantize_q8": (quantize.quantize_q8, _NONE),
+    "rmsnorm": (rmsnorm.rmsnorm, _NONE),
+    "rope_store": (rope.rope_store, kv_layout.KV_TYPES),
+    "attention": (attention.attention, kv_layout.KV_TYPES),
+    "attention_parts": (attention.attention_parts, kv_layout.KV_TYPES),
+    "attention_merge": (attention.attention_merge, _NONE),
+    "gated": (activation.gated, activation.ACTIVATIONS),
+    "tile_activations": (matmul_tiles.tile_activations, _NONE),
+    "tile_bf16": (matmul_tiles.tile_bf16, _NONE),
+    "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one check found; ``error`` is empty where kernel and formula agree."""
+
+    kernel: str
+    level: str
+    tag: str
+    passed: bool
+    error: str
+    milliseconds: float
+
+
+def kernels_of(level: str) -> list[tuple[str, str]]:
+    """The (kernel, tag) pairs that a level has."""
+    return [
+        (name, tag)
+        for name, (kernel, tags) in KERNELS.items()
+        for tag in tags
+        if level == "amx" or not kernel.uses_tiles
+    ]
+
+
+def check(name: str, level: str, tag: str) -> str | None:
+    """Run one kernel and compare; None where it agrees, else a sentence with what differed."""
+    return _CHECKS[name](level, tag)
+
+
+def run(
+    levels: list[str] | None = None, progress: Callable[[str], None] | None = None
+) -> list[Result]:
+    """Check every kernel of ``levels``, by default of all that this machine runs."""
+    results = []
+    for level in levels or isa.available_levels():
+        isa.select_level(level)
+        for name, tag in kernels_of(level):
+            if progress:
+                progress(f"{level}: {name} {tag}")
+            KERNELS[name][0].address(level, tag)
+            started = time.perf_counter()
+            error = check(name, level, tag)
+            elapsed = 1e3 * (time.perf_counter() - started)
+            results.append(Result(name, level, tag, error is None, error or "", elapsed))
+    return results
+
+
+# -- running and comparing -----------------------------------------------------------------------
+
+
+def _run(name: str, level: str, tag: str, rows: int, values: dict[int, int]) -> None:
+    count = np.array([rows], np.int64)
+    plan = np.zeros(1, record.RECORD)
+    slots = plan["slots"][0]
+    slots[record.KERNEL] = KERNELS[name][0].address(level, tag)
+    slots[record.ROWS] = count.ctypes.data
+    for slot, value in values.items():
+        slots[slot] = value
+    team = Team(1)
+    try:
+        team.run(plan)
+    finally:
+        team.close()
+
+
+def _at(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+def _differs(found: Array, expected: Array, bound: Array | float) -> str | None:
+    error = np.abs(found.astype(np.float64) - expected)
+    if np.all(error <= bound):
+        return None
+    worst = np.unravel_index(np.nanargmax(np.where(np.isnan(error), np.inf, error)), error.shape)
+    place = tuple(int(i) for i in worst)
+    return f"at {place}: {found[worst]!r} instead of {expected[worst]!r}"
+
+
+def _same(found: Array, expected: Array) -> str | None:
+    if np.array_equal(found, expected):
+        return None
+    at = int(np.flatnonzero(found.reshape(-1) != expected.reshape(-1))[0])
+    return f"byte {at}: {found.reshape(-1)[at]} instead of {expected.reshape(-1)[at]}"
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+# -- activations in their forms (quants/dot.py) --------------------------------------------------
+
+
+def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as q8, and the values that they stand for."""
+    m, k = x.shape
+    blocks = x.reshape(m, -1, 32)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
+    codes = np.clip(np.rint(blocks * inverse), -127, 127).astype(np.int8)
+    scales = (largest / np.float32(127))[:, :, 0]
+    padded, sixteens = -(-k // 64) * 64, -(-k // 512) * 16
+    out = np.zeros((m, activation_bytes("q8", k)), np.uint8)
+    out[:, :k] = codes.reshape(m, k).view(np.uint8)
+    table = np.zeros((m, 2, sixteens), np.float32)
+    table[:, 0, : k // 32] = scales
+    table[:, 1, : k // 32] = scales * codes.sum(axis=2, dtype=np.int32).astype(np.float32)
+    out[:, padded : padded + 8 * sixteens] = table.reshape(m, -1).view(np.uint8)
+    sums = np.zeros((m, padded // 4), np.int32)
+    sums[:, : k // 4] = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
+    out[:, padded + 8 * sixteens :] = sums.view(np.uint8)
+    return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
+
+
+def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as ternary activations, and the values that they stand for."""
+    m, k = x.shape
+    s = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
+    codes = np.clip(np.rint(x * s[:, None]), -128, 127).astype(np.int8)
+    padded = -(-k // 256) * 256
+    whole = np.zeros((m, padded), np.int8)
+    whole[:, :k] = codes
+    permuted = whole.reshape(m, -1, 2, 4, 32).transpose(0, 1, 3, 2, 4).reshape(m, padded)
+    sums = -permuted.reshape(m, -1, 4, 16, 4).sum(axis=(2, 4), dtype=np.int32)
+    out = np.zeros((m, activation_bytes("ternary", k)), np.uint8)
+    out[:, :padded] = permuted.view(np.uint8)
+    out[:, padded : padded * 5 // 4] = sums.reshape(m, -1).view(np.uint8)
+    tail = padded * 5 // 4
+    out[:, tail : tail + 4] = s[:, None].view(np.uint8)
+    total = codes.sum(axis=1, dtype=np.int32)[:, None]
+    out[:, tail + 4 : tail + 8] = total.view(np.uint8)
+    return out, codes / s[:, None].astype(np.float64)
+
+
+def _form(name: str, x: NDArray[np.float32]) -> tuple[Array, Array]:
+    if name == "f32":
+        return x, x.astype(np.float64)
+    return q8_form(x) if name == "q8" else ternary_form(x)
+
+
+# -- the checks ----------------------------------------------------------------------------------
+
+
+def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, float]:
+    values = _rng().standard_normal((n, k)).astype(np.float32)
+    if TYPES[tag].ternary:
+        values = (_rng().integers(-1, 2, (n, k)) * np.float32(0.75)).astype(np.float32)
+    data = np.ascontiguousarray(quantize_weights(tag, values))
+    scale, stride = 1.0, data.nbytes // n
+    if TYPES[tag].tensor_scale:
+        stride = k // 4
+        scale = float(data[n * stride : n * stride + 4].view(np.float32)[0])
+    return data, dequantize(tag, data, (n, k)).astype(np.float64), stride, scale
+
+
+def _matmul_values(tag: str, tokens: int) -> tuple[dict[int, int], Array, Array, list[Array]]:
+    """A product with bias, added onto ones: its record, expected values and bounds."""
+    op, n = matmul, 37
+    k = {1: 77, 32: 32 * 19, 128: 384}.get(TYPES[tag].block_size, 3 * TYPES[tag].block_size)
+    data, w, stride, scale = _weights(tag, n, k)
+    x = _rng().standard_normal((tokens, k)).astype(np.float32)
+    bytes_, values = _form(FORMS[tag], x)
+    out, bias = np.ones((tokens, n), np.float32), _rng().standard_normal(n).astype(np.float32)
+    slots = {
+        op.X: _at(bytes_), op.X_STRIDE: bytes_.strides[0], op.W: _at(data), op.W_STRIDE: stride,
+        op.N: n, op.K: k, op.OUT: _at(out), op.OUT_STRIDE: out.strides[0],
+        op.SCALE: record.float_bits(scale), op.BIAS: _at(bias), op.ADD: 1,
+    }  # fmt: skip
+    expected = values @ w.T + bias + 1
+    return slots, expected, np.abs(values) @ np.abs(w).T, [out, x, bytes_, data, bias]
+
+
+def _check_matmul(level: str, tag: str) -> str | None:
+    slots, expected, magnitude, keep = _matmul_values(tag, 2)
+    _run("matmul", level, tag, 2, slots)
+    return _differs(keep[0], expected, 1e-5 + 2e-6 * magnitude)
+
+
+def _check_matmul_tiles(level: str, tag: str) -> str | None:
+    op, tokens = matmul_tiles, 21
+    slots, expected, magnitude, keep = _matmul_values(tag, tokens)
+    out, x, bytes_ = keep[:3]
+    form, k = FORMS[tag], x.shape[1]
+    tiles = np.zeros(op.tile_bytes(form, k, tokens) + 64, np.uint8)
+    scratch = np.zeros(op.scratch_bytes(form, k) + 64, np.uint8)
+    slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
+    source = bytes_ if form == "ternary" else x
+    prepared = slots | {matmul.X: _at(source), matmul.X_STRIDE: source.strides[0]}
+    first = "tile_activations" if form == "ternary" else "tile_bf16"
+    _run(first, level, "none", tokens, prepared)
+    _run("matmul_tiles", level, tag, tokens, slots)
+    # bfloat16 rounds each factor by 2**-9 at most.
+    return _differs(out, expected, 1e-4 + (2e-6 if form == "ternary" else 2**-7) * magnitude)
+
+
+def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
+    def checked(level: str, tag: str) -> str | None:
+        op, k = quantize, 32 * 19 if form == "q8" else 384
+        x = _rng().standard_normal((3, k)).astype(np.float32)
+        x[1] *= 1e4
+        x[2, : k // 2] = 0
+        expected, _ = _form(form, x)
+        out = np.full_like(expected, 0)
+        values = {
+            op.X: _at(x), op.X_STRIDE: x.strides[0], op.OUT: _at(out),
+            op.OUT_STRIDE: out.strides[0], op.K: k,
+        }  # fmt: skip
+        _run(name, level, tag, 3, values)
+        return _same(out, expected)
+
+    return checked
+
+
+def _check_rmsnorm(level: str, tag: str) -> str | None:
+    op, k = rmsnorm, 83
+    x, weight = (_rng().standard_normal(s).astype(np.float32) for s in ((4, 2 * k), (k,)))
+    out, index = np.zeros((2, 2 * k), np.float32), np.array([3, 1], np.int32)
+    values = {
+        op.X: _at(x), op.X_STRIDE: x.strides[0], op.WEIGHT: _at(weight), op.OUT: _at(out),
+        op.OUT_STRIDE: out.strides[0], op.K: k, op.EPS: record.float_bits(1e-5), op.GROUPS: 2,
+        op.INDEX: _at(index),
+    }  # fmt: skip
+    _run("rmsnorm", level, tag, 2, values)
+    rows = x[index].reshape(2, 2, k).astype(np.float64)
+    expected = rows / np.sqrt((rows**2).mean(axis=2, keepdims=True) + 1e-5) * weight
+    return _differs(out, expected.reshape(2, 2 * k), 1e-5)
+
+
+def _check_gated(level: str, tag: str) -> str | None:
+    op, k = activation, 165
+    gate, up = (_rng().standard_normal((2, k)).astype(np.float32) * 4 for _ in range(2))
+    gate[0, :4] = -100, 100, 0, -20
+    x, out = gate.astype(np.float64), np.zeros((2, k), np.float32)
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    expected = {
+        "silu": x / (1 + np.exp(-x)),
+        "gelu": 0.5 * x * (1 + np.tanh(inner)),
+        "relu2": np.maximum(x, 0) ** 2,
+    }[tag] * up
+    values = {
+        op.GATE: _at(gate), op.UP: _at(up), op.OUT: _at(out), op.STRIDE: 4 * k, op.K: k,
+    }  # fmt: skip
+    _run("gated", level, tag, 2, values)
+    return _differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
+
+
+_HEADS, _KV_HEADS, _DIM, _CAPACITY = 6, 1, 24, 304
+
+
+def _cache(kv_type: str) -> tuple[Array, Array, Array]:
+    """A filled cache of one layer: its memory, keys and values (positions, KV heads, dim)."""
+    keys, values = (
+        _rng().standard_normal((_CAPACITY, _KV_HEADS, _DIM)).astype(np.float32) for _ in range(2)
+    )
+    values = values[::-1]
+    dtype = np.float16 if kv_type == "F16" else np.float32
+    size = kv_layout.layer_bytes(kv_type, _KV_HEADS, _DIM, _CAPACITY)
+    memory = np.zeros(size // np.dtype(dtype).itemsize, dtype)
+    key_part, value_part = _split(memory)
+    key_part[:] = keys.reshape(-1, 16, _KV_HEADS, _DIM).transpose(2, 0, 3, 1)
+    value_part[:, :, :_DIM] = values.transpose(1, 0, 2)
+    return memory, keys.astype(dtype).astype(np.float64), values.astype(dtype).astype(np.float64)
+
+
+def _split(memory: Array) -> tuple[Array, Array]:
+    """Views: keys [head][tile][dim][16] and values [head][position][padded]."""
+    count = _KV_HEADS * _CAPACITY * _DIM
+    keys = memory[:count].reshape(_KV_HEADS, -1, _DIM, 16)
+    return keys, memory[count:].reshape(_KV_HEADS, _CAPACITY, -1)
+
+
+def _attention_case(
+    kv_type: str,
+) -> tuple[dict[int, int], Array, Array, list[Array]]:
+    op = attention
+    memory, keys, values = _cache(kv_type)
+    positions = np.array([0, 127, 128, 300], np.int32)
+    q = _rng().standard_normal((4, _HEADS, _DIM)).astype(np.float32)
+    out = np.zeros((4, _HEADS, _DIM), np.float32)
+    caches = np.full(4, _at(memory), np.int64)
+    part = op.part_bytes(_DIM)
+    parts = np.zeros((4, _HEADS, 3, part // 4), np.float32)
+    scratch = np.zeros(op.scratch_bytes(_DIM, _HEADS) + 64, np.uint8)
+    slots = {
+        op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: _at(positions),
+        op.CACHES: _at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: _DIM, op.HEADS: _HEADS,
+        op.KV_HEADS: _KV_HEADS, op.CAPACITY: _CAPACITY, op.OUT: _at(out),
+        op.OUT_STRIDE: out.strides[0], op.SCALE: record.float_bits(_DIM**-0.5),
+        op.SCRATCH: -(-_at(scratch) // 64) * 64, op.PARTS: _at(parts), op.MAX_BLOCKS: 3,
+    }  # fmt: skip
+    expected, expected_parts = np.zeros(out.shape), np.zeros(parts.shape)
+    for t, position in enumerate(positions):
+        scores = np.einsum("hd,pd->hp", q[t], keys[: position + 1, 0]) * _DIM**-0.5
+        for b, start in enumerate(range(0, position + 1, op.BLOCK)):
+            some = scores[:, start : start + op.BLOCK]
+            m = some.max(axis=1)
+            p = np.exp(some - m[:, None])
+            expected_parts[t, :, b, :_DIM] = p @ values[start : start + some.shape[1], 0]
+            expected_parts[t, :, b, 32] = m
+            expected_parts[t, :, b, 33] = p.sum(axis=1)
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        expected[t] = p @ values[: position + 1, 0] / p.sum(axis=1, keepdims=True)
+    keep = [q, positions, memory, caches, scratch]
+    return slots, expected, expected_parts, [out, parts, *keep]
+
+
+def _check_attention(level: str, tag: str) -> str | None:
+    slots, expected, _, keep = _attention_case(tag)
+    _run("attention", level, tag, 4, slots)
+    return _differs(keep[0], expected, 1e-5)
+
+
+def _check_attention_parts(level: str, tag: str) -> str | None:
+    slots, _, expected, keep = _attention_case(tag)
+    _run("attention_parts", level, tag, 4, slots)
+    return _differs(keep[1], expected, 1e-4)
+
+
+def _check_attention_merge(level: str, tag: str) -> str | None:
+    slots, expected, parts, keep = _attention_case("F32")
+    keep[1][:] = parts
+    _run("attention_merge", level, tag, 4, slots)
+    return _differs(keep[0], expected, 1e-5)
+
+
+def _check_rope_store(level: str, tag: str) -> str | None:
+    op, dim, rotated = rope, _DIM, 16
+    positions = np.array([5, 299], np.int32)
+    table = _rng().standard_normal((_CAPACITY, rotated)).astype(np.float32)
+    for interleaved in (0, 1):
+        memory, keys, values = _cache(tag)
+        caches = np.full(2, _at(memory), np.int64)
+        q = _rng().standard_normal((2, _HEADS, dim)).astype(np.float32)
+        k, v = q[:, :_KV_HEADS] + np.float32(1), q[:, :_KV_HEADS] - np.float32(1)
+        k, v = np.ascontiguousarray(k), np.ascontiguousarray(v)
+        expected_q, expected_k = (
+            _rotated(x, table[positions], interleaved).astype(np.float64) for x in (q, k)
+        )
+        slots = {
+            op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.KEY: _at(k), op.VALUE: _at(v),
+            op.KV_STRIDE: k.strides[0], op.POSITIONS: _at(positions), op.CACHES: _at(caches),
+            op.LAYER_OFFSET: 0, op.TABLE: _at(table), op.HEAD_DIM: dim, op.ROPE_DIM: rotated,
+            op.HEADS: _HEADS, op.KV_HEADS: _KV_HEADS, op.CAPACITY: _CAPACITY,
+            op.INTERLEAVED: interleaved,
+        }  # fmt: skip
+        _run("rope_store", level, tag, 2, slots)
+        keys[positions], values[positions] = expected_k, v
+        key_part, value_part = _split(memory)
+        found_keys = key_part.transpose(1, 3, 0, 2).reshape(_CAPACITY, _KV_HEADS, dim)
+        found_values = value_part.transpose(1, 0, 2)[:, :, :dim]
+        for found, expected in (
+            (q, expected_q), (found_keys, keys), (found_values, values),
+        ):  # fmt: skip
+            error = _differs(found, expected, 1e-5 + 1e-3 * np.abs(expected) * (tag == "F16"))
+            if error:
+                return error
+    return None
+
+
+def _rotated(x: Array, table: Array, interleaved: int) -> Array:
+    half = table.shape[1] // 2
+    cos, sin = table[:, None, :half], table[:, None, half:]
+    out = x.copy()
+    first = slice(0, 2 * half, 2) if interleaved else slice(0, half)
+    second = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., first] * sin + x[..., second] * cos
+    return out
+
+
+def _check_tile_activations(level: str, tag: str) -> str | None:
+    return _check_matmul_tiles(level, "I2_S")
+
+
+def _check_tile_bf16(level: str, tag: str) -> str | None:
+    return _check_matmul_tiles(level, "Q8_0")
+
+
+_CHECKS: dict[str, Callable[[str, str], str | None]] = {
+    "matmul": _check_matmul,
+    "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
+    "quantize_q8": _check_quantize("quantize_q8", "q8"),
+    "rmsnorm": _check_rmsnorm,
+    "rope_store": _check_rope_store,
+    "attention": _check_attention,
+    "attention_parts": _check_attention_parts,
+    "attention_merge": _check_attention_merge,
+    "gated": _check_gated,
+    "tile_activations": _check_tile_activations,
+    "tile_bf16": _check_tile_bf16,
+    "matmul_tiles": _check_matmul_tiles,
+}
