@@ -52,7 +52,7 @@ $(DEMO_MODEL): scripts/make_synthetic.py | $(VENV)/installed
 
 $(BENCH_MODEL): scripts/make_synthetic.py | $(VENV)/installed
 	mkdir -p $(@D)
-	$(RUN) scripts/make_synthetic.py 100m $@
+	$(RUN) scripts/make_synthetic.py llama-100m $@
 
 $(VENV)/installed: pyproject.toml | $(RUN)
 	$(INSTALL) --editable .

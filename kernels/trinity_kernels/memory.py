@@ -91,6 +91,12 @@ def _get_bf16(address: int) -> Any:
     return np.frombuffer(b"\0\0" + ctypes.string_at(address, 2), np.float32)[0]
 
 
+def _fma_f32(a: Any, b: Any, c: Any) -> Any:
+    # The product is exact in float64; its sum rounds twice, which can show in the last bit.
+    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+
+
+fma_f32: Callable[..., Any] = _fma_f32
 get_f16: Callable[..., Any] = _get_f16
 set_f16: Callable[..., Any] = _set_f16
 get_bf16: Callable[..., Any] = _get_bf16
@@ -129,4 +135,15 @@ if not jit_disabled():
 
         return types.float32(types.intp), codegen
 
+    @intrinsic
+    def _compiled_fma_f32(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c, rounded once."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.fma(*args)
+
+        f32 = types.float32
+        return f32(f32, f32, f32), codegen
+
     get_f16, set_f16, get_bf16 = _compiled_get_f16, _compiled_set_f16, _compiled_get_bf16
+    fma_f32 = _compiled_fma_f32

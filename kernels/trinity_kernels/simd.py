@@ -350,6 +350,16 @@ abs_f32x16 = _unary_f32("llvm.fabs", "Absolute values.")
 rint_f32x16 = _unary_f32("llvm.rint", "Rounded to integers, half to even.")
 
 
+@intrinsic
+def fma_f32x16(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return call_named(builder, "llvm.fma.v16f32", F32X16.ir, list(args))
+
+    return F32X16(F32X16, F32X16, F32X16), codegen
+
+
 def _minmax(predicate: str, doc: str) -> Callable[..., Any]:
     def pick(typingctx: Any, a: Any, b: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import ParamSpec
 import typer
 
 from trinity.errors import TrinityError
+from trinity_kernels.isa import IsaError
 
 INTERRUPTED = 130
 P = ParamSpec("P")
@@ -31,7 +32,7 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:
             leave_pipe()
             raise typer.Exit from None
-        except (TrinityError, OSError) as error:
+        except (TrinityError, IsaError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
 

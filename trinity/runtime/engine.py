@@ -14,6 +14,7 @@ from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import find_architecture
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.paging import populate
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
@@ -67,6 +68,7 @@ class CPUEngine:
         linears = [weight for layer in builder.layers for weight in layer.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
+        populate(weight.data for weight in [*linears, output])
         tiled = {w.type for w in [*linears, output]} & tile_types()
         tile_kernels = [(matmul_tiles.matmul_tiles, type_name) for type_name in sorted(tiled)]
         builder.tiles = bool(tiled) and choice.tiles_work(tile_kernels)

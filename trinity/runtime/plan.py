@@ -266,14 +266,17 @@ class _Writer:
             k = group[0][0].k
             source = self.buffers.address(x), self.buffers.stride[x]
             operand = source
+            tiled = self.builder.tiles and all(w.type in tile_types() for w, _, _ in group)
+            # Tiles leave rows that fill no panel to the dot products, which need the codes.
+            limit = matmul_tiles.FEW if tiled and all(w.n % 16 == 0 for w, _, _ in group) else 0
             if form != "f32":
                 operand = int(self.buffers.codes.ctypes.data), activation_bytes(form, k)
                 kernel = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
                 self.record(kernel, "none", {
                     quantize.X: source[0], quantize.X_STRIDE: source[1], quantize.K: k,
                     quantize.OUT: operand[0], quantize.OUT_STRIDE: operand[1],
+                    quantize.FEWER_THAN: limit,
                 }, rows=rows)  # fmt: skip
-            tiled = self.builder.tiles and all(w.type in tile_types() for w, _, _ in group)
             if tiled:
                 op = matmul_tiles
                 first = operand if form == "ternary" else source

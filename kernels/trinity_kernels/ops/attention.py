@@ -6,8 +6,8 @@ A block gives, per head, a part: the sum of exp(s - m) * value (padded dimension
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
 (``attention_parts``, then ``attention_merge``); of many tokens, each belongs to one thread
 (``attention``). Both do the same arithmetic in the same order.
-Numerics: a score is summed over dimensions in order; probabilities in 16 lanes and one tree;
-values over positions in order; every product and sum rounded to float32.
+Numerics: a score is summed over dimensions in order, and values over positions in order, each
+product and sum rounded once (fused); probabilities in 16 lanes and one tree, all else to float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.ops.kv_layout import (
     get_element,
@@ -63,10 +63,7 @@ def _block(
             s = np.float32(0)
             for d in range(head_dim):
                 at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
-                product = np.float32(
-                    get_f32(q + 4 * (g * head_dim + d)) * get_element(qt, keys + at)
-                )
-                s = np.float32(s + product)
+                s = fma_f32(get_f32(q + 4 * (g * head_dim + d)), get_element(qt, keys + at), s)
             s = np.float32(s * scale)
             set_f32(p + 4 * j, s)
             m = max(m, s)
@@ -81,7 +78,7 @@ def _block(
             if d < head_dim:
                 for j in range(count):
                     v = get_element(qt, values + width(qt) * (j * padded + d))
-                    total = np.float32(total + np.float32(get_f32(p + 4 * j) * v))
+                    total = fma_f32(get_f32(p + 4 * j), v, total)
             set_f32(part + 4 * d, total)
         set_f32(part + 4 * padded, m)
         set_f32(part + 4 * padded + 4, tree_sum(lanes))
@@ -98,7 +95,9 @@ if not jit_disabled():
             a = simd.splat_f32x16(np.float32(0))
             k = keys + width(qt) * tile * head_dim * 16
             for d in range(head_dim):
-                a = a + simd.splat_f32x16(get_f32(q + 4 * d)) * load_16(qt, k + width(qt) * 16 * d)
+                a = simd.fma_f32x16(
+                    simd.splat_f32x16(get_f32(q + 4 * d)), load_16(qt, k + width(qt) * 16 * d), a
+                )
             simd.store_f32x16(p + 64 * tile, a * factor)
 
     @inline
@@ -107,7 +106,45 @@ if not jit_disabled():
     ) -> None:
         factor = simd.splat_f32x16(scale)
         step = 4 * head_dim
-        for tile in range(tiles):
+        line = width(qt) * 16
+        for pair in range(tiles // 2):
+            # Two tiles at once: eight sums that do not wait for each other.
+            a0 = simd.splat_f32x16(np.float32(0))
+            a1 = simd.splat_f32x16(np.float32(0))
+            b0 = simd.splat_f32x16(np.float32(0))
+            b1 = simd.splat_f32x16(np.float32(0))
+            c0 = simd.splat_f32x16(np.float32(0))
+            c1 = simd.splat_f32x16(np.float32(0))
+            e0 = simd.splat_f32x16(np.float32(0))
+            e1 = simd.splat_f32x16(np.float32(0))
+            k0 = keys + 2 * pair * head_dim * line
+            k1 = k0 + head_dim * line
+            for d in range(head_dim):
+                v0 = load_16(qt, k0 + line * d)
+                v1 = load_16(qt, k1 + line * d)
+                at = q + 4 * d
+                x = simd.splat_f32x16(get_f32(at))
+                a0 = simd.fma_f32x16(x, v0, a0)
+                a1 = simd.fma_f32x16(x, v1, a1)
+                x = simd.splat_f32x16(get_f32(at + step))
+                b0 = simd.fma_f32x16(x, v0, b0)
+                b1 = simd.fma_f32x16(x, v1, b1)
+                x = simd.splat_f32x16(get_f32(at + 2 * step))
+                c0 = simd.fma_f32x16(x, v0, c0)
+                c1 = simd.fma_f32x16(x, v1, c1)
+                x = simd.splat_f32x16(get_f32(at + 3 * step))
+                e0 = simd.fma_f32x16(x, v0, e0)
+                e1 = simd.fma_f32x16(x, v1, e1)
+            to = p + 128 * pair
+            simd.store_f32x16(to, a0 * factor)
+            simd.store_f32x16(to + 64, a1 * factor)
+            simd.store_f32x16(to + 512, b0 * factor)
+            simd.store_f32x16(to + 576, b1 * factor)
+            simd.store_f32x16(to + 1024, c0 * factor)
+            simd.store_f32x16(to + 1088, c1 * factor)
+            simd.store_f32x16(to + 1536, e0 * factor)
+            simd.store_f32x16(to + 1600, e1 * factor)
+        for tile in range(tiles // 2 * 2, tiles):
             a = simd.splat_f32x16(np.float32(0))
             b = simd.splat_f32x16(np.float32(0))
             c = simd.splat_f32x16(np.float32(0))
@@ -116,10 +153,10 @@ if not jit_disabled():
             for d in range(head_dim):
                 v = load_16(qt, k + width(qt) * 16 * d)
                 at = q + 4 * d
-                a = a + simd.splat_f32x16(get_f32(at)) * v
-                b = b + simd.splat_f32x16(get_f32(at + step)) * v
-                c = c + simd.splat_f32x16(get_f32(at + 2 * step)) * v
-                e = e + simd.splat_f32x16(get_f32(at + 3 * step)) * v
+                a = simd.fma_f32x16(simd.splat_f32x16(get_f32(at)), v, a)
+                b = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + step)), v, b)
+                c = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 2 * step)), v, c)
+                e = simd.fma_f32x16(simd.splat_f32x16(get_f32(at + 3 * step)), v, e)
             simd.store_f32x16(p + 64 * tile, a * factor)
             simd.store_f32x16(p + 512 + 64 * tile, b * factor)
             simd.store_f32x16(p + 1024 + 64 * tile, c * factor)
@@ -154,8 +191,8 @@ if not jit_disabled():
             v = values + width(qt) * d
             for j in range(count):
                 x = simd.splat_f32x16(get_f32(p + 4 * j))
-                a = a + x * load_16(qt, v)
-                b = b + x * load_16(qt, v + width(qt) * 16)
+                a = simd.fma_f32x16(x, load_16(qt, v), a)
+                b = simd.fma_f32x16(x, load_16(qt, v + width(qt) * 16), b)
                 v += width(qt) * padded
             simd.store_f32x16(part + 4 * d, a)
             simd.store_f32x16(part + 4 * d + 64, b)
@@ -178,17 +215,17 @@ if not jit_disabled():
                 low = load_16(qt, v)
                 high = load_16(qt, v + width(qt) * 16)
                 x = simd.splat_f32x16(get_f32(p + 4 * j))
-                a0 = a0 + x * low
-                a1 = a1 + x * high
+                a0 = simd.fma_f32x16(x, low, a0)
+                a1 = simd.fma_f32x16(x, high, a1)
                 x = simd.splat_f32x16(get_f32(p + 512 + 4 * j))
-                b0 = b0 + x * low
-                b1 = b1 + x * high
+                b0 = simd.fma_f32x16(x, low, b0)
+                b1 = simd.fma_f32x16(x, high, b1)
                 x = simd.splat_f32x16(get_f32(p + 1024 + 4 * j))
-                c0 = c0 + x * low
-                c1 = c1 + x * high
+                c0 = simd.fma_f32x16(x, low, c0)
+                c1 = simd.fma_f32x16(x, high, c1)
                 x = simd.splat_f32x16(get_f32(p + 1536 + 4 * j))
-                e0 = e0 + x * low
-                e1 = e1 + x * high
+                e0 = simd.fma_f32x16(x, low, e0)
+                e1 = simd.fma_f32x16(x, high, e1)
                 v += width(qt) * padded
             to = part + 4 * d
             simd.store_f32x16(to, a0)

@@ -1,7 +1,8 @@
 """Float32 activations to the int8 forms that the dot products take (quants/dot.py draws them).
 
 Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; a single
-token's blocks are shared out where they are independent.
+token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
+many tokens or more leave the form alone, because tiles take the float32 rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trinity_kernels.record import ROWS
 if not jit_disabled():
     from trinity_kernels import simd
 
-X, X_STRIDE, OUT, OUT_STRIDE, K = range(3, 8)
+X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 
 
 @inline
@@ -196,6 +197,9 @@ def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) 
 def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
+    limit = get_i64(record + 8 * FEWER_THAN)
+    if limit != 0 and tokens >= limit:
+        return
     k = get_i64(record + 8 * K)
     blocks = (k + 511) // 512 * 16
     if tokens == 1:

@@ -48,6 +48,27 @@ def _sum_of_squares_of(isa: Any, x: Any, k: Any) -> Any:
     return _sum_of_squares if isa.value == "portable" else _vector_sum_of_squares
 
 
+def _scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int) -> None:
+    for i in range(k):
+        scaled = np.float32(get_f32(x + 4 * i) * r)
+        set_f32(out + 4 * i, np.float32(scaled * get_f32(weight + 4 * i)))
+
+
+def _vector_scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int) -> None:
+    factor = simd.splat_f32x16(r)
+    for i in range(k // 16):
+        y = simd.load_f32x16(x + 64 * i) * factor * simd.load_f32x16(weight + 64 * i)
+        simd.store_f32x16(out + 64 * i, y)
+    for i in range(k // 16 * 16, k):
+        scaled = np.float32(get_f32(x + 4 * i) * r)
+        set_f32(out + 4 * i, np.float32(scaled * get_f32(weight + 4 * i)))
+
+
+@choose(_scale)
+def _scale_of(isa: Any, x: Any, r: Any, weight: Any, out: Any, k: Any) -> Any:
+    return _scale if isa.value == "portable" else _vector_scale
+
+
 @kernel
 def rmsnorm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """A token belongs to one thread; see the module."""
@@ -65,6 +86,4 @@ def rmsnorm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * g * k
             mean = np.float32(_sum_of_squares(isa, x, k) / np.float32(k))
             r = np.float32(np.float32(1) / np.float32(np.sqrt(np.float32(mean + eps))))
-            for i in range(k):
-                scaled = np.float32(get_f32(x + 4 * i) * r)
-                set_f32(out + 4 * i, np.float32(scaled * get_f32(weight + 4 * i)))
+            _scale(isa, x, r, weight, out, k)

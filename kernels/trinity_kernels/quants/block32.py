@@ -18,7 +18,7 @@ from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
-from trinity_kernels.quants.unpack import register_unpack
+from trinity_kernels.quants.unpack import PANEL_AHEAD, register_unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,7 @@ def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
     nbytes = _nbytes(qt)
     for b in range(k // 32):
         block = w + b * nbytes
+        simd.prefetch(block + PANEL_AHEAD)
         codes = _codes(qt, block, 0)
         low = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(_offset(qt)))
         high = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(_offset(qt)))

@@ -11,6 +11,9 @@ from typing import Any
 
 from trinity_kernels._jit import choose
 
+# Bytes that unpacking asks for ahead: they arrive while the tiles of this panel are multiplied.
+PANEL_AHEAD = 16384
+
 _BODIES: dict[str, Callable[..., Any]] = {}
 
 
