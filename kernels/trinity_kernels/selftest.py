@@ -1,22 +1,22 @@
-"""Every kernel against its NumPy reference, on small data with the shapes that go wrong.
+"""Every kernel against its NumPy formula, in milliseconds each: the check at a kernel's first use.
 
-``check`` is one kernel on one level, in milliseconds; ``run`` is all of them. The bounds are those
-of rounding: so many roundings of float32, times the sum of the magnitudes that were added.
+Data is small, seeded and of awkward shape: rows that fill no panel, a last block that stands
+alone, positions across blocks of attention. Formulas are in float64 and know nothing of lanes,
+tiles or threads; integer activations are built here anew, so nothing is compared with itself.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from trinity_kernels import isa as isa_levels
-from trinity_kernels import reference
+from trinity_kernels import isa, record
 from trinity_kernels._jit import Kernel
-from trinity_kernels.launch import Slot, launch, launch_all
 from trinity_kernels.ops import (
     activation,
     attention,
@@ -27,472 +27,418 @@ from trinity_kernels.ops import (
     rmsnorm,
     rope,
 )
-from trinity_kernels.quants import TYPES
+from trinity_kernels.quants import TYPES, dequantize
+from trinity_kernels.quants import quantize as quantize_weights
 from trinity_kernels.quants.dot import FORMS, activation_bytes
 from trinity_kernels.quants.unpack import tile_types
-from trinity_kernels.record import RECORD
-from trinity_kernels.reference import Bytes, Floats
 from trinity_kernels.team import Team
 
-_EPSILON = 2.0**-24  # the largest relative error of one rounding to float32
+Array = NDArray[Any]
+_NONE = ("none",)
 
-_TILE_TYPES = tuple(sorted(tile_types()))
+# Each kernel, the tags it is compiled for, and whether only the tile level has it.
 KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
-    kernel.name: (kernel, tags)
-    for kernel, tags in (
-        (matmul.matmul, tuple(FORMS)),
-        (quantize.quantize_ternary, ("none",)),
-        (quantize.quantize_q8, ("none",)),
-        (rmsnorm.rmsnorm, ("none",)),
-        (rope.rope_store, kv_layout.KV_TYPES),
-        (attention.attention, kv_layout.KV_TYPES),
-        (attention.attention_parts, kv_layout.KV_TYPES),
-        (attention.attention_merge, ("none",)),
-        (activation.gated, activation.ACTIVATIONS),
-        (matmul_tiles.tile_activations, ("none",)),
-        (matmul_tiles.tile_bf16, ("none",)),
-        (matmul_tiles.matmul_tiles, _TILE_TYPES),
-    )
+    "matmul": (matmul.matmul, tuple(sorted(FORMS))),
+    "quantize_ternary": (quantize.quantize_ternary, _NONE),
+    "quantize_q8": (quantize.quantize_q8, _NONE),
+    "rmsnorm": (rmsnorm.rmsnorm, _NONE),
+    "rope_store": (rope.rope_store, kv_layout.KV_TYPES),
+    "attention": (attention.attention, kv_layout.KV_TYPES),
+    "attention_parts": (attention.attention_parts, kv_layout.KV_TYPES),
+    "attention_merge": (attention.attention_merge, _NONE),
+    "gated": (activation.gated, activation.ACTIVATIONS),
+    "tile_activations": (matmul_tiles.tile_activations, _NONE),
+    "tile_bf16": (matmul_tiles.tile_bf16, _NONE),
+    "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One check: ``level`` is that of the code, ``error`` what differed or None."""
+    """What one check found; ``error`` is empty where kernel and formula agree."""
 
     kernel: str
     level: str
     tag: str
-    error: str | None
-    seconds: float
+    passed: bool
+    error: str
+    milliseconds: float
 
 
-def check(kernel_name: str, level: str, tag: str) -> str | None:
-    """What one kernel computed wrongly, as a sentence; None where it is within its bounds.
+def kernels_of(level: str) -> list[tuple[str, str]]:
+    """The (kernel, tag) pairs that a level has."""
+    return [
+        (name, tag)
+        for name, (kernel, tags) in KERNELS.items()
+        for tag in tags
+        if level == "amx" or not kernel.uses_tiles
+    ]
 
-    ``tag``: a quantization type, a KV type, an activation, or "none". Compiles that kernel, and for
-    matmul_tiles the one that makes its tiles. Raises: KeyError for an unknown kernel.
-    """
-    with np.errstate(all="ignore"):
-        return _CHECKS[kernel_name](level, tag)
 
-
-def variants(level: str) -> Iterator[tuple[Kernel, str, str]]:
-    """Kernel, level of its code and tag of all that a level runs."""
-    for kernel, tags in KERNELS.values():
-        if level == "amx" or not kernel.uses_tiles:
-            for tag in tags:
-                yield kernel, kernel.level_of(level), tag
+def check(name: str, level: str, tag: str) -> str | None:
+    """Run one kernel and compare; None where it agrees, else a sentence with what differed."""
+    return _CHECKS[name](level, tag)
 
 
 def run(
     levels: list[str] | None = None, progress: Callable[[str], None] | None = None
 ) -> list[Result]:
-    """Check all kernels on ``levels``, by default all that this machine runs.
-
-    Raises: IsaError for a level that is unknown or cannot run here.
-    """
-    chosen = [isa_levels.select_level(level) for level in levels or isa_levels.available_levels()]
-    # Levels share code: each piece is checked once.
-    todo = list(dict.fromkeys(v for level in chosen for v in variants(level)))
+    """Check every kernel of ``levels``, by default of all that this machine runs."""
     results = []
-    for i, (kernel, level, tag) in enumerate(todo, 1):
-        if progress is not None:
-            progress(f"checking {_title(kernel, tag)} at {level} ({i}/{len(todo)})")
-        kernel.address(level, tag)
-        start = time.perf_counter()
-        error = check(kernel.name, level, tag)
-        results.append(Result(kernel.name, level, tag, error, time.perf_counter() - start))
+    for level in levels or isa.available_levels():
+        isa.select_level(level)
+        for name, tag in kernels_of(level):
+            if progress:
+                progress(f"{level}: {name} {tag}")
+            KERNELS[name][0].address(level, tag)
+            started = time.perf_counter()
+            error = check(name, level, tag)
+            elapsed = 1e3 * (time.perf_counter() - started)
+            results.append(Result(name, level, tag, error is None, error or "", elapsed))
     return results
 
 
-def compile_all(isa: str | None, progress: Callable[[str], None] | None) -> int:
-    """See trinity_kernels.warmup."""
-    todo = list(variants(isa_levels.select_level(isa)))
-    fresh: list[str] = []
-    for i, (kernel, level, tag) in enumerate(todo, 1):
-        line = f"compiling {_title(kernel, tag)} ({i}/{len(todo)})"
-
-        def compiling(line: str = line) -> None:
-            fresh.append(line)
-            if progress is not None:
-                progress(line)
-
-        kernel.address(level, tag, compiling)
-    # The walk itself, the workers' part included.
-    team = Team(2)
-    team.run(np.zeros(0, RECORD))
-    team.close()
-    return len(fresh)
+# -- running and comparing -----------------------------------------------------------------------
 
 
-def _title(kernel: Kernel, tag: str) -> str:
-    return kernel.name if tag == "none" else f"{kernel.name} {tag}"
+def _run(name: str, level: str, tag: str, rows: int, values: dict[int, int]) -> None:
+    count = np.array([rows], np.int64)
+    plan = np.zeros(1, record.RECORD)
+    slots = plan["slots"][0]
+    slots[record.KERNEL] = KERNELS[name][0].address(level, tag)
+    slots[record.ROWS] = count.ctypes.data
+    for slot, value in values.items():
+        slots[slot] = value
+    team = Team(1)
+    try:
+        team.run(plan)
+    finally:
+        team.close()
 
 
-def _differs(what: str, found: ArrayLike, expected: ArrayLike, bound: ArrayLike = 0) -> str | None:
-    """A sentence about the element that is furthest outside of its bound."""
-    got, want = np.asarray(found), np.asarray(expected)
-    error = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    # A comparison that is false for what is no number.
-    wrong = ~((error <= bound) | (got == want))
-    if not wrong.any():
+def _at(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+def _differs(found: Array, expected: Array, bound: Array | float) -> str | None:
+    error = np.abs(found.astype(np.float64) - expected)
+    if np.all(error <= bound):
         return None
-    excess = np.where(wrong, np.where(np.isfinite(error), error, np.inf), -1)
-    at = np.unravel_index(int(excess.argmax()), excess.shape)
-    place = ", ".join(map(str, map(int, at)))
-    limit = float(np.broadcast_to(bound, excess.shape)[at])
-    return (
-        f"{what}: {int(wrong.sum())} of {wrong.size} values differ, the worst at [{place}] is "
-        f"{got[at]:.9g}, expected {want[at]:.9g} within {limit:.2g}"
-    )
+    worst = np.unravel_index(np.nanargmax(np.where(np.isnan(error), np.inf, error)), error.shape)
+    place = tuple(int(i) for i in worst)
+    return f"at {place}: {found[worst]!r} instead of {expected[worst]!r}"
 
 
-# -- products --------------------------------------------------------------------------------------
+def _same(found: Array, expected: Array) -> str | None:
+    if np.array_equal(found, expected):
+        return None
+    at = int(np.flatnonzero(found.reshape(-1) != expected.reshape(-1))[0])
+    return f"byte {at}: {found.reshape(-1)[at]} instead of {expected.reshape(-1)[at]}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """Operands of a product, and what it must give."""
-
-    x: Floats
-    slots: dict[int, Slot]
-    out: Floats
-    expected: NDArray[np.float64]
-    bound: NDArray[np.float64]
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(7)
 
 
-def product(tag: str, tokens: int, n: int, k: int, plain: bool, seed: int = 1) -> _Product:
-    """Seeded operands of ops/matmul.py; ``plain``: no scale, bias or addition."""
-    rng = np.random.default_rng([seed, tokens, n, k])
-    rows = reference.random_weights(rng, tag, n, k)
-    x = rng.normal(size=(tokens, k)).astype(np.float32)
-    packed, values = reference.activations(FORMS[tag], x)
-    weights, magnitudes = reference.weight_values(tag, rows)
-    out = rng.normal(size=(tokens, n)).astype(np.float32)
-    bias = None if plain else rng.normal(size=n).astype(np.float32)
-    scale = 1.0 if plain else 0.3125
-    expected = scale * (values @ weights.T)
-    size = scale * (np.abs(values) @ magnitudes.T)
-    if bias is not None:
-        expected = expected + bias + out
-        size = size + np.abs(bias) + np.abs(out)
-    if FORMS[tag] == "ternary":
-        # The integers are exact: only what comes after them is rounded.
-        size = np.minimum(size, np.abs(expected) * 4 + 4) if tag == "I2_S" else size
-    slots: dict[int, Slot] = {
-        matmul.X: packed, matmul.X_STRIDE: packed.strides[0], matmul.W: rows,
-        matmul.W_STRIDE: rows.strides[0], matmul.N: n, matmul.K: k, matmul.OUT: out,
-        matmul.OUT_STRIDE: out.strides[0], matmul.SCALE: scale, matmul.BIAS: bias,
-        matmul.ADD: not plain,
+# -- activations in their forms (quants/dot.py) --------------------------------------------------
+
+
+def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as q8, and the values that they stand for."""
+    m, k = x.shape
+    blocks = x.reshape(m, -1, 32)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
+    codes = np.clip(np.rint(blocks * inverse), -127, 127).astype(np.int8)
+    scales = (largest / np.float32(127))[:, :, 0]
+    padded, sixteens = -(-k // 64) * 64, -(-k // 512) * 16
+    out = np.zeros((m, activation_bytes("q8", k)), np.uint8)
+    out[:, :k] = codes.reshape(m, k).view(np.uint8)
+    table = np.zeros((m, 2, sixteens), np.float32)
+    table[:, 0, : k // 32] = scales
+    table[:, 1, : k // 32] = scales * codes.sum(axis=2, dtype=np.int32).astype(np.float32)
+    out[:, padded : padded + 8 * sixteens] = table.reshape(m, -1).view(np.uint8)
+    sums = np.zeros((m, padded // 4), np.int32)
+    sums[:, : k // 4] = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
+    out[:, padded + 8 * sixteens :] = sums.view(np.uint8)
+    return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
+
+
+def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as ternary activations, and the values that they stand for."""
+    m, k = x.shape
+    s = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
+    codes = np.clip(np.rint(x * s[:, None]), -128, 127).astype(np.int8)
+    padded = -(-k // 256) * 256
+    whole = np.zeros((m, padded), np.int8)
+    whole[:, :k] = codes
+    permuted = whole.reshape(m, -1, 2, 4, 32).transpose(0, 1, 3, 2, 4).reshape(m, padded)
+    sums = -permuted.reshape(m, -1, 4, 16, 4).sum(axis=(2, 4), dtype=np.int32)
+    out = np.zeros((m, activation_bytes("ternary", k)), np.uint8)
+    out[:, :padded] = permuted.view(np.uint8)
+    out[:, padded : padded * 5 // 4] = sums.reshape(m, -1).view(np.uint8)
+    tail = padded * 5 // 4
+    out[:, tail : tail + 4] = s[:, None].view(np.uint8)
+    total = codes.sum(axis=1, dtype=np.int32)[:, None]
+    out[:, tail + 4 : tail + 8] = total.view(np.uint8)
+    return out, codes / s[:, None].astype(np.float64)
+
+
+def _form(name: str, x: NDArray[np.float32]) -> tuple[Array, Array]:
+    if name == "f32":
+        return x, x.astype(np.float64)
+    return q8_form(x) if name == "q8" else ternary_form(x)
+
+
+# -- the checks ----------------------------------------------------------------------------------
+
+
+def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, float]:
+    values = _rng().standard_normal((n, k)).astype(np.float32)
+    if TYPES[tag].ternary:
+        values = (_rng().integers(-1, 2, (n, k)) * np.float32(0.75)).astype(np.float32)
+    data = np.ascontiguousarray(quantize_weights(tag, values))
+    scale, stride = 1.0, data.nbytes // n
+    if TYPES[tag].tensor_scale:
+        stride = k // 4
+        scale = float(data[n * stride : n * stride + 4].view(np.float32)[0])
+    return data, dequantize(tag, data, (n, k)).astype(np.float64), stride, scale
+
+
+def _matmul_values(tag: str, tokens: int) -> tuple[dict[int, int], Array, Array, list[Array]]:
+    """A product with bias, added onto ones: its record, expected values and bounds."""
+    op, n = matmul, 37
+    k = {1: 77, 32: 32 * 19, 128: 384}.get(TYPES[tag].block_size, 3 * TYPES[tag].block_size)
+    data, w, stride, scale = _weights(tag, n, k)
+    x = _rng().standard_normal((tokens, k)).astype(np.float32)
+    bytes_, values = _form(FORMS[tag], x)
+    out, bias = np.ones((tokens, n), np.float32), _rng().standard_normal(n).astype(np.float32)
+    slots = {
+        op.X: _at(bytes_), op.X_STRIDE: bytes_.strides[0], op.W: _at(data), op.W_STRIDE: stride,
+        op.N: n, op.K: k, op.OUT: _at(out), op.OUT_STRIDE: out.strides[0],
+        op.SCALE: record.float_bits(scale), op.BIAS: _at(bias), op.ADD: 1,
     }  # fmt: skip
-    bound = reference.roundings(tag, k) * _EPSILON * size
-    return _Product(x, slots, out, expected, bound)
+    expected = values @ w.T + bias + 1
+    return slots, expected, np.abs(values) @ np.abs(w).T, [out, x, bytes_, data, bias]
 
 
-def _lengths(tag: str) -> tuple[int, ...]:
-    """Row lengths: one block, an odd number of them, and what fills no vector."""
-    block = TYPES[tag].block_size
-    return (1, 5, 37) if block == 1 else (block, 3 * block) if block > 32 else (32, 27 * 32)
+def _check_matmul(level: str, tag: str) -> str | None:
+    slots, expected, magnitude, keep = _matmul_values(tag, 2)
+    _run("matmul", level, tag, 2, slots)
+    return _differs(keep[0], expected, 1e-5 + 2e-6 * magnitude)
 
 
-def _matmul(level: str, tag: str) -> str | None:
-    for k in _lengths(tag):
-        for tokens, n, plain in ((1, 17, True), (3, 3, False)):
-            p = product(tag, tokens, n, k, plain)
-            launch(matmul.matmul, level, tag, tokens, p.slots)
-            wrong = _differs(f"{tokens} tokens times {n} rows of {k}", p.out, p.expected, p.bound)
-            if wrong:
-                return wrong
-    return None
+def _check_matmul_tiles(level: str, tag: str) -> str | None:
+    op, tokens = matmul_tiles, 21
+    slots, expected, magnitude, keep = _matmul_values(tag, tokens)
+    out, x, bytes_ = keep[:3]
+    form, k = FORMS[tag], x.shape[1]
+    tiles = np.zeros(op.tile_bytes(form, k, tokens) + 64, np.uint8)
+    scratch = np.zeros(op.scratch_bytes(form, k) + 64, np.uint8)
+    slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
+    source = bytes_ if form == "ternary" else x
+    prepared = slots | {matmul.X: _at(source), matmul.X_STRIDE: source.strides[0]}
+    first = "tile_activations" if form == "ternary" else "tile_bf16"
+    _run(first, level, "none", tokens, prepared)
+    _run("matmul_tiles", level, tag, tokens, slots)
+    # bfloat16 rounds each factor by 2**-9 at most.
+    return _differs(out, expected, 1e-4 + (2e-6 if form == "ternary" else 2**-7) * magnitude)
 
 
-def _packer(tag: str) -> Kernel:
-    return matmul_tiles.tile_activations if FORMS[tag] == "ternary" else matmul_tiles.tile_bf16
-
-
-def tile_slots(form: str, k: int, tokens: int, threads: int = 1) -> dict[int, Slot]:
-    """The slots that the tile kernels need beyond those of matmul."""
-    op = matmul_tiles
-    scratch = op.scratch_bytes(form, k)
-    return {
-        op.TILES: np.full(op.tile_bytes(form, k, tokens), 85, np.uint8),
-        op.SCRATCH: np.zeros(threads * scratch, np.uint8), op.SCRATCH_STRIDE: scratch,
-    }  # fmt: skip
-
-
-def _check_tiles(form: str, level: str, kernel: Kernel) -> str | None:
-    rng = np.random.default_rng(2)
-    for tokens, k in ((5, 32), (33, 3 * 128)):
-        x = rng.normal(size=(tokens, k)).astype(np.float32)
-        source = reference.activations("f32", x)[0]
-        if form == "ternary":
-            source = reference.activations("ternary", x)[0]
-        slots = tile_slots(form, k, tokens)
-        values: dict[int, Slot] = {
-            matmul.X: source, matmul.X_STRIDE: source.strides[0], matmul.K: k, **slots,
+def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
+    def checked(level: str, tag: str) -> str | None:
+        op, k = quantize, 32 * 19 if form == "q8" else 384
+        x = _rng().standard_normal((3, k)).astype(np.float32)
+        x[1] *= 1e4
+        x[2, : k // 2] = 0
+        expected, _ = _form(form, x)
+        out = np.full_like(expected, 0)
+        values = {
+            op.X: _at(x), op.X_STRIDE: x.strides[0], op.OUT: _at(out),
+            op.OUT_STRIDE: out.strides[0], op.K: k,
         }  # fmt: skip
-        launch(kernel, level, "none", tokens, values)
-        expected = reference.pack_tiles(form, x)
-        wrong = _differs(f"bytes of {tokens} rows of {k}", slots[matmul_tiles.TILES], expected)
-        if wrong:
-            return wrong
-    return None
+        _run(name, level, tag, 3, values)
+        return _same(out, expected)
+
+    return checked
 
 
-def _matmul_tiles(level: str, tag: str) -> str | None:
-    k = _lengths(tag)[-1]
-    form = FORMS[tag]
-    for tokens, n, plain in ((3, 35, True), (5, 53, False), (33, 16, True)):
-        p = product(tag, tokens, n, k, plain)
-        slots = {**p.slots, **tile_slots(form, k, tokens)}
-        source = reference.activations("f32", p.x)[0] if form != "ternary" else p.slots[matmul.X]
-        assert isinstance(source, np.ndarray)
-        expected, bound = p.expected.copy(), p.bound.copy()
-        if form != "ternary" and tokens >= matmul_tiles.FEW:
-            # Whole panels of 16 rows multiply bfloat16 by bfloat16.
-            rows = p.slots[matmul.W]
-            assert isinstance(rows, np.ndarray)
-            whole = n // 16 * 16
-            values, _ = reference.weight_values(tag, rows[:whole])
-            w = reference.round_bf16(values.astype(np.float32)).astype(np.float64)
-            x = reference.round_bf16(p.x).astype(np.float64)
-            scale = 1.0 if plain else 0.3125
-            size = np.abs(x) @ np.abs(w).T
-            expected[:, :whole] = scale * (x @ w.T)
-            if not plain:
-                bias = p.slots[matmul.BIAS]
-                assert isinstance(bias, np.ndarray)
-                expected[:, :whole] += bias[:whole] + p.out[:, :whole]
-                size = size + np.abs(bias[:whole]) + np.abs(p.out[:, :whole])
-            # A weight computed with one rounding more may fall to the other bfloat16.
-            bound[:, :whole] = 2.0**-12 * size
-        launch_all(
-            [
-                (_packer(tag), "none", {**slots, matmul.X: source,
-                                        matmul.X_STRIDE: source.strides[0]}),
-                (matmul_tiles.matmul_tiles, tag, slots),
-            ],
-            level, tokens,
-        )  # fmt: skip
-        wrong = _differs(f"{tokens} tokens times {n} rows of {k}", p.out, expected, bound)
-        if wrong:
-            return wrong
-    return None
-
-
-# -- activations -----------------------------------------------------------------------------------
-
-
-def _quantize(form: str, level: str, kernel: Kernel) -> str | None:
-    rng = np.random.default_rng(3)
-    for tokens, k in ((1, 32), (3, 27 * 32)):
-        x = rng.normal(size=(tokens, k)).astype(np.float32)
-        x[-1, :32] = [0, -0.0, 1e30, -1e30] * 8
-        x[0] *= 0 if tokens > 1 else 1
-        out = np.full((tokens, activation_bytes(form, k)), 85, np.uint8)
-        expected = reference.activations(form, x)[0]
-        launch(kernel, level, "none", tokens, {
-            quantize.X: x, quantize.X_STRIDE: x.strides[0], quantize.K: k,
-            quantize.OUT: out, quantize.OUT_STRIDE: out.strides[0],
-        })  # fmt: skip
-        written = _written(form, k)
-        what = f"bytes of {tokens} rows of {k}"
-        wrong = _differs(what, out[:, :written], expected[:, :written])
-        if wrong:
-            return wrong
-    return None
-
-
-def _written(form: str, k: int) -> int:
-    """Bytes of the form that mean something; the rest fills a cache line."""
-    if form == "ternary":
-        return -(-k // 256) * 320 + 8
-    return -(-k // 64) * 136
-
-
-def _rmsnorm(level: str, tag: str) -> str | None:
-    rng = np.random.default_rng(4)
-    op = rmsnorm
-    for tokens, k, groups in ((1, 5, 1), (3, 37, 1), (2, 80, 3)):
-        x = rng.normal(size=(tokens, groups, k)).astype(np.float32)
-        weight = rng.normal(size=k).astype(np.float32)
-        out = np.zeros_like(x)
-        index = np.arange(tokens, dtype=np.int32)[::-1].copy()
-        launch(op.rmsnorm, level, tag, tokens, {
-            op.X: x, op.X_STRIDE: x.strides[0], op.WEIGHT: weight, op.OUT: out,
-            op.OUT_STRIDE: out.strides[0], op.K: k, op.EPS: 1e-5, op.GROUPS: groups,
-            op.INDEX: index,
-        })  # fmt: skip
-        expected = reference.rmsnorm(x[index], weight, 1e-5)
-        bound = (k / 16 + 12) * _EPSILON * np.abs(expected)
-        wrong = _differs(f"{tokens} rows of {groups} * {k}", out, expected, bound)
-        if wrong:
-            return wrong
-    return None
-
-
-def _gated(level: str, tag: str) -> str | None:
-    rng = np.random.default_rng(5)
-    op = activation
-    for tokens, k in ((1, 37), (3, 200)):
-        gate = (4 * rng.normal(size=(tokens, k))).astype(np.float32)
-        up = rng.normal(size=(tokens, k)).astype(np.float32)
-        gate[:, :6] = [0, -0.0, 100, -100, 1e-30, 20]
-        out = np.zeros_like(gate)
-        launch(op.gated, level, tag, tokens, {
-            op.GATE: gate, op.UP: up, op.OUT: out, op.STRIDE: gate.strides[0], op.K: k,
-        })  # fmt: skip
-        expected = reference.activate(tag, gate) * up
-        bound = 1e-6 * np.abs(gate.astype(np.float64) * up) + 2e-6 * np.abs(expected)
-        wrong = _differs(f"{tokens} rows of {k}", out, expected, bound)
-        if wrong:
-            return wrong
-    return None
-
-
-# -- attention -------------------------------------------------------------------------------------
-
-
-def _rope_store(level: str, tag: str) -> str | None:
-    rng = np.random.default_rng(6)
-    op = rope
-    capacity, heads, kv_heads, head_dim, rope_dim = 48, 6, 2, 24, 16
-    positions = np.array([0, 15, 16, 37], np.int32)
-    tokens = len(positions)
-    table = rng.normal(size=(capacity, rope_dim)).astype(np.float32)
-    for interleaved in (False, True):
-        q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
-        key = rng.normal(size=(tokens, kv_heads, head_dim)).astype(np.float32)
-        value = rng.normal(size=key.shape).astype(np.float32)
-        turned = [reference.rotate(x, table[p], interleaved) for x, p in zip(q, positions)]  # noqa: B905
-        new_keys = [reference.rotate(x, table[p], interleaved) for x, p in zip(key, positions)]  # noqa: B905
-        size = kv_layout.layer_bytes(tag, kv_heads, head_dim, capacity)
-        cache = np.zeros(3 * size, np.uint8)
-        launch(op.rope_store, level, tag, tokens, {
-            op.Q: q, op.Q_STRIDE: q.strides[0], op.KEY: key, op.VALUE: value,
-            op.KV_STRIDE: key.strides[0], op.POSITIONS: positions,
-            op.CACHES: np.full(tokens, cache.ctypes.data, np.int64), op.LAYER_OFFSET: size,
-            op.TABLE: table, op.HEAD_DIM: head_dim, op.ROPE_DIM: rope_dim, op.HEADS: heads,
-            op.KV_HEADS: kv_heads, op.CAPACITY: capacity, op.INTERLEAVED: interleaved,
-        })  # fmt: skip
-        keys, values = reference.cache_views(
-            cache[size : 2 * size], tag, kv_heads, head_dim, capacity
-        )
-        expected = np.zeros((2, kv_heads, capacity, head_dim), values.dtype)
-        expected[0][:, positions] = np.stack(new_keys, axis=1).astype(values.dtype)
-        expected[1][:, positions] = value.transpose(1, 0, 2).astype(values.dtype)
-        wrong = (
-            _differs("queries", q, np.stack(turned))
-            or _differs("keys", reference.keys_by_position(keys), expected[0])
-            or _differs("values", values[:, :, :head_dim], expected[1])
-            or _differs("bytes outside of the layer", cache[:size] + cache[2 * size :], 0)
-        )
-        if wrong:
-            return wrong
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionCase:
-    """Operands of the attention kernels over a random cache, and the expected output."""
-
-    slots: dict[int, Slot]
-    q: Floats
-    keys: NDArray[np.floating]
-    values: NDArray[np.floating]
-    positions: NDArray[np.int32]
-    scale: float
-    parts: NDArray[np.float32]
-    out: Floats
-    expected: NDArray[np.float64]
-    bound: NDArray[np.float64]
-
-
-def attention_case(
-    kv_type: str, positions: tuple[int, ...], kv_heads: int, group: int, head_dim: int,
-    threads: int = 1, seed: int = 7,
-) -> AttentionCase:  # fmt: skip
-    """Seeded operands for one token at each of ``positions``, all in one cache."""
-    rng = np.random.default_rng([seed, head_dim, group])
-    op = attention
-    heads, tokens = kv_heads * group, len(positions)
-    capacity = -(-(max(positions) + 1) // 16) * 16
-    blocks = -(-capacity // op.BLOCK)
-    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim, capacity)
-    dtype = np.float16 if kv_type == "F16" else np.float32
-    cache = np.zeros(2 * size, np.uint8)
-    layer = cache[size:]
-    layer.view(dtype)[:] = rng.normal(size=size // np.dtype(dtype).itemsize).astype(dtype)
-    tiled, padded_values = reference.cache_views(layer, kv_type, kv_heads, head_dim, capacity)
-    padded_values[:, :, head_dim:] = 0
-    keys = reference.keys_by_position(tiled)
-    values = padded_values[:, :, :head_dim]
-    q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
-    scale = float(np.float32(head_dim**-0.5))
-    expected = np.stack(
-        [
-            reference.attention(q[t], keys[:, : p + 1], values[:, : p + 1], scale)
-            for t, p in enumerate(positions)
-        ]
-    )
-    out = np.zeros_like(q)
-    scratch = op.scratch_bytes(head_dim, group)
-    parts = np.zeros((tokens, heads, blocks, op.part_bytes(head_dim) // 4), np.float32)
-    at = np.array(positions, np.int32)
-    slots: dict[int, Slot] = {
-        op.Q: q, op.Q_STRIDE: q.strides[0], op.POSITIONS: at,
-        op.CACHES: np.full(tokens, cache.ctypes.data, np.int64), op.LAYER_OFFSET: size,
-        op.HEAD_DIM: head_dim, op.HEADS: heads, op.KV_HEADS: kv_heads, op.CAPACITY: capacity,
-        op.OUT: out, op.OUT_STRIDE: out.strides[0], op.SCALE: scale,
-        op.SCRATCH: np.zeros(threads * scratch, np.uint8), op.SCRATCH_STRIDE: scratch,
-        op.PARTS: parts, op.MAX_BLOCKS: blocks,
+def _check_rmsnorm(level: str, tag: str) -> str | None:
+    op, k = rmsnorm, 83
+    x, weight = (_rng().standard_normal(s).astype(np.float32) for s in ((4, 2 * k), (k,)))
+    out, index = np.zeros((2, 2 * k), np.float32), np.array([3, 1], np.int32)
+    values = {
+        op.X: _at(x), op.X_STRIDE: x.strides[0], op.WEIGHT: _at(weight), op.OUT: _at(out),
+        op.OUT_STRIDE: out.strides[0], op.K: k, op.EPS: record.float_bits(1e-5), op.GROUPS: 2,
+        op.INDEX: _at(index),
     }  # fmt: skip
-    # Scores are sums of head_dim products; their errors are relative errors of probabilities.
-    error = 4 * head_dim**0.5 * _EPSILON * np.abs(q).max() * float(np.abs(keys).max())
-    bound = (error + 1e-6) * float(np.abs(values).max()) * np.ones_like(expected)
-    # The slots hold addresses: the arrays behind them live as long as the case.
-    slots_alive = {**slots, -1: cache}
-    return AttentionCase(
-        slots_alive, q, keys, values, at, scale, parts, out, expected, bound
-    )  # fmt: skip
+    _run("rmsnorm", level, tag, 2, values)
+    rows = x[index].reshape(2, 2, k).astype(np.float64)
+    expected = rows / np.sqrt((rows**2).mean(axis=2, keepdims=True) + 1e-5) * weight
+    return _differs(out, expected.reshape(2, 2 * k), 1e-5)
 
 
-_CASES = (((0, 17), 2, 1, 8), ((300, 127, 128), 1, 5, 20))
+def _check_gated(level: str, tag: str) -> str | None:
+    op, k = activation, 165
+    gate, up = (_rng().standard_normal((2, k)).astype(np.float32) * 4 for _ in range(2))
+    gate[0, :4] = -100, 100, 0, -20
+    x, out = gate.astype(np.float64), np.zeros((2, k), np.float32)
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    expected = {
+        "silu": x / (1 + np.exp(-x)),
+        "gelu": 0.5 * x * (1 + np.tanh(inner)),
+        "relu2": np.maximum(x, 0) ** 2,
+    }[tag] * up
+    values = {
+        op.GATE: _at(gate), op.UP: _at(up), op.OUT: _at(out), op.STRIDE: 4 * k, op.K: k,
+    }  # fmt: skip
+    _run("gated", level, tag, 2, values)
+    return _differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
 
 
-def _attention(level: str, tag: str) -> str | None:
-    for case in _CASES:
-        c = attention_case(tag, *case)
-        launch(attention.attention, level, tag, len(c.q), record_slots(c))
-        wrong = _differs(_describe(case), c.out, c.expected, c.bound)
-        if wrong:
-            return wrong
-    return None
+_HEADS, _KV_HEADS, _DIM, _CAPACITY = 6, 1, 24, 304
 
 
-def _attention_parts(level: str, tag: str) -> str | None:
-    for case in _CASES:
-        c = attention_case(tag, *case)
-        launch(attention.attention_parts, level, tag, len(c.q), record_slots(c))
-        found, (expected, _) = c.parts.copy(), _fill_parts(c)
-        bound = np.maximum(c.bound.max() * 128, 1e-5) * np.ones_like(expected)
-        # What no block wrote is zero on both sides; the last 14 words of a part are not used.
-        used = found.shape[-1] - 14
-        wrong = _differs(
-            _describe(case), found[..., :used], expected[..., :used], bound[..., :used]
+def _cache(kv_type: str) -> tuple[Array, Array, Array]:
+    """A filled cache of one layer: its memory, keys and values (positions, KV heads, dim)."""
+    keys, values = (
+        _rng().standard_normal((_CAPACITY, _KV_HEADS, _DIM)).astype(np.float32) for _ in range(2)
+    )
+    values = values[::-1]
+    dtype = np.float16 if kv_type == "F16" else np.float32
+    size = kv_layout.layer_bytes(kv_type, _KV_HEADS, _DIM, _CAPACITY)
+    memory = np.zeros(size // np.dtype(dtype).itemsize, dtype)
+    key_part, value_part = _split(memory)
+    key_part[:] = keys.reshape(-1, 16, _KV_HEADS, _DIM).transpose(2, 0, 3, 1)
+    value_part[:, :, :_DIM] = values.transpose(1, 0, 2)
+    return memory, keys.astype(dtype).astype(np.float64), values.astype(dtype).astype(np.float64)
+
+
+def _split(memory: Array) -> tuple[Array, Array]:
+    """Views: keys [head][tile][dim][16] and values [head][position][padded]."""
+    count = _KV_HEADS * _CAPACITY * _DIM
+    keys = memory[:count].reshape(_KV_HEADS, -1, _DIM, 16)
+    return keys, memory[count:].reshape(_KV_HEADS, _CAPACITY, -1)
+
+
+def _attention_case(
+    kv_type: str,
+) -> tuple[dict[int, int], Array, Array, list[Array]]:
+    op = attention
+    memory, keys, values = _cache(kv_type)
+    positions = np.array([0, 127, 128, 300], np.int32)
+    q = _rng().standard_normal((4, _HEADS, _DIM)).astype(np.float32)
+    out = np.zeros((4, _HEADS, _DIM), np.float32)
+    caches = np.full(4, _at(memory), np.int64)
+    part = op.part_bytes(_DIM)
+    parts = np.zeros((4, _HEADS, 3, part // 4), np.float32)
+    scratch = np.zeros(op.scratch_bytes(_DIM, _HEADS) + 64, np.uint8)
+    slots = {
+        op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: _at(positions),
+        op.CACHES: _at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: _DIM, op.HEADS: _HEADS,
+        op.KV_HEADS: _KV_HEADS, op.CAPACITY: _CAPACITY, op.OUT: _at(out),
+        op.OUT_STRIDE: out.strides[0], op.SCALE: record.float_bits(_DIM**-0.5),
+        op.SCRATCH: -(-_at(scratch) // 64) * 64, op.PARTS: _at(parts), op.MAX_BLOCKS: 3,
+    }  # fmt: skip
+    expected, expected_parts = np.zeros(out.shape), np.zeros(parts.shape)
+    for t, position in enumerate(positions):
+        scores = np.einsum("hd,pd->hp", q[t], keys[: position + 1, 0]) * _DIM**-0.5
+        for b, start in enumerate(range(0, position + 1, op.BLOCK)):
+            some = scores[:, start : start + op.BLOCK]
+            m = some.max(axis=1)
+            p = np.exp(some - m[:, None])
+            expected_parts[t, :, b, :_DIM] = p @ values[start : start + some.shape[1], 0]
+            expected_parts[t, :, b, 32] = m
+            expected_parts[t, :, b, 33] = p.sum(axis=1)
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        expected[t] = p @ values[: position + 1, 0] / p.sum(axis=1, keepdims=True)
+    keep = [q, positions, memory, caches, scratch]
+    return slots, expected, expected_parts, [out, parts, *keep]
+
+
+def _check_attention(level: str, tag: str) -> str | None:
+    slots, expected, _, keep = _attention_case(tag)
+    _run("attention", level, tag, 4, slots)
+    return _differs(keep[0], expected, 1e-5)
+
+
+def _check_attention_parts(level: str, tag: str) -> str | None:
+    slots, _, expected, keep = _attention_case(tag)
+    _run("attention_parts", level, tag, 4, slots)
+    return _differs(keep[1], expected, 1e-4)
+
+
+def _check_attention_merge(level: str, tag: str) -> str | None:
+    slots, expected, parts, keep = _attention_case("F32")
+    keep[1][:] = parts
+    _run("attention_merge", level, tag, 4, slots)
+    return _differs(keep[0], expected, 1e-5)
+
+
+def _check_rope_store(level: str, tag: str) -> str | None:
+    op, dim, rotated = rope, _DIM, 16
+    positions = np.array([5, 299], np.int32)
+    table = _rng().standard_normal((_CAPACITY, rotated)).astype(np.float32)
+    for interleaved in (0, 1):
+        memory, keys, values = _cache(tag)
+        caches = np.full(2, _at(memory), np.int64)
+        q = _rng().standard_normal((2, _HEADS, dim)).astype(np.float32)
+        k, v = q[:, :_KV_HEADS] + np.float32(1), q[:, :_KV_HEADS] - np.float32(1)
+        k, v = np.ascontiguousarray(k), np.ascontiguousarray(v)
+        expected_q, expected_k = (
+            _rotated(x, table[positions], interleaved).astype(np.float64) for x in (q, k)
         )
-        if wrong:
-            return wrong
+        slots = {
+            op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.KEY: _at(k), op.VALUE: _at(v),
+            op.KV_STRIDE: k.strides[0], op.POSITIONS: _at(positions), op.CACHES: _at(caches),
+            op.LAYER_OFFSET: 0, op.TABLE: _at(table), op.HEAD_DIM: dim, op.ROPE_DIM: rotated,
+            op.HEADS: _HEADS, op.KV_HEADS: _KV_HEADS, op.CAPACITY: _CAPACITY,
+            op.INTERLEAVED: interleaved,
+        }  # fmt: skip
+        _run("rope_store", level, tag, 2, slots)
+        keys[positions], values[positions] = expected_k, v
+        key_part, value_part = _split(memory)
+        found_keys = key_part.transpose(1, 3, 0, 2).reshape(_CAPACITY, _KV_HEADS, dim)
+        found_values = value_part.transpose(1, 0, 2)[:, :, :dim]
+        for found, expected in (
+            (q, expected_q), (found_keys, keys), (found_values, values),
+        ):  # fmt: skip
+            error = _differs(found, expected, 1e-5 + 1e-3 * np.abs(expected) * (tag == "F16"))
+            if error:
+                return error
     return None
 
 
-def _attention_merge(level: str, tag: str) -> str | None:
-    for case in _CASES:
-        c = attention_case("F32", *case)
-        c.parts[:] = _fill_parts(c)[0]
-        launch(attention.attention_merge, level, tag, len(c.q), record_slots(c))
-        wrong = _differs(_describe(case), c.out, c.expected, c.bound)
-        if wrong:
-            return wrong
-    return None
+def _rotated(x: Array, table: Array, interleaved: int) -> Array:
+    half = table.shape[1] // 2
+    cos, sin = table[:, None, :half], table[:, None, half:]
+    out = x.copy()
+    first = slice(0, 2 * half, 2) if interleaved else slice(0, half)
+    second = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., first] * sin + x[..., second] * cos
+    return out
+
+
+def _check_tile_activations(level: str, tag: str) -> str | None:
+    return _check_matmul_tiles(level, "I2_S")
+
+
+def _check_tile_bf16(level: str, tag: str) -> str | None:
+    return _check_matmul_tiles(level, "Q8_0")
+
+
+_CHECKS: dict[str, Callable[[str, str], str | None]] = {
+    "matmul": _check_matmul,
+    "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
+    "quantize_q8": _check_quantize("quantize_q8", "q8"),
+    "rmsnorm": _check_rmsnorm,
+    "rope_store": _check_rope_store,
+    "attention": _check_attention,
+    "attention_parts": _check_attention_parts,
+    "attention_merge": _check_attention_merge,
+    "gated": _check_gated,
+    "tile_activations": _check_tile_activations,
+    "tile_bf16": _check_tile_bf16,
+    "matmul_tiles": _check_matmul_tiles,
+}
