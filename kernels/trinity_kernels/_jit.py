@@ -189,7 +189,7 @@ class Kernel:
         return compiled
 
 
-class _Code(CFunc):  # type: ignore[misc]
+class _Code(CFunc):
     """A kernel's code that tells when it is compiled and not loaded from the cache."""
 
     compiling: Callable[[], None] | None = None
@@ -197,7 +197,7 @@ class _Code(CFunc):  # type: ignore[misc]
     def _compile_uncached(self) -> Any:
         if self.compiling is not None:
             self.compiling()
-        return super()._compile_uncached()
+        return super()._compile_uncached()  # type: ignore[misc]
 
 
 _PYTHON_KERNELS: list[Callable[..., None]] = []

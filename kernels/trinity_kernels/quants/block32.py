@@ -190,20 +190,22 @@ def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> An
 
 def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
     zero = simd.splat_i32x16(0)
-    return simd.to_f32x16(simd.dot_u8i8(isa, zero, _codes(qt, first, second), simd.load_i8x64(x)))
+    return simd.to_f32x16(
+        byte_dots.dot_u8i8(isa, zero, _codes(qt, first, second), simd.load_i8x64(x))
+    )
 
 
 def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
     sums = simd.load_i32x16(groups)
     codes = _codes(qt, first, second)
-    return simd.to_f32x16(simd.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
+    return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
 
 
 if not jit_disabled():
     from llvmlite import ir
     from numba.core import cgutils, types
 
-    from trinity_kernels import simd, tiles
+    from trinity_kernels import byte_dots, simd, tiles
 
     @choose(_nbytes)
     def _nbytes_of(qt: Any) -> Any:

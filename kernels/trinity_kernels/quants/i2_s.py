@@ -20,7 +20,7 @@ from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 from trinity_kernels.quants.unpack import PANEL_AHEAD, register_unpack
 
 if not jit_disabled():
-    from trinity_kernels import simd
+    from trinity_kernels import byte_dots, simd
     from trinity_kernels._jit import inline
 
     @inline
@@ -109,12 +109,12 @@ def _dot_shifts(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         v = load_codes(w + 64 * c, k - 256 * c)
         p = x + 256 * c
         top = simd.shift_right_i8x64(v, 6)
-        a0 = simd.dot_u8i8(isa, a0, top, simd.load_i8x64(p))
+        a0 = byte_dots.dot_u8i8(isa, a0, top, simd.load_i8x64(p))
         second = simd.shift_right_i8x64(v, 4) & three
-        a1 = simd.dot_u8i8(isa, a1, second, simd.load_i8x64(p + 64))
+        a1 = byte_dots.dot_u8i8(isa, a1, second, simd.load_i8x64(p + 64))
         third = simd.shift_right_i8x64(v, 2) & three
-        a0 = simd.dot_u8i8(isa, a0, third, simd.load_i8x64(p + 128))
-        a1 = simd.dot_u8i8(isa, a1, v & three, simd.load_i8x64(p + 192))
+        a0 = byte_dots.dot_u8i8(isa, a0, third, simd.load_i8x64(p + 128))
+        a1 = byte_dots.dot_u8i8(isa, a1, v & three, simd.load_i8x64(p + 192))
     return ternary_result(simd.sum_i32x16(a0 + a1), x, k)
 
 
@@ -128,18 +128,18 @@ def _dot_masks(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         simd.prefetch(w + 64 * c + AHEAD)
         v = simd.load_i8x64(w + 64 * c)
         p = x + 256 * c
-        a0 = simd.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
-        a1 = simd.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
-        a2 = simd.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
-        a3 = simd.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
+        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
+        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
+        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
+        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
     if k % 256 != 0:
         c = k // 256
         v = load_codes(w + 64 * c, k - 256 * c)
         p = x + 256 * c
-        a0 = simd.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
-        a1 = simd.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
-        a2 = simd.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
-        a3 = simd.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
+        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
+        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
+        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
+        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
     # Each lane is a multiple of its factor, so the shifts are exact (arithmetic, by division).
     total = simd.ashr_i32x16(a0, 6) + simd.ashr_i32x16(a1, 4) + simd.ashr_i32x16(a2, 2) + a3
     return ternary_result(simd.sum_i32x16(total), x, k)

@@ -20,7 +20,7 @@ from trinity_kernels.quants.quant_type import (
 )
 
 if not jit_disabled():
-    from trinity_kernels import simd
+    from trinity_kernels import byte_dots, simd
 
     # Powers of 3 that bring the wanted trit to the top of each byte: element 32 g + i of either
     # half of a block stands in trit g of byte i, and so on through the narrower tails.
@@ -136,13 +136,13 @@ def _dot_tq2_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         v = simd.load_i8x64(w + 66 * b)
         p = x + 256 * b
         total = simd.load_i32x16(lanes + 64 * b)
-        total = simd.dot_u8i8(isa, total, v & three, simd.load_i8x64(p))
+        total = byte_dots.dot_u8i8(isa, total, v & three, simd.load_i8x64(p))
         second = simd.shift_right_i8x64(v, 2) & three
-        total = simd.dot_u8i8(isa, total, second, simd.load_i8x64(p + 64))
+        total = byte_dots.dot_u8i8(isa, total, second, simd.load_i8x64(p + 64))
         third = simd.shift_right_i8x64(v, 4) & three
-        total = simd.dot_u8i8(isa, total, third, simd.load_i8x64(p + 128))
+        total = byte_dots.dot_u8i8(isa, total, third, simd.load_i8x64(p + 128))
         top = simd.shift_right_i8x64(v, 6)
-        total = simd.dot_u8i8(isa, total, top, simd.load_i8x64(p + 192))
+        total = byte_dots.dot_u8i8(isa, total, top, simd.load_i8x64(p + 192))
         d = memory.get_f16(w + 66 * b + 64)
         acc = acc + simd.splat_f32x16(d) * simd.to_f32x16(total)
     return simd.sum_f32x16(acc) / memory.get_f32(lanes + k // 4)
@@ -162,13 +162,13 @@ def _dot_tq1_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         p = x + 256 * b
         total = simd.load_i32x16(lanes + 64 * b)
         q = simd.trits_i8x64(simd.concat_i8x32(wide, wide) * _powers_0())
-        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p))
+        total = byte_dots.dot_u8i8(isa, total, q, simd.load_i8x64(p))
         q = simd.trits_i8x64(simd.concat_i8x32(wide, narrow) * _powers_1())
-        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p + 64))
+        total = byte_dots.dot_u8i8(isa, total, q, simd.load_i8x64(p + 64))
         q = simd.trits_i8x64(simd.concat_i8x32(wide, narrow) * _powers_2())
-        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p + 128))
+        total = byte_dots.dot_u8i8(isa, total, q, simd.load_i8x64(p + 128))
         q = simd.trits_i8x64(simd.concat_i8x32(wide, mixed) * _powers_3())
-        total = simd.dot_u8i8(isa, total, q, simd.load_i8x64(p + 192))
+        total = byte_dots.dot_u8i8(isa, total, q, simd.load_i8x64(p + 192))
         d = memory.get_f16(block + 52)
         acc = acc + simd.splat_f32x16(d) * simd.to_f32x16(total)
     return simd.sum_f32x16(acc) / memory.get_f32(lanes + k // 4)

@@ -1,6 +1,6 @@
-"""The kernels' references in NumPy: plain formulas, and the layouts that kernels read and write.
+"""The kernels' formulas in NumPy, and the layouts that kernels read and write.
 
-Nothing here is fast. Sums are float64; what a kernel promises to round step by step, such as the
+Sums are float64; what a kernel promises to round step by step, such as the
 codes of activations, is rounded in the same steps.
 """
 
@@ -37,23 +37,27 @@ def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Byte
 
 
 def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
-    """The values (N, K), and for each the sum of the magnitudes of its terms."""
+    """The values (N, K), and for each the sum of the magnitudes that it is computed from."""
     kind = TYPES[quant]
     blocks = rows.reshape(-1).view(kind.block)
     values = kind.decode_blocks(blocks).astype(np.float64)
     magnitudes = np.abs(values)
-    if "m" in (kind.block.names or ()):
+    names = kind.block.names or ()
+    if kind.block_size == 32 and quant != "Q8_0":
+        # Codes are multiplied unsigned, their offset or minimum apart.
+        magnitudes = magnitudes + 32 * np.abs(blocks["d"].astype(np.float64))[:, None]
+    if "m" in names:
         magnitudes = magnitudes + 2 * np.abs(blocks["m"].astype(np.float64))[:, None]
     return values.reshape(len(rows), -1), magnitudes.reshape(len(rows), -1)
 
 
 def roundings(quant: str, k: int) -> int:
-    """How many roundings, at most, a product of K terms passes in ops/matmul.py."""
+    """How many roundings to float32, at most, a product of K terms passes in ops/matmul.py."""
     block = TYPES[quant].block_size
-    if quant.startswith("I2_S"):
-        return 6
+    if quant == "I2_S":
+        return 5
     if block == 32:
-        return 2 * -(-k // 64) + 12
+        return -(-k // 64) + -(-k // 512) + 16
     return k // max(block, 16) + 12
 
 
@@ -70,12 +74,14 @@ def q8_codes(x: Floats) -> tuple[Codes, Floats]:
 def pack_q8(codes: Codes, scales: Floats) -> Bytes:
     """The q8 form that quants/dot.py draws, (M, activation_bytes)."""
     m, k = codes.shape
-    padded = -(-k // 64) * 64
+    padded, table = -(-k // 64) * 64, -(-k // 512) * 64
     out = np.zeros((m, activation_bytes("q8", k)), np.uint8)
     out[:, :k] = codes.view(np.uint8)
-    out[:, padded : padded + k // 8] = np.ascontiguousarray(scales).view(np.uint8)
-    sums = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
-    out[:, padded + padded // 8 :][:, :k] = sums.view(np.uint8)
+    sums = codes.reshape(m, -1, 32).sum(axis=2, dtype=np.int32).astype(np.float32)
+    out[:, padded:][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    out[:, padded + table :][:, : k // 8] = np.ascontiguousarray(scales * sums).view(np.uint8)
+    groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
+    out[:, padded + 2 * table :][:, :k] = groups.view(np.uint8)
     return out
 
 

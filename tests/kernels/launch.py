@@ -1,4 +1,4 @@
-"""Running single kernels from NumPy arrays, as checks and tests do it; the engine builds plans."""
+"""Running single kernels over NumPy arrays, without an engine's plan."""
 
 from __future__ import annotations
 

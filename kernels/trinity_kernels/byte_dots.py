@@ -1,0 +1,109 @@
+"""Dot products of bytes: the one place where the levels' instructions differ.
+
+The intrinsics take the level, a tag without data, as their first argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm_binding
+from llvmlite import ir
+
+from trinity_kernels._jit import intrinsic
+from trinity_kernels.simd import I8X64, I16, I32X16, call_named, shuffle
+
+
+def _parts(builder: Any, value: Any, lanes: int, count: int) -> list[Any]:
+    step = lanes // count
+    return [
+        shuffle(builder, value, value, list(range(i * step, (i + 1) * step))) for i in range(count)
+    ]
+
+
+def _join(builder: Any, parts: list[Any], lanes: int) -> Any:
+    while len(parts) > 1:
+        width = 2 * lanes // len(parts)
+        parts = [
+            shuffle(builder, parts[i], parts[i + 1], list(range(width)))
+            for i in range(0, len(parts), 2)
+        ]
+    return parts[0]
+
+
+def _vnni_operands(builder: Any, acc: Any, args: list[Any]) -> list[Any]:
+    """LLVM 21 and older type vpdpbusd's byte operands as 32-bit lanes."""
+    if llvm_binding.llvm_version_info[0] >= 22:
+        return [acc, *args]
+    return [acc, *(builder.bitcast(a, acc.type) for a in args)]
+
+
+def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
+    """acc <16 x i32> + sums of 4 neighbouring products of u <64 x i8> (unsigned) and s (signed).
+
+    avx2 adds pairs of products in 16 bits: u must stay below 130 there.
+    """
+    if level in ("avx512vnni", "amx"):
+        args = _vnni_operands(builder, acc, [u, s])
+        return call_named(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
+    if level == "neon":
+        return emit_dot_i8i8(level, builder, acc, u, s)
+    ones = ir.Constant(ir.VectorType(I16, 16), [1] * 16)
+    out = []
+    for a, b, c in zip(
+        _parts(builder, u, 64, 2), _parts(builder, s, 64, 2), _parts(builder, acc, 16, 2),
+        strict=True,
+    ):  # fmt: skip
+        pairs = call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", ones.type, [a, b])
+        fours = call_named(builder, "llvm.x86.avx2.pmadd.wd", c.type, [pairs, ones])
+        out.append(builder.add(c, fours))
+    return _join(builder, out, 16)
+
+
+def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
+    """acc <16 x i32> + sums of 4 neighbouring products of signed bytes; w may be -128, a may not.
+
+    x86 multiplies unsigned by signed bytes: |w| with w's sign moved onto a.
+    """
+    if level == "neon":
+        out = []
+        for x, y, z in zip(
+            _parts(builder, w, 64, 4), _parts(builder, a, 64, 4), _parts(builder, acc, 16, 4),
+            strict=True,
+        ):  # fmt: skip
+            out.append(call_named(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", z.type, [z, x, y]))
+        return _join(builder, out, 16)
+    zero = ir.Constant(w.type, None)
+    negative = builder.icmp_signed("<", w, zero)
+    magnitude = builder.select(negative, builder.sub(zero, w), w)
+    signed = builder.select(negative, builder.sub(zero, a), a)
+    return emit_dot_u8i8(level, builder, acc, magnitude, signed)
+
+
+def _dot(emit: Callable[..., Any], doc: str) -> Callable[..., Any]:
+    def dot(typingctx: Any, isa: Any, acc: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(sig.args[0].value, builder, args[1], args[2], args[3])
+
+        return I32X16(isa, I32X16, I8X64, I8X64), codegen
+
+    dot.__doc__ = doc
+    return intrinsic(dot)
+
+
+def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> Any:
+    """As emit_dot_i8i8 from zero; ``sums`` holds the negated sums of each 4 bytes of a.
+
+    With it, x86's unsigned operand is w + 128 at no further cost.
+    """
+    if level in ("avx512vnni", "amx"):
+        start = builder.shl(sums, ir.Constant(sums.type, [7] * 16))
+        flipped = builder.xor(w, ir.Constant(w.type, [-128] * 64))
+        return emit_dot_u8i8(level, builder, start, flipped, a)
+    return emit_dot_i8i8(level, builder, ir.Constant(sums.type, None), w, a)
+
+
+dot_u8i8 = _dot(emit_dot_u8i8, emit_dot_u8i8.__doc__ or "")
+dot_i8i8 = _dot(emit_dot_i8i8, emit_dot_i8i8.__doc__ or "")
+dot_i8i8_sums = _dot(emit_dot_i8i8_sums, emit_dot_i8i8_sums.__doc__ or "")

@@ -1,0 +1,196 @@
+"""Seeded operands of products and of attention, with what they must give and within which bound."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.kernels import reference
+from tests.kernels.launch import Slot, launch
+from tests.kernels.reference import Bytes, Doubles, Floats
+from trinity_kernels.ops import attention as attention_op
+from trinity_kernels.ops import kv_layout, matmul, matmul_tiles
+from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.team import Team
+
+EPSILON = 2.0**-24  # the largest relative error of one rounding to float32
+SCALE = 0.3125
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """x (M, K) times rows of weights; ``bias`` and ``out``, where given, are added."""
+
+    tag: str
+    x: Floats
+    packed: Bytes
+    rows: Bytes
+    bias: Floats | None
+    out: Floats
+    expected: Doubles
+    bound: Doubles
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and K."""
+        return self.out.shape[1], self.x.shape[1]
+
+    def slots(self, tokens: slice = slice(None)) -> dict[int, Slot]:
+        """The record of some tokens; their row of out is ``out``'s."""
+        n, k = self.shape
+        packed, out = self.packed[tokens], self.out[tokens]
+        return {
+            matmul.X: packed, matmul.X_STRIDE: packed.strides[0], matmul.W: self.rows,
+            matmul.W_STRIDE: self.rows.strides[0], matmul.N: n, matmul.K: k, matmul.OUT: out,
+            matmul.OUT_STRIDE: out.strides[0], matmul.BIAS: self.bias,
+            matmul.SCALE: 1.0 if self.bias is None else SCALE, matmul.ADD: self.bias is not None,
+        }  # fmt: skip
+
+    def run(self, level: str, team: Team | None = None) -> Floats:
+        """What the kernel gives; the operands stay as they are."""
+        before = self.out.copy()
+        launch(matmul.matmul, level, self.tag, len(self.x), self.slots(), team)
+        result = self.out.copy()
+        self.out[:] = before
+        return result
+
+    def tile_slots(self, threads: int) -> tuple[dict[int, Slot], dict[int, Slot]]:
+        """The records of the kernel that makes tiles and of matmul_tiles."""
+        op, (_, k), form = matmul_tiles, self.shape, FORMS[self.tag]
+        scratch = -(-op.scratch_bytes(form, k) // 64) * 64
+        shared: dict[int, Slot] = {
+            op.TILES: aligned(op.tile_bytes(form, k, len(self.x))),
+            op.SCRATCH: aligned(threads * scratch), op.SCRATCH_STRIDE: scratch,
+        }  # fmt: skip
+        source = self.packed if form == "ternary" else self.x.view(np.uint8)
+        first: dict[int, Slot] = {
+            matmul.X: source, matmul.X_STRIDE: source.strides[0], matmul.K: k, **shared,
+        }  # fmt: skip
+        return first, {**self.slots(), **shared}
+
+
+def aligned(nbytes: int) -> Bytes:
+    """Bytes of 85 that begin at a cache line."""
+    raw = np.full(nbytes + 64, 85, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+def product(
+    tag: str, tokens: int, n: int, k: int, *, plain: bool = False, x: Floats | None = None,
+    rows: Bytes | None = None,
+) -> Product:  # fmt: skip
+    """Random operands; ``plain``: no scale, bias or addition."""
+    rng = np.random.default_rng([tokens, n, k])
+    rows = reference.random_weights(rng, tag, n, k) if rows is None else rows
+    x = rng.normal(size=(tokens, k)).astype(np.float32) if x is None else x
+    packed, values = reference.activations(FORMS[tag], x)
+    weights, magnitudes = reference.weight_values(tag, rows)
+    out = rng.normal(size=(tokens, n)).astype(np.float32)
+    bias = None if plain else rng.normal(size=n).astype(np.float32)
+    expected = (1 if plain else SCALE) * (values @ weights.T)
+    # Of I2_S only what comes after the exact sums is rounded.
+    size = np.abs(expected) if tag == "I2_S" else np.abs(values) @ magnitudes.T
+    if bias is not None:
+        expected = expected + bias + out
+        size = size + np.abs(bias) + np.abs(out)
+    bound = reference.roundings(tag, k) * EPSILON * size
+    return Product(tag, x, packed, rows, bias, out, expected, bound)
+
+
+def row_lengths(tag: str) -> tuple[int, ...]:
+    """1, 2, 3 and 27 blocks; of plain numbers also lengths that fill no vector."""
+    block = TYPES[tag].block_size
+    return (1, 15, 16, 37, 700) if block == 1 else (block, 2 * block, 3 * block, 27 * block)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Queries (M, H, D) at ``positions`` of one random cache, and the expected output."""
+
+    slots: dict[int, Slot]
+    cache: Bytes
+    out: Floats
+    expected: Doubles
+    bound: float
+
+    @property
+    def tokens(self) -> int:
+        """M."""
+        return len(self.out)
+
+
+def attention(
+    kv_type: str, positions: tuple[int, ...], kv_heads: int, group: int, head_dim: int,
+    threads: int = 2,
+) -> Attention:  # fmt: skip
+    """Random operands for one token at each of ``positions``; the layer is a cache's second."""
+    rng = np.random.default_rng([head_dim, group, *positions])
+    op, heads, tokens = attention_op, kv_heads * group, len(positions)
+    capacity = -(-(max(positions) + 1) // 16) * 16
+    blocks = -(-capacity // op.BLOCK)
+    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim, capacity)
+    dtype = np.float16 if kv_type == "F16" else np.float32
+    cache = np.zeros(2 * size, np.uint8)
+    # Positions that no token sees hold what must not be read as a value.
+    cache.view(dtype)[:] = np.nan
+    keys, values = reference.cache_views(cache[size:], kv_type, kv_heads, head_dim, capacity)
+    values[:, :, head_dim:] = 0
+    seen = max(positions) + 1
+    some_keys = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
+    some_values = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
+    at = np.arange(seen)
+    keys[:, at // 16, :, at % 16] = some_keys.transpose(1, 0, 2)
+    values[:, :seen, :head_dim] = some_values
+    q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
+    scale = float(np.float32(head_dim**-0.5))
+    expected = np.stack(
+        [
+            reference.attention(q[t], some_keys[:, : p + 1], some_values[:, : p + 1], scale)
+            for t, p in enumerate(positions)
+        ]
+    )
+    out = np.zeros_like(q)
+    scratch = op.scratch_bytes(head_dim, group)
+    parts = np.full((tokens, heads, blocks, op.part_bytes(head_dim)), 255, np.uint8)
+    slots: dict[int, Slot] = {
+        op.Q: q, op.Q_STRIDE: q.strides[0], op.POSITIONS: np.array(positions, np.int32),
+        op.CACHES: np.full(tokens, cache.ctypes.data, np.int64), op.LAYER_OFFSET: size,
+        op.HEAD_DIM: head_dim, op.HEADS: heads, op.KV_HEADS: kv_heads, op.CAPACITY: capacity,
+        op.OUT: out, op.OUT_STRIDE: out.strides[0], op.SCALE: scale,
+        op.SCRATCH: np.full(threads * scratch, 255, np.uint8), op.SCRATCH_STRIDE: scratch,
+        op.PARTS: parts, op.MAX_BLOCKS: blocks,
+    }  # fmt: skip
+    # An error of a score is a relative error of its probability.
+    norms = np.linalg.norm(q, axis=2).max() * np.linalg.norm(some_keys.astype(float), axis=2).max()
+    score_error = head_dim * EPSILON * scale * norms
+    bound = (2 * score_error + 1e-6) * float(np.abs(some_values).max())
+    return Attention(slots, cache, out, expected, bound)
+
+
+def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Equal to the last bit, the sign of zero included."""
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def at_the_edge(data: NDArray[np.uint8]) -> Bytes:
+    """A copy whose last byte is the last one that may be read; a read beyond it is fatal."""
+    if sys.platform != "linux":
+        pytest.skip("protects a page with Linux's mprotect")
+    page = mmap.PAGESIZE
+    whole = -(-data.nbytes // page) * page
+    memory = np.frombuffer(mmap.mmap(-1, whole + page), np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    guard = ctypes.c_void_p(memory.ctypes.data + whole)
+    assert libc.mprotect(guard, ctypes.c_size_t(page), ctypes.c_int(0)) == 0
+    copy = memory[whole - data.nbytes : whole].reshape(data.shape)
+    copy[:] = data
+    return copy

@@ -1,0 +1,79 @@
+"""Attention over the cache: bounds, bits, and parts that merge to the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.launch import launch, launch_all
+from tests.kernels.operands import Attention, attention, same_bits
+from tests.kernels.reference import Floats
+from trinity_kernels.isa import available_levels
+from trinity_kernels.ops import attention as op
+from trinity_kernels.ops.kv_layout import KV_TYPES
+from trinity_kernels.team import Team
+
+BORDERS = (0, 15, 16, 127, 128, 129, 300)
+# KV heads, query heads per KV head, head dimension.
+SHAPES = ((2, 1, 8), (2, 3, 64), (1, 4, 80), (1, 5, 128), (1, 8, 24))
+CASES = pytest.mark.parametrize(
+    ("kv_type", "shape"), [(kv, shape) for kv in KV_TYPES for shape in SHAPES]
+)
+
+
+def whole(a: Attention, kv_type: str, level: str, team: Team | None = None) -> Floats:
+    a.out[:] = np.nan
+    launch(op.attention, level, kv_type, a.tokens, a.slots, team)
+    return a.out.copy()
+
+
+def by_parts(a: Attention, kv_type: str, level: str, team: Team | None = None) -> Floats:
+    a.out[:] = np.nan
+    steps = [(op.attention_parts, kv_type, a.slots), (op.attention_merge, "none", a.slots)]
+    launch_all(steps, level, a.tokens, team)
+    return a.out.copy()
+
+
+@CASES
+def test_within_the_bound(
+    kv_type: str, shape: tuple[int, int, int], level: str, two: Team
+) -> None:
+    a = attention(kv_type, BORDERS, *shape)
+    for found in (whole(a, kv_type, level), whole(a, kv_type, level, two)):
+        assert np.all(np.abs(found - a.expected) <= a.bound)
+
+
+@CASES
+def test_parts_levels_and_threads_leave_the_bits_alone(
+    kv_type: str, shape: tuple[int, int, int], two: Team
+) -> None:
+    a = attention(kv_type, BORDERS, *shape)
+    expected = whole(a, kv_type, "portable")
+    for level in available_levels():
+        for team in (None, two):
+            assert same_bits(whole(a, kv_type, level, team), expected), level
+            assert same_bits(by_parts(a, kv_type, level, team), expected), level
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_other_tokens_leave_the_bits_alone(kv_type: str, level: str) -> None:
+    many = attention(kv_type, (300, 5, 300), 1, 5, 80)
+    found = whole(many, kv_type, level)
+    one = {**many.slots, op.OUT: many.out[2:], op.Q: _q(many)[2:]}
+    launch(op.attention, level, kv_type, 1, one)
+    assert same_bits(many.out[2], found[2])
+
+
+def _q(a: Attention) -> Floats:
+    q = a.slots[op.Q]
+    assert isinstance(q, np.ndarray)
+    return q
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_scores_far_apart_neither_overflow_nor_vanish(kv_type: str, level: str) -> None:
+    a = attention(kv_type, (300, 129), 1, 4, 64)
+    _q(a)[:] *= 100
+    found = whole(a, kv_type, level)
+    assert np.isfinite(found).all()
+    assert same_bits(by_parts(a, kv_type, level), found)

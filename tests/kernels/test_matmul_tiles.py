@@ -1,0 +1,99 @@
+"""The product on AMX tiles: I2_S to the same bits as without, other types within bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels import reference
+from tests.kernels.launch import launch_all
+from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_lengths, same_bits
+from tests.kernels.reference import Doubles, Floats
+from trinity_kernels.isa import available_levels
+from trinity_kernels.ops import matmul_tiles
+from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.unpack import tile_types
+from trinity_kernels.team import Team
+
+pytestmark = pytest.mark.skipif("amx" not in available_levels(), reason="this CPU has no AMX")
+TAGS = pytest.mark.parametrize("tag", sorted(tile_types()))
+SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18))
+
+
+def run(p: Product, team: Team | None = None) -> Floats:
+    first, second = p.tile_slots(2)
+    packer = matmul_tiles.tile_activations
+    if FORMS[p.tag] != "ternary":
+        packer = matmul_tiles.tile_bf16
+    before = p.out.copy()
+    steps = [(packer, "none", first), (matmul_tiles.matmul_tiles, p.tag, second)]
+    launch_all(steps, "amx", len(p.x), team)
+    result = p.out.copy()
+    p.out[:] = before
+    return result
+
+
+def bfloat_product(p: Product) -> tuple[Doubles, Doubles]:
+    """What bfloat16 operands give, and the sums of magnitudes."""
+    values, magnitudes = reference.weight_values(p.tag, p.rows)
+    weights = reference.round_bf16(values.astype(np.float32)).astype(np.float64)
+    x = reference.round_bf16(p.x).astype(np.float64)
+    assert p.bias is not None
+    expected = SCALE * (x @ weights.T) + p.bias + p.out
+    return expected, np.abs(x) @ magnitudes.T
+
+
+@TAGS
+def test_within_the_bound(tag: str, two: Team) -> None:
+    for k in row_lengths(tag):
+        for tokens, n in SHAPES:
+            p = product(tag, tokens, n, k)
+            found = run(p, two)
+            if FORMS[tag] == "ternary":
+                assert same_bits(found, p.run("portable")), (k, tokens, n)
+                continue
+            expected, size = bfloat_product(p)
+            panels = n // 16 * 16
+            error = np.abs(found - expected)[:, :panels]
+            # Sums of K products in float32; a weight may round to the other bfloat16.
+            assert np.all(error <= (k * 2.0**-24 + 2.0**-12) * size[:, :panels]), (k, tokens, n)
+            # Rows that fill no panel are multiplied as elsewhere.
+            assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:]), (k, tokens, n)
+
+
+@TAGS
+def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> None:
+    p = product(tag, 33, 53, row_lengths(tag)[-1])
+    found = run(p)
+    assert same_bits(found, run(p, two))
+    fewer = replace(p, x=p.x[:21], packed=p.packed[:21], out=p.out[:21].copy())
+    assert same_bits(found[:21], run(fewer, two))
+
+
+@TAGS
+def test_few_tokens_go_row_by_row(tag: str, two: Team) -> None:
+    p = product(tag, matmul_tiles.FEW - 1, 37, row_lengths(tag)[2])
+    assert same_bits(run(p, two), p.run("avx512vnni"))
+
+
+@TAGS
+def test_reads_nothing_beyond_the_weights(tag: str) -> None:
+    for k in row_lengths(tag):
+        p = product(tag, 5, 35, k)
+        assert same_bits(run(replace(p, rows=at_the_edge(p.rows))), run(p))
+
+
+@pytest.mark.parametrize("form", ["ternary", "q8"])
+@pytest.mark.parametrize("tokens", [4, 17, 33])
+def test_tiles_are_laid_out_as_drawn(form: str, tokens: int, two: Team) -> None:
+    tag = "I2_S" if form == "ternary" else "Q8_0"
+    for k in row_lengths(tag):
+        p = product(tag, tokens, 16, k)
+        first, _ = p.tile_slots(2)
+        packer = matmul_tiles.tile_activations if form == "ternary" else matmul_tiles.tile_bf16
+        launch_all([(packer, "none", first)], "amx", tokens, two)
+        tiles = first[matmul_tiles.TILES]
+        assert isinstance(tiles, np.ndarray)
+        assert same_bits(tiles, reference.pack_tiles(form, p.x))

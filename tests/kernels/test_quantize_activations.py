@@ -1,0 +1,75 @@
+"""Activations to int8: the codes, scales and sums of both forms, byte for byte."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels import reference
+from tests.kernels.launch import Slot, launch
+from tests.kernels.operands import same_bits
+from tests.kernels.reference import Bytes, Floats
+from trinity_kernels.ops import quantize as op
+from trinity_kernels.quants.dot import activation_bytes
+from trinity_kernels.team import Team
+
+FORMS = pytest.mark.parametrize("form", ["q8", "ternary"])
+LENGTHS = (32, 64, 96, 256, 384, 512, 544, 27 * 32)
+
+
+def quantize(form: str, x: Floats, level: str, team: Team | None = None, less: int = 0) -> Bytes:
+    kernel = op.quantize_q8 if form == "q8" else op.quantize_ternary
+    out = np.full((len(x), activation_bytes(form, x.shape[1])), 85, np.uint8)
+    slots: dict[int, Slot] = {
+        op.X: x, op.X_STRIDE: x.strides[0], op.OUT: out, op.OUT_STRIDE: out.strides[0],
+        op.K: x.shape[1], op.FEWER_THAN: less,
+    }  # fmt: skip
+    launch(kernel, level, "none", len(x), slots, team)
+    return out
+
+
+def meaningful(form: str, rows: Bytes) -> Bytes:
+    """Without what fills the last cache line."""
+    return rows if form == "q8" else rows[:, :-56]
+
+
+def assert_as_drawn(form: str, x: Floats, level: str, team: Team | None) -> None:
+    expected = meaningful(form, reference.activations(form, x)[0])
+    assert same_bits(meaningful(form, quantize(form, x, level, team)), expected), x.shape
+
+
+@FORMS
+def test_bytes_are_as_drawn(form: str, level: str, two: Team) -> None:
+    for k in LENGTHS:
+        for tokens in (1, 3):
+            x = np.random.default_rng(k).normal(size=(tokens, k)).astype(np.float32)
+            for team in (None, two):
+                assert_as_drawn(form, x, level, team)
+
+
+@FORMS
+def test_zeros_ties_and_extremes(form: str, level: str) -> None:
+    k = 256
+    rows = [
+        np.zeros(k),
+        np.resize([0.0, -0.0, 1e30, -1e30], k),
+        np.resize([1e-30, -1e-30, 0], k),
+        np.resize([127, 0.5, 1.5, 2.5, -0.5, -1.5, -126.5], k),  # ties go to even
+        np.resize([-5.0], k),
+        np.resize([3e-6, -1e-6], k),  # below the least range of the ternary form
+    ]
+    assert_as_drawn(form, np.array(rows, np.float32), level, None)
+
+
+@FORMS
+def test_error_is_half_a_step(form: str, level: str) -> None:
+    x = np.random.default_rng(1).normal(size=(2, 512)).astype(np.float32)
+    quantize(form, x, level)
+    values = reference.activations(form, x)[1]
+    assert np.abs(values - x).max() <= np.abs(x).max() / 127 * 0.50001
+
+
+def test_steps_for_tiles_are_left_alone(level: str) -> None:
+    x = np.ones((4, 64), np.float32)
+    assert np.all(quantize("q8", x, level, less=4) == 85)
+    assert not np.all(quantize("q8", x, level, less=5) == 85)
