@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from typing import Any
 import llvmlite
 import numba
 from numba.core import config, types
+from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.core.datamodel.models import OpaqueModel
 from numba.extending import overload, register_model
@@ -189,10 +191,29 @@ class Kernel:
         return compiled
 
 
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache, for which a damaged file or a full disk is no reason to stop."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # whatever unpickling a truncated file may raise
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save_overload(sig, data)
+
+
 class _Code(CFunc):
     """A kernel's code that tells when it is compiled and not loaded from the cache."""
 
     compiling: Callable[[], None] | None = None
+
+    def enable_caching(self) -> None:
+        self._cache = _Cache(self._pyfunc)  # type: ignore[attr-defined]
 
     def _compile_uncached(self) -> Any:
         if self.compiling is not None:

@@ -33,7 +33,7 @@ def _load(kind: str) -> Callable[..., Any]:
     if jit_disabled():
 
         def load_python(address: int) -> Any:
-            return np.frombuffer(ctypes.string_at(address, np.dtype(dtype).itemsize), dtype)[0]
+            return np.frombuffer(ctypes.string_at(int(address), np.dtype(dtype).itemsize), dtype)[0]
 
         return load_python
 
@@ -55,7 +55,7 @@ def _store(kind: str) -> Callable[..., Any]:
 
         def store_python(address: int, value: Any) -> None:
             ctypes.memmove(
-                address, np.asarray(value).astype(dtype).tobytes(), np.dtype(dtype).itemsize
+                int(address), np.asarray(value).astype(dtype).tobytes(), np.dtype(dtype).itemsize
             )
 
         return store_python
@@ -80,15 +80,15 @@ set_i64, set_f32 = _store("i64"), _store("f32")
 
 
 def _get_f16(address: int) -> Any:
-    return np.float32(np.frombuffer(ctypes.string_at(address, 2), np.float16)[0])
+    return np.float32(np.frombuffer(ctypes.string_at(int(address), 2), np.float16)[0])
 
 
 def _set_f16(address: int, value: Any) -> None:
-    ctypes.memmove(address, np.float32(value).astype(np.float16).tobytes(), 2)
+    ctypes.memmove(int(address), np.float32(value).astype(np.float16).tobytes(), 2)
 
 
 def _get_bf16(address: int) -> Any:
-    return np.frombuffer(b"\0\0" + ctypes.string_at(address, 2), np.float32)[0]
+    return np.frombuffer(b"\0\0" + ctypes.string_at(int(address), 2), np.float32)[0]
 
 
 def _fma_f32(a: Any, b: Any, c: Any) -> Any:

@@ -6,6 +6,8 @@ codes of activations, is rounded in the same steps.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ Bytes = NDArray[np.uint8]
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+AnyFloats = NDArray[Any]  # float16 or float32
 
 
 def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Bytes:
@@ -114,7 +117,7 @@ def activations(form: str, x: Floats) -> tuple[Bytes, Doubles]:
     """The bytes that a dot product takes for ``x`` (M, K), and the values that they stand for."""
     if form == "q8":
         codes, scales = q8_codes(x)
-        return pack_q8(codes, scales), codes * np.repeat(scales.astype(np.float64), 32, axis=1)
+        return pack_q8(codes, scales), (codes.astype(np.float64) * np.repeat(scales, 32, axis=1))
     if form == "ternary":
         codes, s = ternary_codes(x)
         return pack_ternary(codes, s), codes / s.astype(np.float64)[:, None]
@@ -164,24 +167,23 @@ def rotate(x: Floats, table: Floats, interleaved: bool) -> Floats:
 
 def cache_views(
     cache: Bytes, kv_type: str, kv_heads: int, head_dim: int, capacity: int
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+) -> tuple[AnyFloats, AnyFloats]:
     """A layer's bytes as keys [head][tile][dim][16] and values [head][position][padded]."""
-    dtype = np.float16 if kv_type == "F16" else np.float32
-    elements = cache.view(dtype)
+    elements: AnyFloats = cache.view(np.float16 if kv_type == "F16" else np.float32)
     split = kv_heads * capacity * head_dim
     padded = -(-head_dim // 32) * 32
     keys = elements[:split].reshape(kv_heads, capacity // 16, head_dim, 16)
     return keys, elements[split:].reshape(kv_heads, capacity, padded)
 
 
-def keys_by_position(keys: NDArray[np.floating]) -> NDArray[np.floating]:
+def keys_by_position(keys: AnyFloats) -> AnyFloats:
     """Keys as kept, to [head][position][dim]."""
     heads, tiles, head_dim, lanes = keys.shape
     return keys.transpose(0, 1, 3, 2).reshape(heads, tiles * lanes, head_dim)
 
 
 def attention_parts(
-    q: Floats, keys: NDArray[np.floating], values: NDArray[np.floating], scale: float
+    q: Floats, keys: AnyFloats, values: AnyFloats, scale: float
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Of queries (H, D) over keys and values (KV, P, D): weighted sums (H, D), m, sums (H,)."""
     group = len(q) // len(keys)
@@ -193,9 +195,7 @@ def attention_parts(
     return np.einsum("hp,hpd->hd", p, wide_values), m, p.sum(axis=1)
 
 
-def attention(
-    q: Floats, keys: NDArray[np.floating], values: NDArray[np.floating], scale: float
-) -> Doubles:
+def attention(q: Floats, keys: AnyFloats, values: AnyFloats, scale: float) -> Doubles:
     """softmax(q . k * scale) . v, shapes as for attention_parts."""
     total, _, weight = attention_parts(q, keys, values, scale)
     return total / weight[:, None]

@@ -52,4 +52,6 @@ def test_extremes(name: str, level: str) -> None:
     found = gated(name, gate, np.ones_like(gate), level)
     assert np.isfinite(found).all()
     expected = reference.activate(name, gate)
-    assert np.all(np.abs(found - expected) <= 1e-6 * np.abs(expected) + 1e-30 + 1e-38 * np.abs(gate))
+    assert np.all(
+        np.abs(found - expected) <= 1e-6 * np.abs(expected) + 1e-30 + 1e-38 * np.abs(gate)
+    )

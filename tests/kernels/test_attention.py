@@ -35,9 +35,7 @@ def by_parts(a: Attention, kv_type: str, level: str, team: Team | None = None) -
 
 
 @CASES
-def test_within_the_bound(
-    kv_type: str, shape: tuple[int, int, int], level: str, two: Team
-) -> None:
+def test_within_the_bound(kv_type: str, shape: tuple[int, int, int], level: str, two: Team) -> None:
     a = attention(kv_type, BORDERS, *shape)
     for found in (whole(a, kv_type, level), whole(a, kv_type, level, two)):
         assert np.all(np.abs(found - a.expected) <= a.bound)

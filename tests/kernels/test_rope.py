@@ -33,7 +33,9 @@ def test_rope_store(
     key = rng.normal(size=(tokens, kv_heads, head_dim)).astype(np.float32)
     value = rng.normal(size=key.shape).astype(np.float32)
     turned_q, turned_key = (
-        np.stack([reference.rotate(x, table[p], interleaved) for x, p in zip(y, POSITIONS)])
+        np.stack(
+            [reference.rotate(x, table[p], interleaved) for x, p in zip(y, POSITIONS, strict=True)]
+        )
         for y in (q, key)
     )
     unturned = q.copy()
@@ -65,9 +67,7 @@ def test_rope_store(
     assert not caches[:, 0].any()
     assert not caches[:, 2].any()
     for s in range(2):
-        tiles, lines = reference.cache_views(
-            caches[s, 1], kv_type, kv_heads, head_dim, CAPACITY
-        )
+        tiles, lines = reference.cache_views(caches[s, 1], kv_type, kv_heads, head_dim, CAPACITY)
         here = sequence == s
         keys, values = np.zeros((2, kv_heads, CAPACITY, head_dim), tiles.dtype)
         keys[:, POSITIONS[here]] = turned_key[here].transpose(1, 0, 2).astype(tiles.dtype)

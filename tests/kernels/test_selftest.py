@@ -1,0 +1,93 @@
+"""The self-test: it passes here, and it sees a kernel that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trinity_kernels
+from tests.kernels.process import run_python
+from trinity_kernels import isa, selftest
+from trinity_kernels._jit import kernel
+from trinity_kernels.isa import IsaError, available_levels
+from trinity_kernels.ops import activation, kv_layout
+from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.unpack import tile_types
+
+ALL = [(name, tag) for name, (_, tags) in selftest.KERNELS.items() for tag in tags]
+
+
+@kernel
+def nothing(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Computes nothing."""
+
+
+def levels_of(name: str) -> list[str]:
+    tiled = selftest.KERNELS[name][0].uses_tiles
+    return [level for level in available_levels() if level == "amx" or not tiled]
+
+
+def test_every_registered_tag_is_covered() -> None:
+    tags = {name: set(tags) for name, (_, tags) in selftest.KERNELS.items()}
+    assert tags["matmul"] == set(FORMS)
+    assert tags["attention"] == tags["rope_store"] == set(kv_layout.KV_TYPES)
+    assert tags["gated"] == set(activation.ACTIVATIONS)
+    assert tags["matmul_tiles"] == set(tile_types())
+    assert all(name == k.name for name, (k, _) in selftest.KERNELS.items())
+
+
+@pytest.mark.parametrize(("name", "tag"), ALL)
+def test_kernels_pass(name: str, tag: str) -> None:
+    for level in levels_of(name):
+        assert selftest.check(name, level, tag) is None
+
+
+@pytest.mark.parametrize(("name", "tag"), ALL)
+def test_a_kernel_that_computes_nothing_fails(
+    name: str, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(selftest.KERNELS, name, (nothing, (tag,)))
+    assert selftest.check(name, "portable", tag)
+
+
+@pytest.mark.parametrize(
+    "wrong", [tag for tag in FORMS if FORMS[tag] == FORMS["Q4_0"] and tag != "Q4_0"]
+)
+def test_the_code_of_another_type_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q4_0's blocks are the smallest of those that share its form, so nothing is read beyond."""
+    other = selftest.KERNELS["matmul"][0]
+
+    class Swapped:
+        uses_tiles = False
+
+        def address(self, level: str, tag: str) -> int:
+            return other.address(level, "Q4_0")
+
+    monkeypatch.setitem(selftest.KERNELS, "matmul", (Swapped(), (wrong,)))
+    assert selftest.check("matmul", available_levels()[0], wrong)
+
+
+def test_run_reports_each_kernel() -> None:
+    lines: list[str] = []
+    results = selftest.run(["portable"], lines.append)
+    assert len(lines) == len(results)
+    assert all(r.passed and r.level == "portable" for r in results)
+    tiles = {name for name, (k, _) in selftest.KERNELS.items() if k.uses_tiles}
+    found = {(r.kernel, r.tag) for r in results}
+    assert found == {(name, tag) for name, tag in ALL if name not in tiles}
+
+
+def test_levels_that_cannot_run_are_refused() -> None:
+    with pytest.raises(IsaError, match="unknown"):
+        selftest.run(["avx513"])
+    with pytest.raises(IsaError, match="unknown"):
+        trinity_kernels.warmup("avx513")
+    lacking = [level for level in isa.LEVELS if level not in available_levels()]
+    with pytest.raises(IsaError, match="missing"):
+        selftest.run(lacking[:1])
+
+
+def test_the_package_alone_is_light() -> None:
+    code = "import sys, trinity_kernels; print({'numba', 'llvmlite'} & set(sys.modules))"
+    assert run_python(code).strip() == "set()"

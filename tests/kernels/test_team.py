@@ -1,0 +1,143 @@
+"""Threads that walk plans together: meeting at barriers, sleeping, waking, ending."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from trinity_kernels import record
+from trinity_kernels._jit import kernel
+from trinity_kernels.memory import get_i64, set_i64
+from trinity_kernels.team import Team, default_threads
+
+COUNTERS, ERRORS = 3, 4
+LINE = 8  # int64 in a cache line
+
+
+@kernel
+def advance(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Each thread adds 1 to its own counter."""
+    mine = get_i64(record + 8 * COUNTERS) + 64 * thread
+    set_i64(mine, get_i64(mine) + 1)
+
+
+@kernel
+def compare(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Behind a barrier all counters are equal; each thread counts the ones that are not."""
+    counters = get_i64(record + 8 * COUNTERS)
+    errors = get_i64(record + 8 * ERRORS) + 64 * thread
+    for other in range(threads):
+        if get_i64(counters + 64 * other) != get_i64(counters + 64 * thread):
+            set_i64(errors, get_i64(errors) + 1)
+
+
+class Steps:
+    """A plan of ``pairs`` times advance, barrier, compare, barrier."""
+
+    def __init__(self, threads: int, pairs: int) -> None:
+        self.counters = np.zeros((threads, LINE), np.int64)
+        self.errors = np.zeros((threads, LINE), np.int64)
+        self.pairs = pairs
+        self.plan: NDArray[np.void] = np.zeros(2 * pairs, record.RECORD)
+        slots = self.plan["slots"]
+        slots[::2, record.KERNEL] = advance.address("portable")
+        slots[1::2, record.KERNEL] = compare.address("portable")
+        slots[:, record.BARRIER] = 1
+        slots[:, COUNTERS] = self.counters.ctypes.data
+        slots[:, ERRORS] = self.errors.ctypes.data
+
+    def check(self, runs: int) -> None:
+        assert self.counters[:, 0].tolist() == [runs * self.pairs] * len(self.counters)
+        assert not self.errors.any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_every_thread_walks_every_record(threads: int) -> None:
+    steps, team = Steps(threads, 5), Team(threads)
+    for _ in range(1000):
+        team.run(steps.plan)
+    team.close()
+    steps.check(1000)
+
+
+def test_sleeping_threads_wake() -> None:
+    steps, team = Steps(3, 5), Team(3)
+    for i in range(30):
+        team.run(steps.plan)
+        time.sleep((0, 0.001, 0.05)[i % 3])
+    team.close()
+    steps.check(30)
+
+
+def test_idle_threads_use_no_processor_time() -> None:
+    team = Team(3)
+    team.run(Steps(3, 1).plan)
+    time.sleep(0.2)  # now they have given up waiting
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.05
+    team.close()
+
+
+def test_more_threads_than_cores_end_in_time() -> None:
+    steps, team = Steps(12, 10), Team(12)
+    start = time.perf_counter()
+    for _ in range(50):
+        team.run(steps.plan)
+    assert time.perf_counter() - start < 30
+    team.close()
+    steps.check(50)
+
+
+def test_teams_do_not_disturb_each_other() -> None:
+    """Two teams at work in two Python threads."""
+    all_steps = [Steps(2, 5), Steps(2, 5)]
+
+    def work(steps: Steps) -> None:
+        team = Team(2)
+        for _ in range(300):
+            team.run(steps.plan)
+        team.close()
+
+    workers = [threading.Thread(target=work, args=(steps,)) for steps in all_steps]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    for steps in all_steps:
+        steps.check(300)
+
+
+def _workers() -> int:
+    return sum(thread.name.startswith("trinity-") for thread in threading.enumerate())
+
+
+def test_closing_ends_the_threads() -> None:
+    before = _workers()
+    team = Team(3)
+    team.run(Steps(3, 1).plan)
+    assert _workers() == before + 2
+    team.close()
+    assert _workers() == before
+    team.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        team.run(Steps(3, 1).plan)
+
+
+def test_a_forgotten_team_ends_its_threads() -> None:
+    before = _workers()
+    team = Team(2)
+    team.run(Steps(2, 1).plan)
+    del team
+    gc.collect()
+    assert _workers() == before
+
+
+def test_default_threads() -> None:
+    assert default_threads() >= 1
