@@ -20,5 +20,7 @@ def warmup(isa: str | None = None, progress: Callable[[str], None] | None = None
         if progress:
             progress(f"compiling {name} {tag} ({number}/{len(wanted)})")
         KERNELS[name][0].address(level, tag)
-    Team(1).warmup()
+    team = Team(2)
+    team.warmup()
+    team.close()
     return len(wanted)

@@ -7,6 +7,7 @@ the same integers for ternary weights, and the same floats wherever a result rea
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import platform
 import sys
@@ -15,7 +16,16 @@ from functools import cache
 LEVELS = ("amx", "avx512vnni", "avx2", "neon", "portable")
 
 _NEEDED: dict[str, tuple[str, ...]] = {
-    "amx": ("amx-tile", "amx-int8", "amx-bf16", "avx512f", "avx512bw", "avx512vl", "avx512vnni"),
+    "amx": (
+        "amx-tile",
+        "amx-int8",
+        "amx-bf16",
+        "avx512f",
+        "avx512bw",
+        "avx512vl",
+        "avx512vnni",
+        "avx512bf16",
+    ),
     "avx512vnni": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
     "avx2": ("avx2", "fma", "f16c"),
     "neon": ("neon", "dotprod"),
@@ -45,6 +55,16 @@ def cpu_features() -> frozenset[str]:
     if platform.machine().lower() in ("arm64", "aarch64") and sys.platform == "darwin":
         found |= {"neon", "dotprod"}
     return frozenset(found)
+
+
+@cache
+def cpu_name() -> str:
+    """LLVM's name of the processor that code is compiled for, with a digest of its features."""
+    import llvmlite.binding as llvm
+
+    name = os.environ.get("NUMBA_CPU_NAME") or str(llvm.get_host_cpu_name())
+    digest = hashlib.sha256(",".join(sorted(cpu_features())).encode()).hexdigest()
+    return f"{name}-{digest[:8]}"
 
 
 @cache

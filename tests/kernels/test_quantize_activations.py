@@ -65,3 +65,21 @@ def test_steps_for_tiles_are_left_alone(level: str) -> None:
     x = np.ones((4, 64), np.float32)
     assert np.all(quantize("q8", x, level, less=4) == 85)
     assert not np.all(quantize("q8", x, level, less=5) == 85)
+
+
+@pytest.mark.parametrize("form", ["q8", "ternary"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_reaches_the_product(form: str, bad: float, level: str) -> None:
+    """A broken model must show in its logits, not end in plausible text."""
+    x = np.ones((1, 512), np.float32)
+    x[0, 300] = bad
+    found = quantize(form, x, level)
+    scales = found[0, 512:576] if form == "q8" else found[0, 640:644]
+    assert np.isnan(np.ascontiguousarray(scales).view(np.float32)).sum() == 1
+
+
+def test_tiny_blocks_are_zero(level: str) -> None:
+    x = np.zeros((1, 64), np.float32)
+    x[0, 1:3] = 1e-38, -2e-38
+    found = quantize("q8", x, level)
+    assert not found.any()

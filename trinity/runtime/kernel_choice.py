@@ -15,9 +15,7 @@ from pathlib import Path
 
 from trinity.errors import KernelError
 from trinity_kernels._jit import Kernel, cache_folder
-from trinity_kernels.isa import available_levels, jit_disabled
-
-_FILE = "checked"
+from trinity_kernels.isa import available_levels, cpu_name, jit_disabled
 
 
 class KernelChoice:
@@ -28,7 +26,7 @@ class KernelChoice:
         self._progress = progress
         self._chosen: dict[tuple[str, str], int] = {}
         folder = cache_folder()
-        self._file: Path | None = None if folder is None else folder / _FILE
+        self._file: Path | None = None if folder is None else folder / f"checked-{cpu_name()}"
         self._outcomes = _read(self._file)
 
     def address(self, kernel: Kernel, tag: str) -> int:
@@ -54,23 +52,23 @@ class KernelChoice:
     def _works(self, kernel: Kernel, level: str, tag: str) -> bool:
         if jit_disabled():
             return True
-        code_level = kernel.level_of(level)
-        line = f"{kernel.name} {tag} {code_level}"
+        line = f"{kernel.name} {tag} {kernel.level_of(level)}"
         if line not in self._outcomes:
-            if self._progress:
-                self._progress(f"compiling kernels for {level}: {kernel.name} {tag}")
             from trinity_kernels.selftest import check
 
-            kernel.address(level, tag)
+            kernel.address(level, tag, compiling=lambda: self._tell(f"compiling kernels: {line}"))
             error = check(kernel.name, level, tag)
             self._outcomes[line] = error is None
             self._write(f"{line} {'ok' if error is None else 'wrong'}\n")
             if error:
-                self._warn(
-                    f"kernel {line} computes wrong results on this machine ({error}); "
-                    "a lower instruction-set level serves instead. Please report it"
-                )
+                self._warn(f"kernel {line} computes wrong results on this machine: {error}")
+        if not self._outcomes[line]:
+            self._warn(f"kernel {line} is not used, a lower instruction-set level serves instead")
         return self._outcomes[line]
+
+    def _tell(self, line: str) -> None:
+        if self._progress:
+            self._progress(line)
 
     def _warn(self, message: str) -> None:
         if self._progress:

@@ -1,7 +1,7 @@
 """exp in float32, one polynomial for every level.
 
 Numerics: exp(x) = 2**n * p(r), n = rint(x / ln 2), r = x - n ln 2 in two steps, p of degree 6 by
-Horner's rule, every product and sum rounded to float32. Relative error below 2e-7 on [-87, 88];
+Horner's rule, every product and sum rounded to float32. Relative error below 3e-7 on [-87, 88];
 smaller x gives 0 (below -87.3), larger ones are clamped to 88.
 Source: the reduction of Cody and Waite; Taylor coefficients suffice for |r| <= ln 2 / 2.
 """

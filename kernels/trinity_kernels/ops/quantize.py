@@ -3,6 +3,8 @@
 Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; a single
 token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
 many tokens or more leave the form alone, because tiles take the float32 rows.
+Numerics: what is not finite makes the scale NaN, so a broken model shows in its logits. A block of
+q8 below 1e-35 is zero.
 """
 
 from __future__ import annotations
@@ -21,15 +23,19 @@ if not jit_disabled():
     from trinity_kernels import simd
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
+TINY = np.float32(1e-35)
 
 
 @inline
 def _ternary_vector(x: int, k: int, out: int) -> None:
     padded = (k + 255) // 256 * 256
     largest = simd.splat_f32x16(np.float32(1e-5))
+    poison = simd.splat_f32x16(np.float32(0))
     for i in range(0, k, 16):
-        largest = simd.max_f32x16(largest, simd.abs_f32x16(simd.load_f32x16(x + 4 * i)))
-    s = np.float32(127) / simd.max_lane_f32x16(largest)
+        v = simd.load_f32x16(x + 4 * i)
+        largest = simd.max_f32x16(largest, simd.abs_f32x16(v))
+        poison = poison + v * simd.splat_f32x16(np.float32(0))
+    s = np.float32(127) / simd.max_lane_f32x16(largest) + simd.sum_f32x16(poison)
     factor = simd.splat_f32x16(s)
     top = simd.splat_f32x16(np.float32(127))
     low = simd.splat_f32x16(np.float32(-128))
@@ -59,10 +65,13 @@ def _ternary_vector(x: int, k: int, out: int) -> None:
 def _ternary_portable(x: int, k: int, out: int) -> None:
     padded = (k + 255) // 256 * 256
     largest = np.float32(1e-5)
+    poison = np.float32(0)
     for i in range(k):
-        magnitude = np.float32(abs(get_f32(x + 4 * i)))
-        largest = max(largest, magnitude)
-    s = np.float32(np.float32(127) / largest)
+        v = get_f32(x + 4 * i)
+        magnitude = np.float32(abs(v))
+        largest = magnitude if magnitude > largest else largest
+        poison = np.float32(poison + np.float32(v * np.float32(0)))
+    s = np.float32(np.float32(np.float32(127) / largest) + poison)
     for i in range(padded // 4):
         set_i32(out + padded + 4 * (i % (padded // 16)), np.int32(0))
     sums = np.zeros(padded // 16, np.int32)
@@ -71,8 +80,9 @@ def _ternary_portable(x: int, k: int, out: int) -> None:
         place = ternary_place(i)
         code = 0
         if i < k:
-            code = int(np.rint(np.float32(get_f32(x + 4 * i) * s)))
-            code = max(-128, min(127, code))
+            scaled = np.float32(get_f32(x + 4 * i) * s)
+            if scaled == scaled:
+                code = int(np.rint(max(np.float32(-128), min(np.float32(127), scaled))))
         set_i8(out + place, np.int8(code))
         sums[place // 256 * 16 + place % 64 // 4] -= code
         total += code
@@ -96,9 +106,11 @@ def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
                 simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1))
             )
             inverse = np.float32(0)
-            if largest > np.float32(0):
+            if largest > TINY:
                 d = np.float32(largest / np.float32(127))
                 inverse = np.float32(np.float32(127) / largest)
+            zero = simd.splat_f32x16(np.float32(0))
+            d = np.float32(d + simd.sum_f32x16(v0 * zero + v1 * zero))
             factor = simd.splat_f32x16(inverse)
             top = simd.splat_f32x16(np.float32(127))
             low = simd.splat_f32x16(np.float32(-127))
@@ -128,15 +140,19 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
     groups = sums + (k + 511) // 512 * 64
     for b in range(first, last):
         largest = np.float32(0)
+        poison = np.float32(0)
         if 32 * b < k:
             for i in range(32):
-                magnitude = np.float32(abs(get_f32(x + 128 * b + 4 * i)))
-                largest = max(largest, magnitude)
+                v = get_f32(x + 128 * b + 4 * i)
+                magnitude = np.float32(abs(v))
+                largest = magnitude if magnitude > largest else largest
+                poison = np.float32(poison + np.float32(v * np.float32(0)))
         d = np.float32(0)
         inverse = np.float32(0)
-        if largest > 0:
+        if largest > TINY:
             d = np.float32(largest / np.float32(127))
             inverse = np.float32(np.float32(127) / largest)
+        d = np.float32(d + poison)
         set_f32(out + padded + 4 * b, d)
         if 32 * b >= padded:
             set_f32(sums + 4 * b, np.float32(0))
@@ -148,8 +164,9 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
                 i = 4 * g + t
                 code = 0
                 if 32 * b < k:
-                    code = int(np.rint(np.float32(get_f32(x + 128 * b + 4 * i) * inverse)))
-                    code = max(-127, min(127, code))
+                    scaled = np.float32(get_f32(x + 128 * b + 4 * i) * inverse)
+                    if scaled == scaled:
+                        code = int(np.rint(max(np.float32(-127), min(np.float32(127), scaled))))
                 set_i8(out + 32 * b + i, np.int8(code))
                 negated -= code
             set_i32(groups + 32 * b + 4 * g, np.int32(negated))
