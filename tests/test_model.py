@@ -20,11 +20,11 @@ HELLO = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
     yield
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(5)
-            assert not thread.is_alive() or not thread.name.startswith("trinity")
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive() or not thread.name.startswith("trinity")
 
 
 def test_generate_from_text_and_from_ids() -> None:
