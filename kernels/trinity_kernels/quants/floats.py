@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
+from trinity_kernels._jit import choose
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
@@ -80,76 +81,73 @@ TYPES = (
 # -- the compiled dot product ----------------------------------------------------------------------
 
 
-def _dot_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    acc = simd.splat_f32x16(np.float32(0))
-    for i in range(k // 16):
-        simd.prefetch(w + 64 * i + AHEAD)
-        acc = acc + simd.load_f32x16(w + 64 * i) * simd.load_f32x16(x + 64 * i)
-    done = k // 16 * 16
-    if done < k:
-        tail = simd.load_tail_f32(w + 4 * done, k - done)
-        acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
-    return simd.sum_f32x16(acc)
+def _width(qt: Any) -> int:
+    return 4 if qt.value == "F32" else 2
 
 
-def _dot_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+def _get(qt: Any, address: int) -> Any:
+    readers = {"F32": memory.get_f32, "F16": memory.get_f16, "BF16": memory.get_bf16}
+    return readers[qt.value](address)
+
+
+def _load(qt: Any, address: int) -> Any: ...
+
+
+def _load_tail(qt: Any, address: int, count: int) -> Any: ...
+
+
+@choose(_width)
+def _width_of(qt: Any) -> Any:
+    return (lambda qt: 4) if qt.value == "F32" else (lambda qt: 2)
+
+
+@choose(_get)
+def _get_of(qt: Any, address: Any) -> Any:
+    get = {"F32": memory.get_f32, "F16": memory.get_f16, "BF16": memory.get_bf16}[qt.value]
+    return lambda qt, address: get(address)
+
+
+@choose(_load)
+def _load_of(qt: Any, address: Any) -> Any:
+    loads = {"F32": simd.load_f32x16, "F16": simd.load_f16x16, "BF16": simd.load_bf16x16}
+    load = loads[qt.value]
+    return lambda qt, address: load(address)
+
+
+@choose(_load_tail)
+def _load_tail_of(qt: Any, address: Any, count: Any) -> Any:
+    loads = {"F32": simd.load_tail_f32, "F16": simd.load_tail_f16, "BF16": simd.load_tail_bf16}
+    load = loads[qt.value]
+    return lambda qt, address, count: load(address, count)
+
+
+def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
+    step = 16 * _width(qt)
     for i in range(k // 32):
-        simd.prefetch(w + 64 * i + AHEAD)
-        acc = acc + simd.load_f16x16(w + 64 * i) * simd.load_f32x16(x + 128 * i)
-        acc = acc + simd.load_f16x16(w + 64 * i + 32) * simd.load_f32x16(x + 128 * i + 64)
+        at = w + 2 * step * i
+        simd.prefetch(at + AHEAD)
+        acc = acc + _load(qt, at) * simd.load_f32x16(x + 128 * i)
+        if _width(qt) == 4:
+            simd.prefetch(at + AHEAD + 64)
+        acc = acc + _load(qt, at + step) * simd.load_f32x16(x + 128 * i + 64)
     done = k // 32 * 32
     if k - done >= 16:
-        acc = acc + simd.load_f16x16(w + 2 * done) * simd.load_f32x16(x + 4 * done)
+        acc = acc + _load(qt, w + _width(qt) * done) * simd.load_f32x16(x + 4 * done)
         done += 16
     if done < k:
-        tail = simd.load_tail_f16(w + 2 * done, k - done)
+        tail = _load_tail(qt, w + _width(qt) * done, k - done)
         acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
     return simd.sum_f32x16(acc)
 
 
-def _dot_bf16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    acc = simd.splat_f32x16(np.float32(0))
-    for i in range(k // 32):
-        simd.prefetch(w + 64 * i + AHEAD)
-        acc = acc + simd.load_bf16x16(w + 64 * i) * simd.load_f32x16(x + 128 * i)
-        acc = acc + simd.load_bf16x16(w + 64 * i + 32) * simd.load_f32x16(x + 128 * i + 64)
-    done = k // 32 * 32
-    if k - done >= 16:
-        acc = acc + simd.load_bf16x16(w + 2 * done) * simd.load_f32x16(x + 4 * done)
-        done += 16
-    if done < k:
-        tail = simd.load_tail_bf16(w + 2 * done, k - done)
-        acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
-    return simd.sum_f32x16(acc)
-
-
-def _portable_f32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = np.zeros(16, np.float32)
     for i in range(k):
-        lanes[i % 16] = np.float32(
-            lanes[i % 16] + memory.get_f32(w + 4 * i) * memory.get_f32(x + 4 * i)
-        )
-    return tree_sum(lanes)
-
-
-def _portable_f16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    lanes = np.zeros(16, np.float32)
-    for i in range(k):
-        lanes[i % 16] = np.float32(
-            lanes[i % 16] + memory.get_f16(w + 2 * i) * memory.get_f32(x + 4 * i)
-        )
-    return tree_sum(lanes)
-
-
-def _portable_bf16(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    lanes = np.zeros(16, np.float32)
-    for i in range(k):
-        product = memory.get_bf16(w + 2 * i) * memory.get_f32(x + 4 * i)
+        product = _get(qt, w + _width(qt) * i) * memory.get_f32(x + 4 * i)
         lanes[i % 16] = np.float32(lanes[i % 16] + product)
     return tree_sum(lanes)
 
 
-register_dot("F32", "f32", vector=_dot_f32, portable=_portable_f32)
-register_dot("F16", "f32", vector=_dot_f16, portable=_portable_f16)
-register_dot("BF16", "f32", vector=_dot_bf16, portable=_portable_bf16)
+for _name in ("F32", "F16", "BF16"):
+    register_dot(_name, "f32", vector=_dot, portable=_portable)

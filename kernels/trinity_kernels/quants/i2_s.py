@@ -124,16 +124,8 @@ def _dot_masks(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     a1 = simd.splat_i32x16(0)
     a2 = simd.splat_i32x16(0)
     a3 = simd.splat_i32x16(0)
-    for c in range(k // 256):
+    for c in range((k + 255) // 256):
         simd.prefetch(w + 64 * c + AHEAD)
-        v = simd.load_i8x64(w + 64 * c)
-        p = x + 256 * c
-        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
-        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
-        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
-        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
-    if k % 256 != 0:
-        c = k // 256
         v = load_codes(w + 64 * c, k - 256 * c)
         p = x + 256 * c
         a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))

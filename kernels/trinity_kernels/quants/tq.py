@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels._jit import inline
+from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, ternary_place, tree_sum
 from trinity_kernels.quants.quant_type import (
@@ -193,35 +193,40 @@ def _code_tq1_0(block: int, e: int) -> Any:
     return (fraction * 3) >> 8
 
 
-def _portable_tq2_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+def _code(qt: Any, block: int, e: int) -> Any:
+    return _code_tq1_0(block, e) if qt.value == "TQ1_0" else _code_tq2_0(block, e)
+
+
+def _nbytes(qt: Any) -> int:
+    return 54 if qt.value == "TQ1_0" else 66
+
+
+@choose(_code)
+def _code_of(qt: Any, block: Any, e: Any) -> Any:
+    code = _code_tq1_0 if qt.value == "TQ1_0" else _code_tq2_0
+    return lambda qt, block, e: code(block, e)
+
+
+@choose(_nbytes)
+def _nbytes_of(qt: Any) -> Any:
+    return (lambda qt: 54) if qt.value == "TQ1_0" else (lambda qt: 66)
+
+
+def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = np.zeros(16, np.float32)
     totals = np.zeros(16, np.int64)
     for b in range(k // 256):
+        block = w + _nbytes(qt) * b
         totals[:] = 0
         for e in range(256):
             place = ternary_place(e)
             a = int(memory.get_i8(x + 256 * b + place))
-            totals[place % 64 // 4] += (int(_code_tq2_0(w + 66 * b, e)) - 1) * a
-        d = memory.get_f16(w + 66 * b + 64)
+            totals[place % 64 // 4] += (int(_code(qt, block, e)) - 1) * a
+        d = memory.get_f16(block + _nbytes(qt) - 2)
         for i in range(16):
             lanes[i] = np.float32(lanes[i] + d * np.float32(totals[i]))
     return np.float32(tree_sum(lanes) / memory.get_f32(x + k + k // 4))
 
 
-def _portable_tq1_0(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    lanes = np.zeros(16, np.float32)
-    totals = np.zeros(16, np.int64)
-    for b in range(k // 256):
-        totals[:] = 0
-        for e in range(256):
-            place = ternary_place(e)
-            a = int(memory.get_i8(x + 256 * b + place))
-            totals[place % 64 // 4] += (int(_code_tq1_0(w + 54 * b, e)) - 1) * a
-        d = memory.get_f16(w + 54 * b + 52)
-        for i in range(16):
-            lanes[i] = np.float32(lanes[i] + d * np.float32(totals[i]))
-    return np.float32(tree_sum(lanes) / memory.get_f32(x + k + k // 4))
-
-
-register_dot("TQ1_0", "ternary", vector=_dot_tq1_0, portable=_portable_tq1_0)
-register_dot("TQ2_0", "ternary", vector=_dot_tq2_0, portable=_portable_tq2_0)
+register_dot("TQ1_0", "ternary", vector=_dot_tq1_0, portable=_portable)
+register_dot("TQ2_0", "ternary", vector=_dot_tq2_0, portable=_portable)
