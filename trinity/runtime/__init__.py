@@ -1,1 +1,1 @@
-"""placeholder"""
+"""From a bound model to tokens: plan, engine, KV cache, session, sampler, generation loop."""

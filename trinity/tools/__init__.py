@@ -1,1 +1,1 @@
-"""placeholder"""
+"""What commands do beyond the public API: measuring."""
