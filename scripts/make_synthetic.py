@@ -5,7 +5,10 @@
 
 Blocks are random bytes, freshly drawn for every tensor, with scales that keep activations near
 unit size; the text that such a model writes means nothing. bitnet-2b has the keys and tensors
-of BitNet b1.58 2B-4T, in their order; llama-1b those of Llama 3.2 1B.
+of BitNet b1.58 2B-4T, in their order; llama-1b those of Llama 3.2 1B. llama.cpp runs the former as
+architecture bitnet, and has no I2_S:
+
+    python scripts/make_synthetic.py bitnet-2b out.gguf --arch bitnet --type TQ2_0
 """
 
 from __future__ import annotations
@@ -328,7 +331,7 @@ def write_model(
     tokens = vocabulary["tokenizer.ggml.tokens"][0]
     assert isinstance(tokens, list)
     shape = replace(shape, vocab_size=len(tokens))
-    make_keys = bitnet_keys if shape.arch.startswith("bitnet") else llama_keys
+    make_keys = bitnet_keys if shape.arch == "bitnet-b1.58" else llama_keys
     rng = np.random.Generator(np.random.SFC64(seed))
     with GGUFWriter(path) as writer:
         for key, (value, value_type) in make_keys(shape, type_name, vocabulary).items():
@@ -345,6 +348,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("out", help="the GGUF file to write")
+    parser.add_argument(
+        "--arch",
+        choices=("llama", "bitnet", "bitnet-b1.58"),
+        help="the architecture's name, where not the shape's own",
+    )
     parser.add_argument("--type", choices=TYPES, help="type of the layers' linear weights")
     parser.add_argument("--head-type", choices=TYPES, help="type of the output matrix")
     parser.add_argument("--embedding-type", choices=TYPES, help="type of the token embedding")
@@ -352,10 +360,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     start = time.perf_counter()
+    shape = SHAPES[options.shape]
     try:
         write_model(
             options.out,
-            SHAPES[options.shape],
+            replace(shape, arch=options.arch or shape.arch),
             type_name=options.type,
             embedding_type=options.embedding_type,
             head_type=options.head_type,

@@ -101,11 +101,41 @@ def test_bench_table(run: Run, model: str) -> None:
 
 def test_bench_json(run: Run, model: str, engine: ToyEngine) -> None:
     found = json.loads(bench(run, model, "--json").stdout)
-    assert [t["test"] for t in found["tests"]] == ["pp16", "tg4"]
-    assert all(len(t["tokens_per_second_rounds"]) == 2 for t in found["tests"])
-    assert found["read_bandwidth_bytes_per_second"] == 1e9
+    (level,) = found["levels"]
+    assert [t["test"] for t in level["tests"]] == ["pp16", "tg4"]
+    assert all(len(t["tokens_per_second_rounds"]) == 2 for t in level["tests"])
+    assert level["read_bandwidth_bytes_per_second"] == 1e9
     assert {"cpu", "system"} <= found["machine"].keys()
     assert {"python", "numba", "trinity-llm"} <= found["versions"].keys()
     assert found["parameters"] > 0
     options = engine.loads[0][1]
     assert (options["context_length"], options["threads"]) == (16, 2)
+
+
+def test_bench_levels_and_depths(run: Run, model: str, engine: ToyEngine) -> None:
+    """One engine after the other, each with room for the deepest test."""
+    arguments = ("--isa", "avx2", "--isa", "portable", "-d", "0", "-d", "30", "--json")
+    found = json.loads(bench(run, model, *arguments).stdout)
+    assert [options["isa"] for _, options in engine.loads] == ["avx2", "portable"]
+    assert {options["context_length"] for _, options in engine.loads} == {46}
+    for level in found["levels"]:
+        assert [t["test"] for t in level["tests"]] == ["pp16", "tg4", "pp16 @ d30", "tg4 @ d30"]
+        assert level["load_seconds"] >= 0
+
+
+def test_bench_of_a_whole_model(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path)
+    result = bench(run, str(path), "-b", "2", "-d", "8", "--profile", "-r", "1")
+    assert result.exit_code == 0, result.stderr
+    for expected in ("pp16 @ d8", "tg4 b2 @ d8", "| matmul", "a step of pp16"):
+        assert expected in result.stdout
+
+
+@pytest.mark.parametrize("wrong", [("-b", "17"), ("-d", "-1"), ("-d", "64", "-c", "64")])
+def test_bench_refuses_before_loading(
+    run: Run, model: str, engine: ToyEngine, wrong: tuple[str, str]
+) -> None:
+    result = bench(run, model, *wrong)
+    assert result.exit_code != 0
+    assert engine.loads == []

@@ -1,10 +1,56 @@
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
 
-from tests.toy_model import ToyEngine
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.tiny_models import write_tiny_model
+from tests.toy_model import ToyCache, ToyEngine
 from trinity.errors import InputError
-from trinity.tools.bench import Measurement, Report, markdown, quantity, run_bench
+from trinity.formats import open_weights
+from trinity.runtime.engine import load_engine
+from trinity.runtime.profile import OperationTime
+from trinity.tools.bench import Bench, Measurement, Plan, Profile, Report, run_bench
+from trinity.tools.bench_report import Measured, as_object, markdown, quantity, totals
+
+MODEL = Measured("toy", "toy.gguf", 2**30, 1_240_000_000)
+OPERATIONS = (
+    OperationTime("rmsnorm", "none", 1, 0, 64, 0, 0.001),
+    OperationTime("matmul", "Q4_0", 1, 128, 64, 1000, 0.002),
+    OperationTime("matmul", "Q4_0", 1, 128, 64, 3000, 0.004),
+)
+
+
+class BatchEngine(ToyEngine):
+    """Writes down what is evaluated after how many positions, and what is profiled."""
+
+    def __init__(self, **sizes: int) -> None:
+        super().__init__(**sizes)
+        self.batches: list[list[int]] = []
+        self.profiled: list[tuple[int, list[int]]] = []
+
+    def forward_batch(
+        self, tokens: NDArray[np.int32], caches: Sequence[ToyCache]
+    ) -> NDArray[np.float32]:
+        assert len(tokens) == len({id(cache) for cache in caches})
+        self.batches.append([cache.length for cache in caches])
+        return np.stack(
+            [
+                self.forward(token, cache)[0].copy()
+                for token, cache in zip(np.split(tokens, len(tokens)), caches, strict=True)
+            ]
+        )
+
+    def profile(
+        self, tokens: NDArray[np.int32], caches: Sequence[ToyCache], *, rounds: int = 3
+    ) -> list[OperationTime]:
+        self.profiled.append((len(tokens), [cache.length for cache in caches]))
+        return list(OPERATIONS)
 
 
 def test_measurement() -> None:
@@ -12,43 +58,125 @@ def test_measurement() -> None:
     assert found.rounds == [10, 5]
     assert found.mean == 7.5
     assert found.deviation == pytest.approx(3.5355, abs=1e-4)
+    assert found.bytes_per_second is None
     assert Measurement("tg1", 1, (1.0,)).deviation == 0
 
 
 def test_share_of_the_bandwidth() -> None:
-    tests = (Measurement("pp4", 4, (0.1,)), Measurement("tg10", 10, (1.0,)))
-    report = Report(tests, 2, "avx2", 1000.0, 50, None, None)
-    assert report.bandwidth_share == 0.5
-    text = markdown(report, name="toy", size=2**30, parameters=1_240_000_000)
+    prompt, decode = Measurement("pp4", 4, (0.1,)), Measurement("tg10", 10, (1.0,), 1, 0, 50)
+    batch = Measurement("tg10 b4", 40, (1.0,), 4, 0, 80)
+    report = Report((prompt, decode, batch), 2, "avx2", 1000.0, None, None)
+    assert [report.share(m) for m in report.measurements] == [None, 0.5, 0.8]
+    text = markdown(MODEL, [report])
     assert "| toy | 1.00 GiB | 1.24 B | avx2 | 2 | tg10 | 10.00 ± 0.00 |" in text
     assert "50%" in text
-    assert Report(tests[:1], 2, "avx2", 1.0, 50, None, None).bandwidth_share is None
+    assert Report((decode,), 2, "avx2", None, None, None).share(decode) is None
 
 
 def test_what_is_evaluated() -> None:
-    engine = ToyEngine(prefill_chunk=8)
-    report = run_bench(engine, prompt_tokens=20, generated_tokens=5, rounds=2)  # type: ignore[arg-type]
+    engine: Any = BatchEngine(prefill_chunk=8)
+    report = run_bench(engine, Plan(20, 5, rounds=2))
     steps = [len(step) for step in engine.evaluated]
     warm_prompt, warm_generation = [8, 8], [1] * 5
     assert steps == [*warm_prompt, *[8, 8, 4] * 2, *warm_generation, *[1] * 10]
     assert [m.test for m in report.measurements] == ["pp20", "tg5"]
-    assert report.bytes_per_token == 1002
-    assert report.bandwidth_share is None
+    assert [m.bytes_per_step for m in report.measurements] == [None, 1002]
+    assert engine.batches == []
+
+
+def test_batches_and_depths() -> None:
+    engine: Any = BatchEngine(prefill_chunk=8)
+    report = run_bench(engine, Plan(0, 2, (1, 3), (0, 10), 1))
+    assert [m.test for m in report.measurements] == ["tg2", "tg2 b3", "tg2 @ d10", "tg2 b3 @ d10"]
+    assert [m.tokens for m in report.measurements] == [2, 6, 2, 6]
+    assert [m.bytes_per_step for m in report.measurements] == [1001, 1003, 1011, 1033]
+    # A warm-up and a round of two steps each: without depth, then with.
+    assert engine.batches == [[p] * 3 for p in (0, 1, 0, 1, 10, 11, 10, 11)]
+
+
+def test_filled_caches_are_kept() -> None:
+    engine: Any = BatchEngine(prefill_chunk=8)
+    bench = Bench(engine)
+    caches = bench.fill(10, 2)
+    evaluated = len(engine.evaluated)
+    bench.generation(3, 10, 2)
+    assert [cache.length for cache in caches] == [13, 13]
+    assert bench.fill(10, 2) == caches
+    assert [cache.length for cache in caches] == [10, 10]
+    assert len(engine.evaluated) == evaluated + 6
+    first, second = (cache.tokens for cache in cast(list[ToyCache], caches))
+    assert first != second
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"prompt_tokens": 65},
+        {"prompt_tokens": 60, "depths": (0, 10)},
         {"generated_tokens": -1},
         {"rounds": 0},
         {"prompt_tokens": 0, "generated_tokens": 0},
+        {"batches": (1, 17)},
+        {"batches": (0,)},
+        {"depths": (-1,)},
+        {"depths": (65,)},
     ],
 )
-def test_bad_numbers(options: dict[str, int]) -> None:
+def test_bad_numbers(options: dict[str, Any]) -> None:
     chosen = {"prompt_tokens": 4, "generated_tokens": 4, **options}
+    engine: Any = BatchEngine()
     with pytest.raises(InputError):
-        run_bench(ToyEngine(), **chosen)  # type: ignore[arg-type]
+        run_bench(engine, Plan(**chosen))
+
+
+def test_profiled_steps() -> None:
+    engine: Any = BatchEngine(prefill_chunk=8)
+    report = run_bench(engine, Plan(20, 2, (1, 3), (5,), 1, profile=True))
+    assert [p.test for p in report.profiles] == ["pp20 @ d5", "tg2 @ d5", "tg2 b3 @ d5"]
+    assert engine.profiled == [(8, [5]), (1, [5]), (3, [5, 5, 5])]
+
+
+def test_profile_is_summed_by_kernel_and_shape() -> None:
+    profile = Profile("tg4", 0.01, OPERATIONS)
+    matmul, norm = totals(profile)
+    assert (matmul.kernel, matmul.count, matmul.nbytes) == ("matmul", 2, 4000)
+    assert matmul.seconds == pytest.approx(0.006)
+    assert matmul.multiplications == 2 * 128 * 64
+    assert (norm.kernel, norm.count) == ("rmsnorm", 1)
+    report = Report((), 2, "avx2", None, None, None, (profile,))
+    assert "| matmul | Q4_0 | 128 x 64 | 1 | 2 | 6.000 | 85.7% |" in markdown(MODEL, [report])
+    found: Any = as_object(MODEL, [report])
+    assert found["levels"][0]["profiles"][0]["operations"][0]["count"] == 2
+
+
+@pytest.mark.parametrize("type_name", ["Q4_0", "I2_S"])
+def test_profile_of_the_engine(tmp_path: Path, type_name: str) -> None:
+    """Every weight is seen once per step, and the step leaves no trace."""
+    path = tmp_path / "tiny.gguf"
+    arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
+    write_tiny_model(path, arch=arch, type=type_name)
+    with closing(open_weights(path)) as provider:
+        engine = load_engine(provider, threads=2, context_length=64)
+        caches = [engine.new_cache() for _ in range(3)]
+        tokens = np.arange(5, 25, dtype=np.int32)
+        weights = engine.bytes_per_token(0)
+        expected = engine.forward(tokens, caches[0]).copy()
+        caches[0].truncate(19)
+        for count, used in ((20, 1), (1, 1), (3, 3)):
+            lengths = [cache.length for cache in caches]
+            found = engine.profile(tokens[:count], caches[:used], rounds=1)
+            assert [cache.length for cache in caches] == lengths
+            matmuls = [op for op in found if op.kernel.startswith("matmul")]
+            assert sum(op.nbytes for op in matmuls) == weights
+            assert {op.rows for op in matmuls} == {count, 1 if count == 20 else count}
+            assert all(op.seconds >= 0 for op in found)
+            read = sum(op.nbytes for op in found) - weights
+            positions = sum(lengths[:used]) + used
+            one = engine.bytes_per_token(1) - weights
+            assert read == (0 if count == 20 else one * positions)
+        again = engine.forward(tokens[19:], caches[0])
+        assert np.allclose(again, expected, atol=0.05)
+        engine.close()
 
 
 @pytest.mark.parametrize(

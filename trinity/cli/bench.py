@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from time import perf_counter
 from typing import Annotated, cast
 
@@ -19,18 +20,41 @@ def bench(
         int, typer.Option("--prompt-tokens", "-p", help="Tokens of the prompt test; 0 skips it.")
     ] = 512,
     generated_tokens: Annotated[
-        int, typer.Option("--generated-tokens", "-n", help="Tokens of the generation test.")
+        int,
+        typer.Option("--generated-tokens", "-n", help="Tokens of the generation test; 0 skips it."),
     ] = 128,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--batch", "-b", help="Sequences generated together, 1 to 16; may be repeated."
+        ),
+    ] = None,
+    depth: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--depth", "-d", help="Positions in the cache before each test; may be repeated."
+        ),
+    ] = None,
     threads: options.Threads = None,
     rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds of each test.")] = 3,
     ctx: options.Ctx = None,
     kv_type: options.KvType = "f16",
-    isa: options.Isa = None,
+    isa: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--isa",
+            help="Instruction-set level; may be repeated. The best of this CPU if not given.",
+        ),
+    ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show the time of each operation of a step.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it."""
     from trinity.model import open_weights
-    from trinity.tools.bench import MeasurableEngine, markdown, run_bench
+    from trinity.tools.bench import MeasurableEngine, Plan, Report, run_bench
+    from trinity.tools.bench_report import Measured, as_object, markdown
     from trinity_kernels.bandwidth import read_bandwidth
 
     provider = open_weights(model)
@@ -39,24 +63,30 @@ def bench(
     parameters = sum(math.prod(t.shape) for t in tensors)
     del tensors
     provider.close()
-    needed = max(prompt_tokens, generated_tokens, 1)
-    started = perf_counter()
-    with load_model(model, threads=threads, ctx=ctx or needed, kv_type=kv_type, isa=isa) as loaded:
-        load_seconds = perf_counter() - started
-        name = loaded.config.name or loaded.config.architecture
-        with progress("measuring") as show:
-            report = run_bench(
-                cast(MeasurableEngine, loaded.engine),
-                prompt_tokens=prompt_tokens,
-                generated_tokens=generated_tokens,
-                rounds=rounds,
-                read_bandwidth=read_bandwidth,
-                progress=show,
-            )
+    plan = Plan(
+        prompt_tokens, generated_tokens, tuple(batch or [1]), tuple(depth or [0]), rounds, profile
+    )
+    context = ctx or plan.context_length
+    plan.check(context)
+    reports: list[Report] = []
+    levels: list[str | None] = [*isa] if isa else [None]
+    for level in levels:
+        started = perf_counter()
+        with load_model(model, threads=threads, ctx=context, kv_type=kv_type, isa=level) as loaded:
+            load_seconds = perf_counter() - started
+            name = loaded.config.name or loaded.config.architecture
+            measured = Measured(name, model, size, parameters)
+            with progress("measuring") as show:
+                report = run_bench(
+                    cast(MeasurableEngine, loaded.engine),
+                    plan,
+                    read_bandwidth=read_bandwidth,
+                    progress=show,
+                )
+        # The process's peak belongs to the first level alone: then the bandwidth was measured.
+        peak = None if reports else report.peak_rss
+        reports.append(replace(report, load_seconds=load_seconds, peak_rss=peak))
     if as_json:
-        about = {"model": name, "path": model, "model_bytes": size, "parameters": parameters}
-        figures = {**about, "load_seconds": load_seconds, **report.as_object()}
-        print(json.dumps(figures, ensure_ascii=False))
+        print(json.dumps(as_object(measured, reports), ensure_ascii=False))
     else:
-        print(markdown(report, name=name, size=size, parameters=parameters))
-        print(f"loaded in {load_seconds:.2f} s")
+        print(markdown(measured, reports))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.paging import populate
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
+from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
@@ -56,7 +57,7 @@ class CPUEngine:
         if self._weights.has("rope_freqs.weight"):
             factors = self._weights.vector("rope_freqs.weight", config.rope_dim // 2)
         capacity = -(-context_length // TILE) * TILE
-        choice = KernelChoice(isa, progress)
+        choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
             config, self._weights, capacity, threads,
@@ -165,6 +166,31 @@ class CPUEngine:
         for cache in caches:
             cache.length += 1
         return self._buffers.logits[:count]
+
+    def profile(
+        self, tokens: NDArray[np.int32], caches: Sequence[KVCache], *, rounds: int = 3
+    ) -> list[OperationTime]:
+        """The time of every operation of a step, each run alone; the caches stay as they are.
+
+        The step is ``forward_batch``'s where there are as many caches as tokens, else that of
+        ``forward`` with the one cache. Raises: as these do.
+        """
+        before, team = [cache.length for cache in caches], self._team
+        recorder = PlanRecorder(team)
+        self._team = cast(Team, recorder)
+        try:
+            if len(tokens) == len(caches):
+                self.forward_batch(tokens, caches)
+            else:
+                self.forward(tokens, caches[0])
+        finally:
+            self._team = team
+        for cache, length in zip(caches, before, strict=True):
+            cache.truncate(length)
+        return time_operations(
+            team, np.concatenate(recorder.plans), self._choice.names(),
+            sum(before) + len(caches), lambda: self._embed(tokens), rounds,
+        )  # fmt: skip
 
     def _outputs(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         self._step.outputs[0] = len(rows)

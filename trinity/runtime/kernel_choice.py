@@ -45,6 +45,10 @@ class KernelChoice:
                 )
         return self._chosen[key]
 
+    def names(self) -> dict[int, tuple[str, str]]:
+        """Kernel and tag of every address given out."""
+        return {address: key for key, address in self._chosen.items()}
+
     def tiles_work(self, kernels: Iterable[tuple[Kernel, str]]) -> bool:
         """Whether the level has tiles and all these tile kernels pass."""
         return self.level == "amx" and all(self._works(k, "amx", tag) for k, tag in kernels)

@@ -1,51 +1,101 @@
 """Tokens per second of prompt and generation, against the machine's own read bandwidth.
 
-The conventions are llama-bench's: random tokens, an empty context, a warm-up that is not counted,
-mean and standard deviation over rounds.
+The conventions are llama-bench's: random tokens, a warm-up that is not counted, mean and standard
+deviation over rounds. "pp512" evaluates a prompt of 512 tokens, "tg128" generates 128 one by one;
+"b16" does so for 16 sequences in the same steps, "@ d4096" with 4096 positions already in each
+sequence's cache.
 """
 
 from __future__ import annotations
 
-import math
-import platform
 import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
-from trinity.runtime.interface import Engine
+from trinity.runtime.interface import Cache, Engine
+from trinity.runtime.profile import OperationTime
 from trinity.runtime.sampling_params import check_integer
-from trinity.runtime.session import Session
+from trinity.tools.machine import anonymous_rss, peak_rss
 
-PACKAGES = ("trinity-llm", "numpy", "numba", "llvmlite")
+MAX_BATCH = 16
+Progress = Callable[[str], None]
 
 
 class MeasurableEngine(Engine, Protocol):
-    """An engine that knows how many bytes a decode step reads."""
+    """An engine that decodes several sequences at once and knows what a step costs."""
 
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that one token after ``context`` others reads."""
         ...
 
+    def forward_batch(
+        self, tokens: NDArray[np.int32], caches: Sequence[Any]
+    ) -> NDArray[np.float32]:
+        """One token for each of several sequences: (B,) and B caches to (B, V)."""
+        ...
+
+    def profile(
+        self, tokens: NDArray[np.int32], caches: Sequence[Any], *, rounds: int = 3
+    ) -> list[OperationTime]:
+        """The time of every operation of a step: a batch's, or a prompt's with one cache."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure: a test for every depth, and for every batch size where it generates."""
+
+    prompt_tokens: int = 512
+    generated_tokens: int = 128
+    batches: tuple[int, ...] = (1,)
+    depths: tuple[int, ...] = (0,)
+    rounds: int = 3
+    profile: bool = False
+
+    @property
+    def context_length(self) -> int:
+        """The positions that the longest test needs."""
+        return max(self.prompt_tokens, self.generated_tokens, 1) + max(self.depths, default=0)
+
+    def check(self, context_length: int) -> None:
+        """Raise InputError where a number is out of range or exceeds the context."""
+        check_integer("rounds", self.rounds, low=1)
+        for batch in self.batches:
+            check_integer("batch", batch, low=1, high=MAX_BATCH)
+        for depth in self.depths:
+            check_integer("depth", depth, low=0, high=context_length)
+        left = context_length - max(self.depths, default=0)
+        for name in ("prompt_tokens", "generated_tokens"):
+            check_integer(name, getattr(self, name), low=0, high=left)
+        if self.prompt_tokens == self.generated_tokens == 0:
+            raise InputError(
+                "there is nothing to measure: prompt and generation both have 0 tokens"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One test: "pp512" evaluates a prompt of 512 tokens, "tg128" generates 128 one by one."""
+    """One test: ``tokens`` evaluated in all, ``steps`` times over the weights.
+
+    ``bytes_per_step``: weights and cache that an average decode step reads; None for a prompt.
+    """
 
     test: str
     tokens: int
     seconds: tuple[float, ...]
+    batch: int = 1
+    depth: int = 0
+    bytes_per_step: int | None = None
 
     @property
     def rounds(self) -> list[float]:
-        """Tokens per second of each round."""
+        """Tokens per second of each round, of all sequences together."""
         return [self.tokens / seconds for seconds in self.seconds]
 
     @property
@@ -58,66 +108,50 @@ class Measurement:
         """Sample standard deviation of the rounds; 0 for a single one."""
         return statistics.stdev(self.rounds) if len(self.rounds) > 1 else 0.0
 
+    @property
+    def bytes_per_second(self) -> float | None:
+        """What decoding read from memory, on average."""
+        return None if self.bytes_per_step is None else self.mean / self.batch * self.bytes_per_step
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The operations of one step of a test, and the time of that step as it runs undivided."""
+
+    test: str
+    step_seconds: float
+    operations: tuple[OperationTime, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one bench run.
+    """The result for one engine, that is for one instruction-set level.
 
     Units: bandwidth in bytes per second, sizes in bytes. ``read_bandwidth`` is measured right
     after the rounds, memory right before it, for that measurement needs much of its own.
-    ``bytes_per_token`` is the reading of the generation test's average step.
     """
 
     measurements: tuple[Measurement, ...]
     threads: int
     isa: str
     read_bandwidth: float | None
-    bytes_per_token: int
     peak_rss: int | None
     anonymous_rss: int | None
+    profiles: tuple[Profile, ...] = ()
+    load_seconds: float | None = None
 
-    @property
-    def bandwidth_share(self) -> float | None:
-        """Part of the machine's read bandwidth that decoding reached."""
-        decoding = [m.mean for m in self.measurements if m.test.startswith("tg")]
-        if not decoding or self.read_bandwidth is None:
-            return None
-        return decoding[0] * self.bytes_per_token / self.read_bandwidth
-
-    def as_object(self) -> dict[str, object]:
-        """The report as JSON has it, with the machine and the versions."""
-        return {
-            "machine": machine(),
-            "versions": versions(),
-            "threads": self.threads,
-            "isa": self.isa,
-            "tests": [
-                {
-                    "test": m.test,
-                    "tokens": m.tokens,
-                    "tokens_per_second_mean": m.mean,
-                    "tokens_per_second_sd": m.deviation,
-                    "tokens_per_second_rounds": m.rounds,
-                    "seconds_rounds": list(m.seconds),
-                }
-                for m in self.measurements
-            ],
-            "read_bandwidth_bytes_per_second": self.read_bandwidth,
-            "bytes_per_token": self.bytes_per_token,
-            "bandwidth_share": self.bandwidth_share,
-            "peak_rss_bytes": self.peak_rss,
-            "anonymous_rss_bytes": self.anonymous_rss,
-        }
+    def share(self, measurement: Measurement) -> float | None:
+        """Part of the machine's read bandwidth that a decode test reached."""
+        read = measurement.bytes_per_second
+        return None if read is None or not self.read_bandwidth else read / self.read_bandwidth
 
 
 def run_bench(
     engine: MeasurableEngine,
+    plan: Plan,
     *,
-    prompt_tokens: int = 512,
-    generated_tokens: int = 128,
-    rounds: int = 3,
     read_bandwidth: Callable[[int], float] | None = None,
-    progress: Callable[[str], None] = lambda line: None,
+    progress: Progress = lambda line: None,
 ) -> Report:
     """Measure an engine that nobody else uses meanwhile.
 
@@ -125,141 +159,100 @@ def run_bench(
     of 0 tokens is left out.
     Raises: InputError where a number is out of range or exceeds the context.
     """
-    check_integer("rounds", rounds, low=1)
-    for name, number in (
-        ("prompt_tokens", prompt_tokens),
-        ("generated_tokens", generated_tokens),
-    ):
-        check_integer(name, number, low=0, high=engine.context_length)
-    if prompt_tokens == generated_tokens == 0:
-        raise InputError("there is nothing to measure: prompt and generation both have 0 tokens")
-    rng = np.random.default_rng(0)
-    longest = max(prompt_tokens, generated_tokens)
-    tokens = rng.integers(0, engine.config.vocab_size, longest, np.int32)
-    session = Session(engine)
-    tests = [
-        (f"pp{prompt_tokens}", prompt_tokens, run_prompt),
-        (f"tg{generated_tokens}", generated_tokens, run_generation),
-    ]
-    measurements = []
-    for test, count, run in tests:
-        if count == 0:
-            continue
-        progress(f"{test}: warm-up")
-        run(session, tokens[: min(count, 2 * engine.prefill_chunk)])
-        seconds = []
-        for number in range(rounds):
-            progress(f"{test}: round {number + 1} of {rounds}")
-            seconds.append(run(session, tokens[:count]))
-        measurements.append(Measurement(test, count, tuple(seconds)))
+    plan.check(engine.context_length)
+    bench = Bench(engine)
+    measurements, profiles = [], []
+    for depth in plan.depths:
+        tests = [("pp", plan.prompt_tokens, 1)]
+        tests += [("tg", plan.generated_tokens, batch) for batch in plan.batches]
+        for kind, count, batch in tests:
+            if count == 0:
+                continue
+            name = f"{kind}{count}" + (f" b{batch}" if batch > 1 else "")
+            name += f" @ d{depth}" if depth else ""
+            if depth:
+                progress(f"{name}: filling the cache")
+                bench.fill(depth, batch)
+            progress(f"{name}: warm-up")
+            run = bench.prompt if kind == "pp" else bench.generation
+            run(min(count, 2 * engine.prefill_chunk), depth, batch)
+            seconds = []
+            for number in range(plan.rounds):
+                progress(f"{name}: round {number + 1} of {plan.rounds}")
+                seconds.append(run(count, depth, batch))
+            bytes_per_step = None
+            if kind == "tg":
+                weights = engine.bytes_per_token(0)
+                cache = engine.bytes_per_token(depth + count // 2) - weights
+                bytes_per_step = weights + batch * cache
+            measurements.append(
+                Measurement(name, count * batch, tuple(seconds), batch, depth, bytes_per_step)
+            )
+            if plan.profile:
+                progress(f"{name}: each operation alone")
+                profiles.append(bench.profile(name, kind, count, depth, batch))
     memory = peak_rss(), anonymous_rss()
     bandwidth = None
     if read_bandwidth is not None:
         progress("measuring the read bandwidth")
         bandwidth = read_bandwidth(engine.threads)
     return Report(
-        tuple(measurements),
-        engine.threads,
-        engine.isa,
-        bandwidth,
-        engine.bytes_per_token(generated_tokens // 2),
-        *memory,
+        tuple(measurements), engine.threads, engine.isa, bandwidth, *memory, tuple(profiles)
     )
 
 
-def run_prompt(session: Session, tokens: NDArray[np.int32]) -> float:
-    """Seconds to evaluate ``tokens`` as a prompt in an empty context."""
-    session.reset()
-    ids = tokens.tolist()
-    started = perf_counter()
-    session.extend(ids)
-    return perf_counter() - started
+class Bench:
+    """An engine, random tokens for it, and the caches that tests share."""
 
+    def __init__(self, engine: MeasurableEngine) -> None:
+        self.engine = engine
+        rng = np.random.default_rng(0)
+        shape = (MAX_BATCH, engine.context_length)
+        self.tokens = rng.integers(0, engine.config.vocab_size, shape, np.int32)
+        self.caches: list[Cache] = []
 
-def run_generation(session: Session, tokens: NDArray[np.int32]) -> float:
-    """Seconds to evaluate ``tokens`` one by one in an empty context."""
-    session.reset()
-    ids = tokens.tolist()
-    started = perf_counter()
-    for token in ids:
-        session.extend([token])
-    return perf_counter() - started
+    def fill(self, depth: int, batch: int) -> list[Cache]:
+        """The first ``batch`` caches, each brought to ``depth`` positions."""
+        while len(self.caches) < batch:
+            self.caches.append(self.engine.new_cache())
+        for row, cache in enumerate(self.caches[:batch]):
+            cache.truncate(min(cache.length, depth))
+            self.extend(cache, self.tokens[row, cache.length : depth])
+        return self.caches[:batch]
 
+    def extend(self, cache: Cache, tokens: NDArray[np.int32]) -> None:
+        """Evaluate ``tokens`` in steps as large as the engine takes."""
+        for start in range(0, len(tokens), self.engine.prefill_chunk):
+            self.engine.forward(tokens[start : start + self.engine.prefill_chunk], cache)
 
-def markdown(report: Report, *, name: str, size: int, parameters: int) -> str:
-    """llama-bench's table, and what the figures mean for this machine."""
-    rows = [
-        "| model | size | params | isa | threads | test | t/s |",
-        "| --- | ---: | ---: | --- | ---: | ---: | ---: |",
-    ]
-    rows += [
-        f"| {name} | {size / 2**30:.2f} GiB | {quantity(parameters)} | {report.isa} "
-        f"| {report.threads} | {m.test} | {m.mean:.2f} ± {m.deviation:.2f} |"
-        for m in report.measurements
-    ]
-    share, bandwidth = report.bandwidth_share, report.read_bandwidth
-    if share is not None and bandwidth is not None:
-        read = share * bandwidth
-        rows.append(
-            f"\ndecoding read {read / 1e9:.1f} GB/s, {share:.0%} of the "
-            f"{bandwidth / 1e9:.1f} GB/s that {report.threads} threads can read"
-        )
-    if report.peak_rss is not None:
-        anonymous = report.anonymous_rss
-        own = "" if anonymous is None else f", {anonymous / 2**20:.0f} MiB without the mapped file"
-        rows.append(f"peak memory {report.peak_rss / 2**20:.0f} MiB{own}")
-    return "\n".join(rows)
+    def prompt(self, count: int, depth: int = 0, batch: int = 1) -> float:
+        """Seconds to evaluate ``count`` tokens as a prompt after ``depth`` others."""
+        (cache,) = self.fill(depth, batch)
+        tokens = self.tokens[0, depth : depth + count]
+        started = perf_counter()
+        self.extend(cache, tokens)
+        return perf_counter() - started
 
+    def generation(self, count: int, depth: int = 0, batch: int = 1) -> float:
+        """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` sequences."""
+        caches, engine = self.fill(depth, batch), self.engine
+        steps = np.ascontiguousarray(self.tokens[:batch, depth : depth + count].T)
+        started = perf_counter()
+        for step in steps:
+            if batch == 1:
+                engine.forward(step, caches[0])
+            else:
+                engine.forward_batch(step, caches)
+        return perf_counter() - started
 
-def quantity(number: int) -> str:
-    """A number of parameters as people write it: 1.24 B, 260.03 K."""
-    exponent = min(3, max(0, int(math.log10(max(number, 1)) // 3)))
-    return f"{number / 1000**exponent:.2f} {('', 'K', 'M', 'B')[exponent]}".strip()
-
-
-def peak_rss() -> int | None:
-    """The most memory of this process so far, mapped file included; None where it is unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def anonymous_rss() -> int | None:
-    """Memory of this process now that belongs to no file; None where the system does not say."""
-    found = first_value("/proc/self/status", "RssAnon")
-    return None if found is None else int(found.split()[0]) * 1024
-
-
-def machine() -> dict[str, object]:
-    """The processor and the system."""
-    import os
-
-    cpu = first_value("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
-    return {"cpu": cpu, "logical_cpus": os.cpu_count(), "system": platform.platform()}
-
-
-def versions() -> dict[str, str]:
-    """Python and the packages that the figures depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def first_value(path: str, key: str) -> str | None:
-    """The value of the first "key: value" line of a Linux status file."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name.strip() == key:
-                    return value.strip()
-    except OSError:
-        return None
-    return None
+    def profile(self, test: str, kind: str, count: int, depth: int, batch: int) -> Profile:
+        """One step of a test, whole (the median of five) and operation by operation."""
+        if kind == "pp":
+            count = min(count, self.engine.prefill_chunk)
+            seconds = [self.prompt(count, depth) for _ in range(5)]
+            tokens = self.tokens[0, depth : depth + count]
+        else:
+            seconds = [self.generation(1, depth, batch) for _ in range(5)]
+            tokens = self.tokens[:batch, depth].copy()
+        operations = self.engine.profile(tokens, self.fill(depth, batch))
+        return Profile(test, statistics.median(seconds), tuple(operations))

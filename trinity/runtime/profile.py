@@ -1,0 +1,104 @@
+"""Where a step's time goes: each record of a plan run alone, in the plan's order."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels.ops import activation, attention, matmul, quantize, rmsnorm
+from trinity_kernels.ops.kv_layout import layer_bytes
+from trinity_kernels.record import KERNEL, ROWS
+from trinity_kernels.team import Team
+
+_MATMULS = ("matmul", "matmul_tiles", "tile_activations", "tile_bf16")
+_WIDTHS = {
+    "rmsnorm": rmsnorm.K, "quantize_ternary": quantize.K, "quantize_q8": quantize.K,
+    "gated": activation.K, **dict.fromkeys(_MATMULS, matmul.K),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTime:
+    """One operation of a step, run alone by all threads.
+
+    ``rows`` tokens; weights of ``n`` rows of ``k`` values, ``n`` 0 where there are none. ``nbytes``
+    of weights or cache are read once; 0 where memory is not what counts. ``seconds``: the median
+    of the rounds, without the cost of starting the threads.
+    """
+
+    kernel: str
+    tag: str
+    rows: int
+    n: int
+    k: int
+    nbytes: int
+    seconds: float
+
+
+class PlanRecorder:
+    """Runs plans by a team, and keeps them."""
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+        self.plans: list[NDArray[np.void]] = []
+
+    def run(self, plan: NDArray[np.void]) -> None:
+        """As ``Team.run``."""
+        self.team.run(plan)
+        self.plans.append(plan)
+
+
+def time_operations(
+    team: Team,
+    plan: NDArray[np.void],
+    names: Mapping[int, tuple[str, str]],
+    positions: int,
+    prepare: Callable[[], object],
+    rounds: int,
+) -> list[OperationTime]:
+    """The records of ``plan``, each run alone, in order, so that caches are as in a real step.
+
+    ``names``: kernel and tag by address. ``positions``: how many a decode step's attention reads
+    in all caches together. ``prepare`` sets the step's input before each round.
+    """
+    empty = plan[:0]
+    idle = float(np.median([_seconds(team, empty) for _ in range(100)]))
+    single = [plan[i : i + 1].copy() for i in range(len(plan))]
+    taken = np.empty((rounds, len(plan)))
+    for number in range(rounds):
+        prepare()
+        for i, record in enumerate(single):
+            taken[number, i] = _seconds(team, record)
+    medians = np.maximum(np.median(taken, axis=0) - idle, 0.0)
+    return [
+        _described(record["slots"][0], names, positions, float(seconds))
+        for record, seconds in zip(single, medians, strict=True)
+    ]
+
+
+def _seconds(team: Team, plan: NDArray[np.void]) -> float:
+    started = perf_counter()
+    team.run(plan)
+    return perf_counter() - started
+
+
+def _described(
+    slots: NDArray[np.int64], names: Mapping[int, tuple[str, str]], positions: int, seconds: float
+) -> OperationTime:
+    name, tag = names[int(slots[KERNEL])]
+    rows = ctypes.c_int64.from_address(int(slots[ROWS])).value
+    n = k = nbytes = 0
+    if name in _WIDTHS:
+        k = int(slots[_WIDTHS[name]])
+    if name in ("matmul", "matmul_tiles"):
+        n = int(slots[matmul.N])
+        nbytes = n * int(slots[matmul.W_STRIDE])
+    elif name == "attention_parts":
+        k = int(slots[attention.HEAD_DIM])
+        nbytes = layer_bytes(tag, int(slots[attention.KV_HEADS]), k, positions)
+    return OperationTime(name, tag, rows, n, k, nbytes, seconds)

@@ -1,0 +1,166 @@
+"""A bench's figures as llama-bench's table, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from trinity.tools.bench import Profile, Report
+from trinity.tools.machine import machine, versions
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The model that was measured: ``size`` of its tensors in bytes, and its parameters."""
+
+    name: str
+    path: str
+    size: int
+    parameters: int
+
+
+def as_object(model: Measured, reports: Sequence[Report]) -> dict[str, object]:
+    """Everything that was measured, with the machine and the versions."""
+    return {
+        "model": model.name,
+        "path": model.path,
+        "model_bytes": model.size,
+        "parameters": model.parameters,
+        "machine": machine(),
+        "versions": versions(),
+        "levels": [_level(report) for report in reports],
+    }
+
+
+def _level(report: Report) -> dict[str, object]:
+    return {
+        "isa": report.isa,
+        "threads": report.threads,
+        "load_seconds": report.load_seconds,
+        "tests": [
+            {
+                "test": m.test,
+                "tokens": m.tokens,
+                "batch": m.batch,
+                "depth": m.depth,
+                "tokens_per_second_mean": m.mean,
+                "tokens_per_second_sd": m.deviation,
+                "tokens_per_second_rounds": m.rounds,
+                "seconds_rounds": list(m.seconds),
+                "bytes_per_step": m.bytes_per_step,
+                "bandwidth_share": report.share(m),
+            }
+            for m in report.measurements
+        ],
+        "profiles": [
+            {
+                "test": profile.test,
+                "step_seconds": profile.step_seconds,
+                "operations": [asdict(total) for total in totals(profile)],
+            }
+            for profile in report.profiles
+        ],
+        "read_bandwidth_bytes_per_second": report.read_bandwidth,
+        "peak_rss_bytes": report.peak_rss,
+        "anonymous_rss_bytes": report.anonymous_rss,
+    }
+
+
+def markdown(model: Measured, reports: Sequence[Report]) -> str:
+    """llama-bench's table, and what the figures mean for this machine."""
+    rows = [
+        "| model | size | params | isa | threads | test | t/s |",
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: |",
+    ]
+    about = f"| {model.name} | {model.size / 2**30:.2f} GiB | {quantity(model.parameters)} "
+    rows += [
+        f"{about}| {report.isa} | {report.threads} | {m.test} | {m.mean:.2f} ± {m.deviation:.2f} |"
+        for report in reports
+        for m in report.measurements
+    ]
+    for report in reports:
+        rows += ["", *_notes(report, f"{report.isa}: " if len(reports) > 1 else "")]
+    for report in reports:
+        for profile in report.profiles:
+            rows += ["", profile_table(report, profile)]
+    return "\n".join(rows)
+
+
+def _notes(report: Report, prefix: str) -> list[str]:
+    notes = []
+    for m in report.measurements:
+        share, read = report.share(m), m.bytes_per_second
+        # A batch is bound by arithmetic: its share of the bandwidth says nothing.
+        if share is not None and read is not None and report.read_bandwidth and m.batch == 1:
+            notes.append(
+                f"{prefix}{m.test} read {read / 1e9:.1f} GB/s, {share:.0%} of the "
+                f"{report.read_bandwidth / 1e9:.1f} GB/s that {report.threads} threads can read"
+            )
+    if report.peak_rss is not None:
+        own = report.anonymous_rss
+        rest = "" if own is None else f", {own / 2**20:.0f} MiB without the mapped file"
+        notes.append(f"{prefix}peak memory {report.peak_rss / 2**20:.0f} MiB{rest}")
+    if report.load_seconds is not None:
+        notes.append(f"{prefix}loaded in {report.load_seconds:.2f} s")
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTotal:
+    """All operations of a step with the same kernel, type and shape, ``count`` of them."""
+
+    kernel: str
+    tag: str
+    rows: int
+    n: int
+    k: int
+    count: int
+    seconds: float
+    nbytes: int
+
+    @property
+    def multiplications(self) -> int:
+        """Products of one number by one, of a matrix multiplication."""
+        return self.count * self.rows * self.n * self.k
+
+
+def totals(profile: Profile) -> list[OperationTotal]:
+    """The step's operations, summed by kernel, type and shape, the longest first."""
+    sums: dict[tuple[str, str, int, int, int], tuple[int, float, int]] = {}
+    for op in profile.operations:
+        key = (op.kernel, op.tag, op.rows, op.n, op.k)
+        count, seconds, nbytes = sums.get(key, (0, 0.0, 0))
+        sums[key] = (count + 1, seconds + op.seconds, nbytes + op.nbytes)
+    found = [OperationTotal(*key, *values) for key, values in sums.items()]
+    return sorted(found, key=lambda total: -total.seconds)
+
+
+def profile_table(report: Report, profile: Profile) -> str:
+    """Where a step's time goes, each operation timed alone."""
+    found = totals(profile)
+    together = sum(total.seconds for total in found)
+    rows = [
+        f"{report.isa}, a step of {profile.test}: {profile.step_seconds * 1e3:.2f} ms; its "
+        f"operations alone, starting the threads not counted: {together * 1e3:.2f} ms",
+        "",
+        "| kernel | type | n x k | rows | times | ms | share | GB/s | GMAC/s |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for total in found:
+        shape = f"{total.n} x {total.k}" if total.n else str(total.k or "")
+        seconds = total.seconds or math.inf
+        read = f"{total.nbytes / seconds / 1e9:.1f}" if total.nbytes else ""
+        macs = f"{total.multiplications / seconds / 1e9:.0f}" if total.multiplications else ""
+        rows.append(
+            f"| {total.kernel} | {total.tag} | {shape} | {total.rows} | {total.count} "
+            f"| {total.seconds * 1e3:.3f} | {total.seconds / (together or 1):.1%} "
+            f"| {read} | {macs} |"
+        )
+    return "\n".join(rows)
+
+
+def quantity(number: int) -> str:
+    """A number of parameters as people write it: 1.24 B, 260.03 K."""
+    exponent = min(3, max(0, int(math.log10(max(number, 1)) // 3)))
+    return f"{number / 1000**exponent:.2f} {('', 'K', 'M', 'B')[exponent]}".strip()

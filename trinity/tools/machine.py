@@ -1,0 +1,56 @@
+"""What a figure depends on beside the code: the processor, the versions, this process's memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+
+PACKAGES = ("trinity-llm", "numpy", "numba", "llvmlite")
+
+
+def peak_rss() -> int | None:
+    """The most memory of this process so far, mapped file included; None where it is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def anonymous_rss() -> int | None:
+    """Memory of this process now that belongs to no file; None where the system does not say."""
+    found = first_value("/proc/self/status", "RssAnon")
+    return None if found is None else int(found.split()[0]) * 1024
+
+
+def machine() -> dict[str, object]:
+    """The processor and the system."""
+    cpu = first_value("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    return {"cpu": cpu, "logical_cpus": os.cpu_count(), "system": platform.platform()}
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that the figures depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def first_value(path: str, key: str) -> str | None:
+    """The value of the first "key: value" line of a Linux status file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() == key:
+                    return value.strip()
+    except OSError:
+        return None
+    return None
