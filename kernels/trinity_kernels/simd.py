@@ -507,13 +507,19 @@ def select_less(typingctx: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
 # -- hints ---------------------------------------------------------------------------------------
 
 
-@intrinsic
-def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask for the cache line at ``address``; never faults."""
+def _prefetcher(locality: int, doc: str) -> Callable[..., Any]:
+    def prefetch(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            line = pointer(builder, args[0], I8)
+            hints = [line, I32(0), I32(locality), I32(1)]
+            call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        line = pointer(builder, args[0], I8)
-        call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [line, I32(0), I32(3), I32(1)])
-        return context.get_dummy_value()
+        return types.void(types.intp), codegen
 
-    return types.void(types.intp), codegen
+    prefetch.__doc__ = doc
+    return intrinsic(prefetch)
+
+
+prefetch = _prefetcher(3, "Ask for the cache line at ``address``; never faults.")
+prefetch_l2 = _prefetcher(2, "As prefetch, no nearer than the second-level cache.")

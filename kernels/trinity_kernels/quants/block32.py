@@ -42,10 +42,10 @@ class Block32:
 _BLOCKS: dict[str, Block32] = {}
 
 
-def register_block32(quant: str, block: Block32) -> None:
-    """Give a type of 32-element blocks its compiled dot product."""
+def register_block32(quant: str, block: Block32, **levels: Callable[..., Any]) -> None:
+    """Give a type of 32-element blocks its compiled dot product; ``levels`` as register_dot's."""
     _BLOCKS[quant] = block
-    register_dot(quant, "q8", vector=_dot, portable=_portable_dot)
+    register_dot(quant, "q8", vector=_dot, portable=_portable_dot, **levels)
     register_unpack(quant, _unpack)
 
 
@@ -88,15 +88,46 @@ def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
                 a = int(memory.get_i8(x + 32 * b + 4 * g + t))
                 total += int(_code(qt, block, 4 * g + t)) * a
             lane = 8 * (b % 2) + g
-            lanes[lane] = np.float32(lanes[lane] + scale * np.float32(total))
+            lanes[lane] = memory.fma_f32(scale, np.float32(total), lanes[lane])
         m = np.float32(d * np.float32(-_offset(qt)))
         if _min_at(qt) != 0:
             m = memory.get_f16(block + _min_at(qt))
         if not _signed(qt):
-            least[b % 16] = np.float32(least[b % 16] + m * memory.get_f32(sums + 4 * b))
+            least[b % 16] = memory.fma_f32(m, memory.get_f32(sums + 4 * b), least[b % 16])
     if _signed(qt):
         return tree_sum(lanes)
     return np.float32(tree_sum(lanes) + tree_sum(least))
+
+
+@inline
+def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
+    """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
+    scales = x + (k + 63) // 64 * 64
+    sums = scales + (k + 511) // 512 * 64
+    groups = sums + (k + 511) // 512 * 64
+    nbytes = _nbytes(qt)
+    done = k // 512 * 16
+    left = k // 32 - done
+    if left > 0:
+        at = w + done * nbytes
+        d = strided_tail_f16(at, nbytes, left)
+        scale = d * simd.load_f32x16(scales + 4 * done)
+        if not _signed(qt):
+            m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
+            if _min_at(qt) != 0:
+                m = strided_tail_f16(at + _min_at(qt), nbytes, left)
+            least = simd.fma_f32x16(m, simd.load_f32x16(sums + 4 * done), least)
+        for j in range((left + 1) // 2):
+            first = at + 2 * j * nbytes
+            second = first + nbytes
+            if 2 * j + 1 == left:
+                second = 0
+            c = 32 * done + 64 * j
+            factor = simd.pair_f32x16(lane(scale, 2 * j), lane(scale, 2 * j + 1))
+            acc = simd.fma_f32x16(factor, _pair(isa, qt, first, second, x + c, groups + c), acc)
+    if _signed(qt):
+        return simd.sum_f32x16(acc)
+    return np.float32(simd.sum_f32x16(acc) + simd.sum_f32x16(least))
 
 
 def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
@@ -115,55 +146,48 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
             if _min_at(qt) != 0:
                 m = strided_f16x16(at + _min_at(qt), nbytes)
-            least = least + m * simd.load_f32x16(sums + 64 * s)
+            least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
         c = x + 512 * s
         g = groups + 512 * s
         two = 2 * nbytes
         simd.prefetch(ahead)
-        acc = acc + spread(scale, 0) * _pair(isa, qt, at, at + nbytes, c, g)
+        acc = simd.fma_f32x16(spread(scale, 0), _pair(isa, qt, at, at + nbytes, c, g), acc)
         at += two
         simd.prefetch(ahead + two)
-        acc = acc + spread(scale, 1) * _pair(isa, qt, at, at + nbytes, c + 64, g + 64)
+        acc = simd.fma_f32x16(
+            spread(scale, 1), _pair(isa, qt, at, at + nbytes, c + 64, g + 64), acc
+        )
         at += two
         simd.prefetch(ahead + 2 * two)
-        acc = acc + spread(scale, 2) * _pair(isa, qt, at, at + nbytes, c + 128, g + 128)
+        acc = simd.fma_f32x16(
+            spread(scale, 2), _pair(isa, qt, at, at + nbytes, c + 128, g + 128), acc
+        )
         at += two
         simd.prefetch(ahead + 3 * two)
-        acc = acc + spread(scale, 3) * _pair(isa, qt, at, at + nbytes, c + 192, g + 192)
+        acc = simd.fma_f32x16(
+            spread(scale, 3), _pair(isa, qt, at, at + nbytes, c + 192, g + 192), acc
+        )
         at += two
         simd.prefetch(ahead + 4 * two)
-        acc = acc + spread(scale, 4) * _pair(isa, qt, at, at + nbytes, c + 256, g + 256)
+        acc = simd.fma_f32x16(
+            spread(scale, 4), _pair(isa, qt, at, at + nbytes, c + 256, g + 256), acc
+        )
         at += two
         simd.prefetch(ahead + 5 * two)
-        acc = acc + spread(scale, 5) * _pair(isa, qt, at, at + nbytes, c + 320, g + 320)
+        acc = simd.fma_f32x16(
+            spread(scale, 5), _pair(isa, qt, at, at + nbytes, c + 320, g + 320), acc
+        )
         at += two
         simd.prefetch(ahead + 6 * two)
-        acc = acc + spread(scale, 6) * _pair(isa, qt, at, at + nbytes, c + 384, g + 384)
+        acc = simd.fma_f32x16(
+            spread(scale, 6), _pair(isa, qt, at, at + nbytes, c + 384, g + 384), acc
+        )
         at += two
         simd.prefetch(ahead + 7 * two)
-        acc = acc + spread(scale, 7) * _pair(isa, qt, at, at + nbytes, c + 448, g + 448)
-    done = k // 512 * 16
-    left = k // 32 - done
-    if left > 0:
-        at = w + done * nbytes
-        d = strided_tail_f16(at, nbytes, left)
-        scale = d * simd.load_f32x16(scales + 4 * done)
-        if not _signed(qt):
-            m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
-            if _min_at(qt) != 0:
-                m = strided_tail_f16(at + _min_at(qt), nbytes, left)
-            least = least + m * simd.load_f32x16(sums + 4 * done)
-        for j in range((left + 1) // 2):
-            first = at + 2 * j * nbytes
-            second = first + nbytes
-            if 2 * j + 1 == left:
-                second = 0
-            c = 32 * done + 64 * j
-            factor = simd.pair_f32x16(lane(scale, 2 * j), lane(scale, 2 * j + 1))
-            acc = acc + factor * _pair(isa, qt, first, second, x + c, groups + c)
-    if _signed(qt):
-        return simd.sum_f32x16(acc)
-    return np.float32(simd.sum_f32x16(acc) + simd.sum_f32x16(least))
+        acc = simd.fma_f32x16(
+            spread(scale, 7), _pair(isa, qt, at, at + nbytes, c + 448, g + 448), acc
+        )
+    return dot_tail(isa, qt, w, x, k, acc, least)
 
 
 def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
