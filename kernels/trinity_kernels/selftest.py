@@ -49,6 +49,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "gated": (activation.gated, activation.ACTIVATIONS),
     "tile_activations": (matmul_tiles.tile_activations, _NONE),
     "tile_bf16": (matmul_tiles.tile_bf16, _NONE),
+    "tile_split": (matmul_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
 }
 
@@ -241,11 +242,11 @@ def _check_matmul_tiles(level: str, tag: str) -> str | None:
     slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
     source = bytes_ if form == "ternary" else x
     prepared = slots | {matmul.X: _at(source), matmul.X_STRIDE: source.strides[0]}
-    first = "tile_activations" if form == "ternary" else "tile_bf16"
-    _run(first, level, "none", tokens, prepared)
+    _run(op.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
-    # bfloat16 rounds each factor by 2**-9 at most.
-    return _differs(out, expected, 1e-4 + (2e-6 if form == "ternary" else 2**-7) * magnitude)
+    # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
+    relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
+    return _differs(out, expected, 1e-4 + relative * magnitude)
 
 
 def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
@@ -431,6 +432,10 @@ def _check_tile_bf16(level: str, tag: str) -> str | None:
     return _check_matmul_tiles(level, "Q8_0")
 
 
+def _check_tile_split(level: str, tag: str) -> str | None:
+    return _check_matmul_tiles(level, "F16")
+
+
 _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,
     "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
@@ -443,5 +448,6 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "gated": _check_gated,
     "tile_activations": _check_tile_activations,
     "tile_bf16": _check_tile_bf16,
+    "tile_split": _check_tile_split,
     "matmul_tiles": _check_matmul_tiles,
 }

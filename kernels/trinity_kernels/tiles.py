@@ -3,16 +3,19 @@
 Tiles are numbered in the instruction, so numbers are literals here: each product is its own
 intrinsic over the fixed assignment
 
-    tiles 0 1 2 3   sums: (weights 0, tokens 0), (0, 1), (1, 0), (1, 1)
+    tiles 0 1 2 3   sums: (weights 0, tokens 0), (0, 1), (1, 0), (1, 1); narrow: weights 0 to 3
     tiles 4 5       weights: 16 rows of 64 bytes each
     tiles 6 7       activations: 4 bytes of k of each of 16 tokens to a row
+
+An operand may be split into two tiles, its bfloat16 part and what that leaves, one behind the
+other: their product is then as good as float32's (the product of the two rests is left out).
 
 Source: Intel's architecture manual, chapter on AMX; the LLVM intrinsics llvm.x86.tile*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -66,21 +69,38 @@ def tiles_zero(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-def _product(name: str) -> Callable[..., Any]:
+def _emit(builder: Any, name: str, steps: list[tuple[int, ...]], addresses: Sequence[Any]) -> None:
+    """Steps of two are loads (tile, address number), steps of three products (sum, w, x)."""
+    for step in steps:
+        if len(step) == 2:
+            at = addresses[step[1]]
+            call_named(
+                builder, "llvm.x86.tileloadd64", _VOID,
+                [I8(step[0]), pointer(builder, at, I8), I64(64)],
+            )  # fmt: skip
+        else:
+            call_named(builder, name, _VOID, [I8(tile) for tile in step])
+
+
+def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
+    """Two weight tiles times two activation tiles; addresses: w0 w1 x0 x1, then their rests."""
+    if x_parts == 1:
+        steps = [(4, 0), (6, 2), (7, 3), (5, 1), (0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
+    else:
+        steps = []
+        for w in range(2):
+            steps += [(4, w)] + [(5, 4 + w)] * (w_parts - 1)
+            for x in range(2):
+                total = 2 * w + x
+                steps += [(6, 2 + x), (7, 6 + x), (total, 4, 6), (total, 4, 7)]
+                steps += [(total, 5, 6)] * (w_parts - 1)
+
     @intrinsic
     def product(typingctx: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
         """Add the products of two weight tiles and two activation tiles onto sums 0 to 3."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            for tile, address in zip(
-                (4, 6, 7, 5), (args[0], args[2], args[3], args[1]), strict=True
-            ):
-                call_named(
-                    builder, "llvm.x86.tileloadd64", _VOID,
-                    [I8(tile), pointer(builder, address, I8), I64(64)],
-                )  # fmt: skip
-            for total, w, x in ((0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)):
-                call_named(builder, name, _VOID, [I8(total), I8(w), I8(x)])
+            _emit(builder, name, steps, [*args, *(builder.add(a, I64(TILE_BYTES)) for a in args)])
             return context.get_dummy_value()
 
         intp = types.intp
@@ -89,8 +109,35 @@ def _product(name: str) -> Callable[..., Any]:
     return product
 
 
-tiles_product_i8 = _product("llvm.x86.tdpbssd")
-tiles_product_bf16 = _product("llvm.x86.tdpbf16ps")
+def _narrow(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
+    """Four weight tiles times one activation tile; addresses: w0 w1 w2 w3 x, then their rests."""
+    steps = [(6, 4)] + [(7, 9)] * (x_parts - 1)
+    for w in range(4):
+        tile = 4 if w_parts == 2 else 4 + w % 2
+        steps += [(tile, w)] + [(5, 5 + w)] * (w_parts - 1)
+        steps += [(w, tile, 6)] + [(w, tile, 7)] * (x_parts - 1) + [(w, 5, 6)] * (w_parts - 1)
+
+    @intrinsic
+    def product(typingctx: Any, w: Any, stride: Any, x: Any) -> Any:
+        """Add the products of four weight tiles, ``stride`` bytes apart, and one of activations."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            first = [builder.add(args[0], builder.mul(args[1], I64(i))) for i in range(4)]
+            first.append(args[2])
+            _emit(builder, name, steps, [*first, *(builder.add(a, I64(TILE_BYTES)) for a in first)])
+            return context.get_dummy_value()
+
+        intp = types.intp
+        return types.void(intp, intp, intp), codegen
+
+    return product
+
+
+_I8, _BF16 = "llvm.x86.tdpbssd", "llvm.x86.tdpbf16ps"
+# By the parts of weights and of activations.
+wide_i8, narrow_i8 = _wide(_I8), _narrow(_I8)
+wide_bf16 = {parts: _wide(_BF16, *parts) for parts in ((1, 1), (1, 2), (2, 2))}
+narrow_bf16 = {parts: _narrow(_BF16, *parts) for parts in ((1, 1), (1, 2), (2, 2))}
 
 
 @intrinsic
@@ -137,6 +184,20 @@ def transpose_16x16(typingctx: Any, source: Any, target: Any, stride: Any) -> An
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def bf16_rest(typingctx: Any, value: Any) -> Any:
+    """What rounding float32 to bfloat16 leaves: value - bfloat16(value), exact."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.VectorType(_BFloat(), 16)
+        short = call_named(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, [args[0]])
+        wide = builder.zext(builder.bitcast(short, ir.VectorType(I16, 16)), I32X16.ir)
+        bits = builder.shl(wide, ir.Constant(I32X16.ir, [16] * 16))
+        return builder.fsub(args[0], builder.bitcast(bits, F32X16.ir))
+
+    return F32X16(F32X16), codegen
 
 
 class _BFloat(ir.Type):  # type: ignore[misc]

@@ -133,13 +133,26 @@ def round_bf16(x: Floats) -> Floats:
     return rounded.astype(np.uint32).view(np.float32)
 
 
+def bf16_bytes(x: Floats) -> Bytes:
+    """Float32 that are bfloat16 already, in 2 bytes each."""
+    return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+
+
 def pack_tiles(form: str, x: Floats) -> Bytes:
     """Activations (M, K) as tiles [16 tokens][64 bytes of a row], words transposed."""
     m, k = x.shape
     if form == "ternary":
         lines = pack_ternary(*ternary_codes(x))[:, : padded_bytes(form, k)]
+    elif form == "q8":
+        lines = bf16_bytes(round_bf16(x))
     else:
-        lines = (round_bf16(x).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        padded = np.zeros((m, -(-k // 32) * 32), np.float32)
+        padded[:, :k] = x
+        parts = [
+            bf16_bytes(round_bf16(padded)),
+            bf16_bytes(round_bf16(padded - round_bf16(padded))),
+        ]
+        lines = np.stack([part.reshape(m, -1, 64) for part in parts], axis=2).reshape(m, -1)
     whole = np.zeros((tile_bytes(form, k, m) // padded_bytes(form, k), lines.shape[1]), np.uint8)
     whole[:m] = lines
     words = whole.reshape(len(whole) // 16, 16, -1, 16, 4)

@@ -19,14 +19,12 @@ from trinity_kernels.team import Team
 
 pytestmark = pytest.mark.skipif("amx" not in available_levels(), reason="this CPU has no AMX")
 TAGS = pytest.mark.parametrize("tag", sorted(tile_types()))
-SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18))
+SHAPES = ((4, 16), (5, 53), (16, 37), (16, 165), (33, 33), (65, 18))
 
 
 def run(p: Product, team: Team | None = None) -> Floats:
     first, second = p.tile_slots(2)
-    packer = matmul_tiles.tile_activations
-    if FORMS[p.tag] != "ternary":
-        packer = matmul_tiles.tile_bf16
+    packer = matmul_tiles.tiles_of(FORMS[p.tag])
     before = p.out.copy()
     steps = [(packer, "none", first), (matmul_tiles.matmul_tiles, p.tag, second)]
     launch_all(steps, "amx", len(p.x), team)
@@ -36,8 +34,11 @@ def run(p: Product, team: Team | None = None) -> Floats:
 
 
 def bfloat_product(p: Product) -> tuple[Doubles, Doubles]:
-    """What bfloat16 operands give, and the sums of magnitudes."""
+    """What the operands give as tiles hold them, and the sums of magnitudes."""
     values, magnitudes = reference.weight_values(p.tag, p.rows)
+    if FORMS[p.tag] == "f32":
+        assert p.bias is not None
+        return p.expected, np.abs(p.x) @ magnitudes.T
     weights = reference.round_bf16(values.astype(np.float32)).astype(np.float64)
     x = reference.round_bf16(p.x).astype(np.float64)
     assert p.bias is not None
@@ -57,8 +58,12 @@ def test_within_the_bound(tag: str, two: Team) -> None:
             expected, size = bfloat_product(p)
             panels = n // 16 * 16
             error = np.abs(found - expected)[:, :panels]
-            # Sums of K products in float32; a weight may round to the other bfloat16.
-            assert np.all(error <= (k * 2.0**-24 + 2.0**-12) * size[:, :panels]), (k, tokens, n)
+            # Sums of K products in float32; a weight may round to the other bfloat16, and split
+            # activations leave 2**-17 out, the product of the rests as much.
+            rounding = 2.0**-15 if FORMS[tag] == "f32" else 2.0**-12
+            assert p.bias is not None
+            bound = (k * 2.0**-24 + rounding) * size + 2.0**-22 * (np.abs(p.bias) + np.abs(p.out))
+            assert np.all(error <= bound[:, :panels]), (k, tokens, n)
             # Rows that fill no panel are multiplied as elsewhere.
             assert same_bits(found[:, panels:], p.run("avx512vnni")[:, panels:]), (k, tokens, n)
 
@@ -85,14 +90,13 @@ def test_reads_nothing_beyond_the_weights(tag: str) -> None:
         assert same_bits(run(replace(p, rows=at_the_edge(p.rows))), run(p))
 
 
-@pytest.mark.parametrize("form", ["ternary", "q8"])
+@pytest.mark.parametrize(("form", "tag"), [("ternary", "I2_S"), ("q8", "Q8_0"), ("f32", "F16")])
 @pytest.mark.parametrize("tokens", [4, 17, 33])
-def test_tiles_are_laid_out_as_drawn(form: str, tokens: int, two: Team) -> None:
-    tag = "I2_S" if form == "ternary" else "Q8_0"
+def test_tiles_are_laid_out_as_drawn(form: str, tag: str, tokens: int, two: Team) -> None:
     for k in row_lengths(tag):
         p = product(tag, tokens, 16, k)
         first, _ = p.tile_slots(2)
-        packer = matmul_tiles.tile_activations if form == "ternary" else matmul_tiles.tile_bf16
+        packer = matmul_tiles.tiles_of(form)
         launch_all([(packer, "none", first)], "amx", tokens, two)
         tiles = first[matmul_tiles.TILES]
         assert isinstance(tiles, np.ndarray)

@@ -280,8 +280,7 @@ class _Writer:
             if tiled:
                 op = matmul_tiles
                 first = operand if form == "ternary" else source
-                kernel = op.tile_activations if form == "ternary" else op.tile_bf16
-                self.record(kernel, "none", {
+                self.record(op.tiles_of(form), "none", {
                     matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k, **self._tiles(),
                 }, rows=rows)  # fmt: skip
             for weight, out, out_stride in group:

@@ -1,11 +1,15 @@
 """The matrix product on AMX tiles: for prompts and batches, 16 rows by 16 tokens at a time.
 
 The record is that of ops/matmul.py with three slots more: TILES, the activations as tiles
-(``tile_activations``), and SCRATCH, per thread room for two panels of 16 unpacked rows and four
-tiles of sums. A step of few tokens takes the rows one by one, as ops/matmul.py does.
+(``tile_activations``, ``tile_bf16``, ``tile_split``), and SCRATCH, per thread room for two panels
+of 16 unpacked rows and four tiles of sums. At most 16 tokens: four panels at once, unpacked and
+multiplied 256 elements at a time, so that no unpacked weight leaves the first-level cache. More:
+two panels, unpacked whole and multiplied by all tokens. Less than ``FEW``: the rows one by one, as
+ops/matmul.py does.
 Numerics: I2_S sums are exact, and the rest is done as in quants.dot.ternary_result: every result
-has the same bits as the vector path's. Other types multiply bfloat16 weights (scale * code,
-rounded) by bfloat16 activations and sum in float32.
+has the same bits as the vector path's. Block types multiply bfloat16 weights (scale * code,
+rounded) by bfloat16 activations and sum in float32. F16 and BF16 weights are exact, their
+activations are split in two bfloat16, which leaves 2**-17 of each out.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, tile_kernel
+from trinity_kernels._jit import Kernel, choose, inline, tile_kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, set_i32
 from trinity_kernels.ops.matmul import (
@@ -30,8 +34,8 @@ from trinity_kernels.ops.matmul import (
     W,
     X,
 )
-from trinity_kernels.quants.dot import dot_row
-from trinity_kernels.quants.unpack import unpack_tile_row
+from trinity_kernels.quants.dot import FORMS, dot_row
+from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_tile_row
 from trinity_kernels.record import ROWS
 
 TILES, SCRATCH, SCRATCH_STRIDE = 14, 15, 16
@@ -49,13 +53,15 @@ def tile_bytes(form: str, k: int, tokens: int) -> int:
 
 
 def padded_bytes(form: str, k: int) -> int:
-    """Bytes of one unpacked row: int8 padded to 256 codes, or bfloat16 padded to 32."""
-    return -(-k // 256) * 256 if form == "ternary" else -(-k // 32) * 64
+    """Bytes of one unpacked row: int8 padded to 256 codes, or bfloat16 padded to 32, or two."""
+    if form == "ternary":
+        return -(-k // 256) * 256
+    return -(-k // 32) * (128 if form == "f32" else 64)
 
 
 def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs: two panels, the sums, their transpose, a tile configuration."""
-    return 32 * padded_bytes(form, k) + 4096 + 1024 + 64
+    return 32 * max(padded_bytes(form, k), 1024) + 4096 + 1024 + 64
 
 
 @tile_kernel
@@ -116,13 +122,60 @@ def tile_bf16(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             tiles.transpose_16x16(scratch, to, 64)
 
 
-def _is_ternary(qt: Any) -> bool:
-    return bool(qt.value == "I2_S")
+@tile_kernel
+def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """As tile_bf16, each tile followed by that of what its bfloat16 leave of the float32."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    if tokens < 4:
+        return
+    k = get_i64(record + 8 * K)
+    chunks = (k + 31) // 32
+    groups = (tokens + 31) // 32 * 2
+    scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    zeros = simd.splat_f32x16(np.float32(0))
+    for group in range(groups):
+        for chunk in range(thread, chunks, threads):
+            for t in range(16):
+                row = scratch + 64 * t
+                low = zeros
+                high = zeros
+                if group * 16 + t < tokens:
+                    source = get_i64(record + 8 * X) + 128 * chunk
+                    source += (group * 16 + t) * get_i64(record + 8 * X_STRIDE)
+                    left = k - 32 * chunk
+                    if left >= 16:
+                        low = simd.load_f32x16(source)
+                    else:
+                        low = simd.load_tail_f32(source, left)
+                    if left >= 32:
+                        high = simd.load_f32x16(source + 64)
+                    elif left > 16:
+                        high = simd.load_tail_f32(source + 64, left - 16)
+                tiles.store_bf16x32(row, low, high)
+                tiles.store_bf16x32(row + 1024, tiles.bf16_rest(low), tiles.bf16_rest(high))
+            to = get_i64(record + 8 * TILES) + (group * chunks + chunk) * 2048
+            tiles.transpose_16x16(scratch, to, 64)
+            tiles.transpose_16x16(scratch + 1024, to + 1024, 64)
 
 
-@choose(_is_ternary)
-def _is_ternary_of(qt: Any) -> Any:
-    return (lambda qt: True) if qt.value == "I2_S" else (lambda qt: False)
+def tiles_of(form: str) -> Kernel:
+    """The kernel that brings activations of a form to tiles."""
+    return {"ternary": tile_activations, "q8": tile_bf16, "f32": tile_split}[form]
+
+
+def _sizes(qt: Any) -> Any: ...
+
+
+@choose(_sizes)
+def _sizes_of(qt: Any) -> Any:
+    # Elements of a tile's row, bytes of a weight and of an activation tile with its rest, and
+    # elements that are unpacked and multiplied together where tokens are few, and their bytes.
+    ternary = qt.value == "I2_S"
+    w_parts, x_parts = tile_parts(qt.value, FORMS[qt.value])
+    part = 128 if w_parts == 2 else 256
+    found = 64 if ternary else 32, 1024 * w_parts, 1024 * x_parts, part
+    found += (step_bytes(qt.value) * part // 256,)
+    return lambda qt: found
 
 
 def _multiply(qt: Any, w0: int, w1: int, x0: int, x1: int) -> None: ...
@@ -130,9 +183,21 @@ def _multiply(qt: Any, w0: int, w1: int, x0: int, x1: int) -> None: ...
 
 @choose(_multiply)
 def _multiply_of(qt: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
-    if qt.value == "I2_S":
-        return lambda qt, w0, w1, x0, x1: tiles.tiles_product_i8(w0, w1, x0, x1)
-    return lambda qt, w0, w1, x0, x1: tiles.tiles_product_bf16(w0, w1, x0, x1)
+    product = tiles.wide_i8
+    if qt.value != "I2_S":
+        product = tiles.wide_bf16[tile_parts(qt.value, FORMS[qt.value])]
+    return lambda qt, w0, w1, x0, x1: product(w0, w1, x0, x1)
+
+
+def _multiply_four(qt: Any, w: int, stride: int, x: int) -> None: ...
+
+
+@choose(_multiply_four)
+def _multiply_four_of(qt: Any, w: Any, stride: Any, x: Any) -> Any:
+    product = tiles.narrow_i8
+    if qt.value != "I2_S":
+        product = tiles.narrow_bf16[tile_parts(qt.value, FORMS[qt.value])]
+    return lambda qt, w, stride, x: product(w, stride, x)
 
 
 def _values(qt: Any, words: int, tail: int) -> Any: ...
@@ -197,31 +262,60 @@ def _write_sums(
         simd.store_f32x16(to, y)
 
 
-@tile_kernel
-def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Panels of 32 rows: unpacked once, multiplied with all tokens; see the module."""
+@inline
+def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
+    """Panels first to last, four at once, for at most 16 tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    n = get_i64(record + 8 * N)
     k = get_i64(record + 8 * K)
-    panels = n // 16
-    first = panels * thread // threads
-    last = panels * (thread + 1) // threads
-    if tokens < 4:
-        stop = 16 * last
-        if thread == threads - 1:
-            stop = n
-        _one_by_one(isa, qt, record, 16 * first, stop, tokens)
-        return
     w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
-    chunks = (k + 31) // 32
-    if _is_ternary(qt):
+    width, w_tile, x_tile, part, part_bytes = _sizes(qt)
+    scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    stride = part // width * w_tile
+    sums = scratch + 4 * stride
+    turned = sums + 4096
+    tiles.tiles_begin(turned + 1024)
+    for panel in range(first, last, 4):
+        count = min(4, last - panel)
+        rows = w + 16 * panel * w_stride
+        tiles.tiles_zero()
+        x = get_i64(record + 8 * TILES)
+        for start in range(0, k, part):
+            size = min(part, k - start)
+            for row in range(16 * count):
+                source = rows + row * w_stride
+                # The same part of the next four panels: there when its turn comes.
+                ahead = source + 64 * w_stride
+                for line in range(0, part_bytes, 64):
+                    simd.prefetch_l2(ahead + line)
+                to = scratch + row // 16 * stride + row % 16 * 64
+                unpack_tile_row(isa, qt, source, to, size)
+            count_of_tiles = part // width if width == 64 else (size + 31) // 32
+            for c in range(count_of_tiles):
+                _multiply_four(qt, scratch + c * w_tile, stride, x)
+                x += x_tile
+            rows += part_bytes
+        tiles.tiles_store(sums)
+        for p in range(count):
+            _write_sums(qt, record, sums + 1024 * p, turned, 16 * (panel + p), 0, tokens)
+    tiles.tiles_end()
+
+
+@inline
+def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
+    """Panels first to last, two at once, for all tokens."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    k = get_i64(record + 8 * K)
+    w = get_i64(record + 8 * W)
+    w_stride = get_i64(record + 8 * W_STRIDE)
+    width, w_tile, x_tile, _, _ = _sizes(qt)
+    chunks = (k + width - 1) // width
+    if width == 64:
         chunks = (k + 255) // 256 * 4
     panel0 = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    panel1 = panel0 + 1024 * chunks
-    sums = panel1 + 1024 * chunks
+    panel1 = panel0 + w_tile * chunks
+    sums = panel1 + w_tile * chunks
     turned = sums + 4096
-    x_tiles = get_i64(record + 8 * TILES)
     groups = (tokens + 15) // 16
     tiles.tiles_begin(turned + 1024)
     for panel in range(first, last, 2):
@@ -232,11 +326,12 @@ def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> N
                 source = w + (16 * panel + 16 + row) * w_stride
                 unpack_tile_row(isa, qt, source, panel1 + 64 * row, k)
         for group in range(0, groups, 2):
-            x0 = x_tiles + group * 1024 * chunks
-            x1 = x0 + 1024 * chunks
+            x0 = get_i64(record + 8 * TILES) + group * x_tile * chunks
+            x1 = x0 + x_tile * chunks
             tiles.tiles_zero()
-            for c in range(0, 1024 * chunks, 1024):
-                _multiply(qt, panel0 + c, panel1 + c, x0 + c, x1 + c)
+            for c in range(chunks):
+                at = c * w_tile
+                _multiply(qt, panel0 + at, panel1 + at, x0 + c * x_tile, x1 + c * x_tile)
             tiles.tiles_store(sums)
             row = 16 * panel
             token = 16 * group
@@ -246,5 +341,25 @@ def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> N
                 _write_sums(qt, record, sums + 2048, turned, row + 16, token, tokens)
                 _write_sums(qt, record, sums + 3072, turned, row + 16, token + 16, tokens)
     tiles.tiles_end()
+
+
+@tile_kernel
+def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Panels of 16 rows, shared out evenly; see the module."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    n = get_i64(record + 8 * N)
+    panels = n // 16
+    first = panels * thread // threads
+    last = panels * (thread + 1) // threads
+    if tokens < 4:
+        stop = 16 * last
+        if thread == threads - 1:
+            stop = n
+        _one_by_one(isa, qt, record, 16 * first, stop, tokens)
+        return
+    if tokens <= 16:
+        _narrow(isa, qt, record, thread, first, last)
+    else:
+        _wide(isa, qt, record, thread, first, last)
     if thread == threads - 1:
         _one_by_one(isa, qt, record, 16 * panels, n, tokens)

@@ -11,9 +11,10 @@ from trinity_kernels._jit import choose
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+from trinity_kernels.quants.unpack import PANEL_AHEAD, register_unpack
 
 if not jit_disabled():
-    from trinity_kernels import simd
+    from trinity_kernels import simd, tiles
 
 _F32 = np.dtype([("x", "<f4")])
 _F16 = np.dtype([("x", "<f2")])
@@ -149,5 +150,40 @@ def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     return tree_sum(lanes)
 
 
+def _unpack_line(qt: Any, low: Any, high: Any, to: int) -> int: ...
+
+
+@choose(_unpack_line)
+def _unpack_line_of(qt: Any, low: Any, high: Any, to: Any) -> Any:
+    def short(qt: Any, low: Any, high: Any, to: int) -> int:
+        tiles.store_bf16x32(to, low, high)
+        return to + 1024
+
+    def split(qt: Any, low: Any, high: Any, to: int) -> int:
+        tiles.store_bf16x32(to, low, high)
+        tiles.store_bf16x32(to + 1024, tiles.bf16_rest(low), tiles.bf16_rest(high))
+        return to + 2048
+
+    return split if qt.value == "F16" else short
+
+
+def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    """BF16 as it is, F16 (11 significant bits) as the sum of two bfloat16."""
+    for i in range(k // 32):
+        at = w + 64 * i
+        simd.prefetch(at + PANEL_AHEAD)
+        to = _unpack_line(qt, _load(qt, at), _load(qt, at + 32), to)
+    left = k % 32
+    if left > 0:
+        at = w + 64 * (k // 32)
+        zeros = simd.splat_f32x16(np.float32(0))
+        if left <= 16:
+            _unpack_line(qt, _load_tail(qt, at, left), zeros, to)
+        else:
+            _unpack_line(qt, _load(qt, at), _load_tail(qt, at + 32, left - 16), to)
+
+
+register_unpack("F16", _unpack, split=True)
+register_unpack("BF16", _unpack)
 for _name in ("F32", "F16", "BF16"):
     register_dot(_name, "f32", vector=_dot, portable=_portable)
