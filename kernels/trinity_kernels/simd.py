@@ -123,7 +123,7 @@ load_i32x16, load_i32x8 = _loader(I32X16), _loader(I32X8)
 load_i8x64, load_i8x32, load_i8x16 = _loader(I8X64), _loader(I8X32), _loader(I8X16)
 store_f32x16, store_f32x8 = _storer(F32X16), _storer(F32X8)
 store_i32x16, store_i8x64, store_i8x32 = _storer(I32X16), _storer(I8X64), _storer(I8X32)
-store_i8x16, store_i32x8 = _storer(I8X16), _storer(I32X8)
+store_i8x16, store_i32x8, store_i16x32 = _storer(I8X16), _storer(I32X8), _storer(I16X32)
 
 
 @intrinsic

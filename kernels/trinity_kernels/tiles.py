@@ -84,16 +84,11 @@ def _emit(builder: Any, name: str, steps: list[tuple[int, ...]], addresses: Sequ
 
 def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
     """Two weight tiles times two activation tiles; addresses: w0 w1 x0 x1, then their rests."""
-    if x_parts == 1:
-        steps = [(4, 0), (6, 2), (7, 3), (5, 1), (0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
-    else:
-        steps = []
-        for w in range(2):
-            steps += [(4, w)] + [(5, 4 + w)] * (w_parts - 1)
-            for x in range(2):
-                total = 2 * w + x
-                steps += [(6, 2 + x), (7, 6 + x), (total, 4, 6), (total, 4, 7)]
-                steps += [(total, 5, 6)] * (w_parts - 1)
+    steps: list[tuple[int, ...]] = []
+    # Between two uses of a sum lie three others.
+    for w_part, x_part in [(0, 0)] + [(0, 1)] * (x_parts - 1) + [(1, 0)] * (w_parts - 1):
+        steps += [(4, 4 * w_part), (6, 4 * x_part + 2), (7, 4 * x_part + 3), (5, 4 * w_part + 1)]
+        steps += [(0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
 
     @intrinsic
     def product(typingctx: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
@@ -110,16 +105,24 @@ def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
 
 
 def _narrow(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
-    """Four weight tiles times one activation tile; addresses: w0 w1 w2 w3 x, then their rests."""
-    steps = [(6, 4)] + [(7, 9)] * (x_parts - 1)
-    for w in range(4):
-        tile = 4 if w_parts == 2 else 4 + w % 2
-        steps += [(tile, w)] + [(5, 5 + w)] * (w_parts - 1)
-        steps += [(w, tile, 6)] + [(w, tile, 7)] * (x_parts - 1) + [(w, 5, 6)] * (w_parts - 1)
+    """Weight tiles times one activation tile; addresses: w0 w1 w2 w3 x, then their rests.
+
+    Four weight tiles with a sum each; of split weights two, with a sum each for the products of
+    the first parts and a sum for the others, which must be added.
+    """
+    steps: list[tuple[int, ...]] = [(6, 4)] + [(7, 9)] * (x_parts - 1)
+    if w_parts == 2:
+        steps += [(4, 0), (0, 4, 6), (1, 4, 7), (5, 1), (2, 5, 6), (3, 5, 7)]
+        steps += [(4, 5), (1, 4, 6), (5, 6), (3, 5, 6)]
+    else:
+        for x_part in range(x_parts):
+            for w in range(4):
+                tile = 4 + w % 2
+                steps += [(tile, w), (w, tile, 6 + x_part)]
 
     @intrinsic
     def product(typingctx: Any, w: Any, stride: Any, x: Any) -> Any:
-        """Add the products of four weight tiles, ``stride`` bytes apart, and one of activations."""
+        """Add the products of weight tiles, ``stride`` bytes apart, and one of activations."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             first = [builder.add(args[0], builder.mul(args[1], I64(i))) for i in range(4)]
@@ -200,9 +203,28 @@ def bf16_rest(typingctx: Any, value: Any) -> Any:
     return F32X16(F32X16), codegen
 
 
+@intrinsic
+def cut_bf16(typingctx: Any, value: Any) -> Any:
+    """Float32 with the bits that bfloat16 lacks set to 0."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[0], I32X16.ir)
+        kept = builder.and_(bits, ir.Constant(I32X16.ir, [-65536] * 16))
+        return builder.bitcast(kept, F32X16.ir)
+
+    return F32X16(F32X16), codegen
+
+
 class _BFloat(ir.Type):  # type: ignore[misc]
     def _to_string(self) -> str:
         return "bfloat"
+
+
+def emit_bf16x32(builder: Any, low: Any, high: Any) -> Any:
+    """<32 x i16>: the bfloat16 nearest to 16 + 16 float32, half to even."""
+    kind = ir.VectorType(_BFloat(), 32)
+    both = call_named(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", kind, [high, low])
+    return builder.bitcast(both, ir.VectorType(I16, 32))
 
 
 @intrinsic
@@ -210,11 +232,7 @@ def store_bf16x32(typingctx: Any, address: Any, low: Any, high: Any) -> Any:
     """32 float32 rounded to nearest-even bfloat16, written to ``address`` in order."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = ir.VectorType(_BFloat(), 32)
-        both = call_named(
-            builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", kind, [args[2], args[1]]
-        )
-        words = builder.bitcast(both, ir.VectorType(I16, 32))
+        words = emit_bf16x32(builder, args[1], args[2])
         builder.store(words, pointer(builder, args[0], words.type), align=1)
         return context.get_dummy_value()
 

@@ -2,10 +2,10 @@
 
 The record is that of ops/matmul.py with three slots more: TILES, the activations as tiles
 (``tile_activations``, ``tile_bf16``, ``tile_split``), and SCRATCH, per thread room for two panels
-of 16 unpacked rows and four tiles of sums. At most 16 tokens: four panels at once, unpacked and
-multiplied 256 elements at a time, so that no unpacked weight leaves the first-level cache. More:
-two panels, unpacked whole and multiplied by all tokens. Less than ``FEW``: the rows one by one, as
-ops/matmul.py does.
+of 16 unpacked rows and four tiles of sums. At most 16 tokens: four panels at once (of split weights
+two), unpacked and multiplied 256 elements at a time, so that no unpacked weight leaves the
+first-level cache. More: two panels, unpacked whole and multiplied by all tokens. Less than ``FEW``:
+the rows one by one, as in ops/matmul.py.
 Numerics: I2_S sums are exact, and the rest is done as in quants.dot.ternary_result: every result
 has the same bits as the vector path's. Block types multiply bfloat16 weights (scale * code,
 rounded) by bfloat16 activations and sum in float32. F16 and BF16 weights are exact, their
@@ -35,7 +35,7 @@ from trinity_kernels.ops.matmul import (
     X,
 )
 from trinity_kernels.quants.dot import FORMS, dot_row
-from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_tile_row
+from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_panel
 from trinity_kernels.record import ROWS
 
 TILES, SCRATCH, SCRATCH_STRIDE = 14, 15, 16
@@ -168,13 +168,12 @@ def _sizes(qt: Any) -> Any: ...
 
 @choose(_sizes)
 def _sizes_of(qt: Any) -> Any:
-    # Elements of a tile's row, bytes of a weight and of an activation tile with its rest, and
-    # elements that are unpacked and multiplied together where tokens are few, and their bytes.
-    ternary = qt.value == "I2_S"
+    # Elements of a tile's row, bytes of a weight and of an activation tile with its rest; where
+    # tokens are few the panels at once, the elements unpacked and multiplied together, their bytes.
     w_parts, x_parts = tile_parts(qt.value, FORMS[qt.value])
-    part = 128 if w_parts == 2 else 256
-    found = 64 if ternary else 32, 1024 * w_parts, 1024 * x_parts, part
-    found += (step_bytes(qt.value) * part // 256,)
+    width = 64 if qt.value == "I2_S" else 32
+    panels = 4 if w_parts == 1 else 2
+    found = width, 1024 * w_parts, 1024 * x_parts, panels, 256, step_bytes(qt.value)
     return lambda qt: found
 
 
@@ -263,39 +262,47 @@ def _write_sums(
 
 
 @inline
+def _add(a: int, b: int, to: int) -> None:
+    simd.store_f32x16(to, simd.load_f32x16(a) + simd.load_f32x16(b))
+
+
+@inline
 def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
-    """Panels first to last, four at once, for at most 16 tokens."""
+    """Panels first to last, some at once, for at most 16 tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
     w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
-    width, w_tile, x_tile, part, part_bytes = _sizes(qt)
+    width, w_tile, x_tile, at_once, part, part_bytes = _sizes(qt)
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     stride = part // width * w_tile
-    sums = scratch + 4 * stride
+    sums = scratch + at_once * stride
     turned = sums + 4096
     tiles.tiles_begin(turned + 1024)
-    for panel in range(first, last, 4):
-        count = min(4, last - panel)
+    for panel in range(first, last, at_once):
+        count = min(at_once, last - panel)
         rows = w + 16 * panel * w_stride
+        # The next panels, in order, a part at a time: there when their turn comes.
+        ahead = rows + 16 * at_once * w_stride
         tiles.tiles_zero()
         x = get_i64(record + 8 * TILES)
         for start in range(0, k, part):
             size = min(part, k - start)
-            for row in range(16 * count):
-                source = rows + row * w_stride
-                # The same part of the next four panels: there when its turn comes.
-                ahead = source + 64 * w_stride
-                for line in range(0, part_bytes, 64):
-                    simd.prefetch_l2(ahead + line)
-                to = scratch + row // 16 * stride + row % 16 * 64
-                unpack_tile_row(isa, qt, source, to, size)
+            for p in range(count):
+                source = rows + 16 * p * w_stride
+                to = scratch + p * stride
+                unpack_panel(isa, qt, source, w_stride, to, size, ahead, turned)
+                ahead += 16 * part_bytes
             count_of_tiles = part // width if width == 64 else (size + 31) // 32
             for c in range(count_of_tiles):
                 _multiply_four(qt, scratch + c * w_tile, stride, x)
                 x += x_tile
             rows += part_bytes
         tiles.tiles_store(sums)
+        if at_once == 2:
+            for line in range(0, 1024, 64):
+                _add(sums + line, sums + 1024 + line, sums + line)
+                _add(sums + 2048 + line, sums + 3072 + line, sums + 1024 + line)
         for p in range(count):
             _write_sums(qt, record, sums + 1024 * p, turned, 16 * (panel + p), 0, tokens)
     tiles.tiles_end()
@@ -308,7 +315,7 @@ def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) ->
     k = get_i64(record + 8 * K)
     w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
-    width, w_tile, x_tile, _, _ = _sizes(qt)
+    width, w_tile, x_tile, _, _, _ = _sizes(qt)
     chunks = (k + width - 1) // width
     if width == 64:
         chunks = (k + 255) // 256 * 4
@@ -320,11 +327,13 @@ def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) ->
     tiles.tiles_begin(turned + 1024)
     for panel in range(first, last, 2):
         both = panel + 1 < last
-        for row in range(16):
-            unpack_tile_row(isa, qt, w + (16 * panel + row) * w_stride, panel0 + 64 * row, k)
-            if both:
-                source = w + (16 * panel + 16 + row) * w_stride
-                unpack_tile_row(isa, qt, source, panel1 + 64 * row, k)
+        source = w + 16 * panel * w_stride
+        ahead = source + 32 * w_stride
+        unpack_panel(isa, qt, source, w_stride, panel0, k, ahead, turned)
+        if both:
+            source += 16 * w_stride
+            ahead += 16 * w_stride
+            unpack_panel(isa, qt, source, w_stride, panel1, k, ahead, turned)
         for group in range(0, groups, 2):
             x0 = get_i64(record + 8 * TILES) + group * x_tile * chunks
             x1 = x0 + x_tile * chunks

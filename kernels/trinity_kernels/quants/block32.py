@@ -18,7 +18,7 @@ from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
-from trinity_kernels.quants.unpack import PANEL_AHEAD, register_unpack
+from trinity_kernels.quants.unpack import ask_for, register_unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,14 @@ class Block32:
 _BLOCKS: dict[str, Block32] = {}
 
 
-def register_block32(quant: str, block: Block32, **levels: Callable[..., Any]) -> None:
-    """Give a type of 32-element blocks its compiled dot product; ``levels`` as register_dot's."""
+def register_block32(
+    quant: str, block: Block32, *, panel: Callable[..., Any] | None = None,
+    **levels: Callable[..., Any],
+) -> None:  # fmt: skip
+    """Give a type of 32-element blocks its compiled code; ``levels`` as register_dot's."""
     _BLOCKS[quant] = block
     register_dot(quant, "q8", vector=_dot, portable=_portable_dot, **levels)
-    register_unpack(quant, _unpack)
+    register_unpack(quant, panel=panel or _unpack)
 
 
 def _nbytes(qt: Any) -> int:
@@ -190,23 +193,30 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     return dot_tail(isa, qt, w, x, k, acc, least)
 
 
-def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    """d * code + minimum as bfloat16, one block to a tile line."""
+def _unpack(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, spare: int
+) -> None:  # fmt: skip
+    """d * code + minimum as bfloat16, one block to a tile line; 16 rows' scales at once."""
     nbytes = _nbytes(qt)
     for b in range(k // 32):
-        block = w + b * nbytes
-        simd.prefetch(block + PANEL_AHEAD)
-        codes = _codes(qt, block, 0)
-        low = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(_offset(qt)))
-        high = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(_offset(qt)))
-        d = simd.splat_f32x16(memory.get_f16(block))
-        low = low * d
-        high = high * d
+        column = w + b * nbytes
+        ask_for(ahead + 16 * nbytes * b, 16 * nbytes)
+        simd.store_f32x16(spare, strided_f16x16(column, stride))
         if _min_at(qt) != 0:
-            m = simd.splat_f32x16(memory.get_f16(block + _min_at(qt)))
-            low = low + m
-            high = high + m
-        tiles.store_bf16x32(to + 1024 * b, low, high)
+            simd.store_f32x16(spare + 64, strided_f16x16(column + _min_at(qt), stride))
+        for row in range(16):
+            block = column + row * stride
+            codes = _codes(qt, block, 0)
+            low = simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(_offset(qt))
+            high = simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(_offset(qt))
+            d = simd.splat_f32x16(memory.get_f32(spare + 4 * row))
+            first = simd.to_f32x16(low) * d
+            second = simd.to_f32x16(high) * d
+            if _min_at(qt) != 0:
+                m = simd.splat_f32x16(memory.get_f32(spare + 64 + 4 * row))
+                first = first + m
+                second = second + m
+            tiles.store_bf16x32(to + 1024 * b + 64 * row, first, second)
 
 
 def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any: ...

@@ -11,7 +11,7 @@ from trinity_kernels._jit import choose
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-from trinity_kernels.quants.unpack import PANEL_AHEAD, register_unpack
+from trinity_kernels.quants.unpack import register_unpack
 
 if not jit_disabled():
     from trinity_kernels import simd, tiles
@@ -160,8 +160,11 @@ def _unpack_line_of(qt: Any, low: Any, high: Any, to: Any) -> Any:
         return to + 1024
 
     def split(qt: Any, low: Any, high: Any, to: int) -> int:
-        tiles.store_bf16x32(to, low, high)
-        tiles.store_bf16x32(to + 1024, tiles.bf16_rest(low), tiles.bf16_rest(high))
+        # Cut off, not rounded: what is left has three bits.
+        first = tiles.cut_bf16(low)
+        second = tiles.cut_bf16(high)
+        tiles.store_bf16x32(to, first, second)
+        tiles.store_bf16x32(to + 1024, low - first, high - second)
         return to + 2048
 
     return split if qt.value == "F16" else short
@@ -171,7 +174,6 @@ def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
     """BF16 as it is, F16 (11 significant bits) as the sum of two bfloat16."""
     for i in range(k // 32):
         at = w + 64 * i
-        simd.prefetch(at + PANEL_AHEAD)
         to = _unpack_line(qt, _load(qt, at), _load(qt, at + 32), to)
     left = k % 32
     if left > 0:

@@ -17,7 +17,7 @@ from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, ternary_place, ternary_result
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
-from trinity_kernels.quants.unpack import PANEL_AHEAD, register_unpack
+from trinity_kernels.quants.unpack import register_unpack
 
 if not jit_disabled():
     from trinity_kernels import byte_dots, simd
@@ -153,7 +153,6 @@ register_dot("I2_S", "ternary", vector=_dot_shifts, portable=_portable,
 def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
     three = simd.splat_i8x64(3)
     for c in range((k + 255) // 256):
-        simd.prefetch(w + 64 * c + PANEL_AHEAD)
         v = load_codes(w + 64 * c, k - 256 * c)
         at = to + 4096 * c
         simd.store_i8x64(at, simd.shift_right_i8x64(v, 6))

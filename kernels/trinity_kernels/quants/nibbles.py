@@ -1,9 +1,11 @@
-"""The dot product of 4-bit blocks where 64 bytes are one register: a pair of blocks per load.
+"""4-bit blocks where 64 bytes are one register: dot products a pair of blocks per load, and panels.
 
 A pair's bytes are spread by one byte shuffle to low nibbles, high nibbles, twice. High nibbles stay
 where they are in their bytes: their sums are 16 times too large, which the scale of their lanes
 takes back, exactly. The scales of 16 blocks come out of the same loads by shuffles of words.
 The same bits as quants/block32.py gives.
+
+For tiles, a block's 16 values as bfloat16 are a table, which its codes look up.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from trinity_kernels._jit import choose, intrinsic
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.block32 import dot_tail
 from trinity_kernels.quants.dot import AHEAD
+from trinity_kernels.quants.unpack import ask_for
 
 # Bytes of a block and, where it has one, whether its minimum follows the scale.
 _LAYOUT = {"Q4_0": (18, False), "Q4_1": (20, True)}
@@ -33,7 +36,8 @@ if not jit_disabled():
     from llvmlite import ir
     from numba.core import types
 
-    from trinity_kernels import byte_dots, simd
+    from trinity_kernels import byte_dots, memory, simd, tiles
+    from trinity_kernels.quants.block32 import strided_f16x16
 
     @choose(_nbytes)
     def _nbytes_of(qt: Any) -> Any:
@@ -129,6 +133,48 @@ if not jit_disabled():
 
         return simd.F32X16(simd.F32X16, simd.F32X16, pair), codegen
 
+    @intrinsic
+    def _two_tables(typingctx: Any, low: Any, high: Any) -> Any:
+        """Two blocks' 16 values as bfloat16, words 0 to 15 and 16 to 31."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return tiles.emit_bf16x32(builder, args[0], args[1])
+
+        return simd.I16X32(simd.F32X16, simd.F32X16), codegen
+
+    def _look_up(table: int) -> Any:
+        @intrinsic
+        def look_up(typingctx: Any, tables: Any, codes: Any) -> Any:
+            """32 bfloat16 of one table by 16 bytes of nibbles: the low ones, then the high."""
+
+            def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+                kind = simd.I16X32.ir
+                both = simd.shuffle(builder, args[1], args[1], [*range(16), *range(16)])
+                words = builder.zext(both, kind)
+                words = builder.lshr(words, ir.Constant(kind, [0] * 16 + [4] * 16))
+                words = builder.and_(words, ir.Constant(kind, [15] * 32))
+                if table:
+                    words = builder.or_(words, ir.Constant(kind, [16] * 32))
+                return simd.call_named(
+                    builder, "llvm.x86.avx512.permvar.hi.512", kind, [args[0], words]
+                )
+
+            return simd.I16X32(simd.I16X32, simd.I8X16), codegen
+
+        return look_up
+
+    _look_up_first, _look_up_second = _look_up(0), _look_up(1)
+
+    @intrinsic
+    def _values(typingctx: Any, qt: Any) -> Any:
+        """What the 16 codes stand for, before scale and minimum."""
+        first = 0 if _LAYOUT[qt.value][1] else -8
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return ir.Constant(simd.F32X16.ir, [float(first + i) for i in range(16)])
+
+        return simd.F32X16(qt), codegen
+
     def _products(isa: Any, qt: Any, pair: Any, x: int) -> Any:
         zero = simd.splat_i32x16(0)
         return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, _nibbles(qt, pair), simd.load_i8x64(x)))
@@ -181,3 +227,31 @@ def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         simd.prefetch(ahead + 256)
         acc = simd.fma_f32x16(_spread(scale, high, 7), _products(isa, qt, h, p + 448), acc)
     return dot_tail(isa, qt, w, x, k, acc, least)
+
+
+def unpack_nibble_panel(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, spare: int
+) -> None:  # fmt: skip
+    """A panel of 16 rows of Q4_0 or Q4_1 as bfloat16; see quants/unpack.py."""
+    nbytes = _nbytes(qt)
+    first = nbytes - 16
+    for b in range(k // 32):
+        column = w + b * nbytes
+        ask_for(ahead + 16 * nbytes * b, 16 * nbytes)
+        simd.store_f32x16(spare, strided_f16x16(column, stride))
+        if _has_min(qt):
+            simd.store_f32x16(spare + 64, strided_f16x16(column + 2, stride))
+        at = to + 1024 * b
+        for row in range(0, 16, 2):
+            block = column + row * stride
+            low = _values(qt) * simd.splat_f32x16(memory.get_f32(spare + 4 * row))
+            high = _values(qt) * simd.splat_f32x16(memory.get_f32(spare + 4 * row + 4))
+            if _has_min(qt):
+                low = low + simd.splat_f32x16(memory.get_f32(spare + 4 * row + 64))
+                high = high + simd.splat_f32x16(memory.get_f32(spare + 4 * row + 68))
+            tables = _two_tables(low, high)
+            codes = simd.load_i8x16(block + first)
+            simd.store_i16x32(at + 64 * row, _look_up_first(tables, codes))
+            block += stride
+            codes = simd.load_i8x16(block + first)
+            simd.store_i16x32(at + 64 * row + 64, _look_up_second(tables, codes))

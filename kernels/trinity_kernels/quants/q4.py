@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.block32 import Block32, register_block32
-from trinity_kernels.quants.nibbles import dot_nibbles
+from trinity_kernels.quants.nibbles import dot_nibbles, unpack_nibble_panel
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, inverse
 
 if not jit_disabled():
@@ -116,6 +116,6 @@ def _codes_q4_1(first: int, second: int) -> Any:
     return load_nibbles(first + 4, second + 4 if second != 0 else 0)
 
 
-_WIDE = {"avx512vnni": dot_nibbles, "amx": dot_nibbles}
+_WIDE = {"avx512vnni": dot_nibbles, "amx": dot_nibbles, "panel": unpack_nibble_panel}
 register_block32("Q4_0", Block32(18, _codes_q4_0, _code_q4_0, offset_bits=3), **_WIDE)
 register_block32("Q4_1", Block32(20, _codes_q4_1, _code_q4_1, min_at=2), **_WIDE)

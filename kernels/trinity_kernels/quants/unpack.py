@@ -1,9 +1,12 @@
-"""The contract of unpacking: one row of a weight to what a tile multiplies.
+"""The contract of unpacking: rows of a weight to what a tile multiplies.
 
 ``unpack_tile_row(isa, qt, w, to, k)`` writes the row's 64-byte pieces, each the row's line in one
 tile, 1024 bytes apart: int8 codes in the ternary order, 64 to a piece, or 32 bfloat16. Types of
 more than 8 significant bits are split: after the piece of bfloat16 comes that of what they leave.
-A row may be unpacked in parts of 256 elements.
+A row may be unpacked in parts of 256 elements. ``unpack_panel(isa, qt, w, stride, to, k, ahead,
+spare)`` does 16 rows, ``stride`` bytes apart; a type may have a body for these, with 128 bytes to
+spare. It asks for as many bytes at ``ahead`` as it reads: they are multiplied after these, and
+arrive meanwhile, in order.
 """
 
 from __future__ import annotations
@@ -11,26 +14,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trinity_kernels._jit import choose
+from trinity_kernels._jit import choose, inline
 from trinity_kernels.ggml import TYPES_BY_NAME
+from trinity_kernels.isa import jit_disabled
 
-# Bytes that unpacking asks for ahead: they arrive while the tiles of this panel are multiplied.
-PANEL_AHEAD = 16384
+if not jit_disabled():
+    from trinity_kernels import simd
 
 _BODIES: dict[str, Callable[..., Any]] = {}
+_PANELS: dict[str, Callable[..., Any]] = {}
 _SPLIT: set[str] = set()
 
 
-def register_unpack(quant: str, body: Callable[..., Any], *, split: bool = False) -> None:
-    """Give a type its way into tiles."""
-    _BODIES[quant] = body
+def register_unpack(
+    quant: str, body: Callable[..., Any] | None = None, *,
+    panel: Callable[..., Any] | None = None, split: bool = False,
+) -> None:  # fmt: skip
+    """Give a type its way into tiles: a body for a row, or one for a panel."""
+    assert body is not None or panel is not None
+    _PANELS[quant] = panel or _rows
+    if body is not None:
+        _BODIES[quant] = body
     if split:
         _SPLIT.add(quant)
 
 
 def tile_types() -> frozenset[str]:
     """The types that the tile kernel takes."""
-    return frozenset(_BODIES)
+    return frozenset(_PANELS)
 
 
 def tile_parts(quant: str, form: str) -> tuple[int, int]:
@@ -53,3 +64,42 @@ def unpack_tile_row(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
 @choose(unpack_tile_row)
 def _unpack_of(isa: Any, qt: Any, w: Any, to: Any, k: Any) -> Any:
     return _BODIES.get(qt.value)
+
+
+def _rows(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, spare: int
+) -> None:  # fmt: skip
+    nbytes = _step_bytes(qt) * k // 256
+    for row in range(16):
+        ask_for(ahead + row * nbytes, nbytes)
+        unpack_tile_row(isa, qt, w + row * stride, to + 64 * row, k)
+
+
+@inline
+def ask_for(address: int, nbytes: int) -> None:
+    """Bring bytes as near as the second-level cache."""
+    for line in range(0, nbytes, 64):
+        simd.prefetch_l2(address + line)
+
+
+def _step_bytes(qt: Any) -> int:
+    return step_bytes(qt.value)
+
+
+@choose(_step_bytes)
+def _step_bytes_of(qt: Any) -> Any:
+    nbytes = step_bytes(qt.value)
+    return lambda qt: nbytes
+
+
+def unpack_panel(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, spare: int
+) -> None:  # fmt: skip
+    """See the module."""
+
+
+@choose(unpack_panel)
+def _panel_of(
+    isa: Any, qt: Any, w: Any, stride: Any, to: Any, k: Any, ahead: Any, spare: Any
+) -> Any:  # fmt: skip
+    return _PANELS.get(qt.value)
