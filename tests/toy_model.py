@@ -54,6 +54,7 @@ class ToyEngine:
         )
         self.context_length = context_length
         self.prefill_chunk = prefill_chunk
+        self.few = min(16, prefill_chunk)
         self.threads = 2
         self.isa = "portable"
         self.closed = False
@@ -92,6 +93,10 @@ class ToyEngine:
             self.running -= 1
         last = len(tokens)
         return self._buffer[:last] if all_logits else self._buffer[last - 1 : last]
+
+    def forward_few(self, tokens: NDArray[np.int32], cache: ToyCache) -> NDArray[np.float32]:
+        assert len(tokens) <= self.few
+        return self.forward(tokens, cache, all_logits=True)
 
     def logits_of(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logits after a sequence."""

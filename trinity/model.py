@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
@@ -288,15 +289,17 @@ class Model:
                 request.sampling,
                 request.limits,
                 cancel=cancel,
+                proposals=request.proposals,
             )
             last = None
-            for chunk in chunks:
-                if chunk.finish_reason is not None:
-                    last = chunk  # given out below, for its reader may never come back
-                    continue
-                self._turn.pause()
-                yield chunk
-                self._turn.resume()
+            with closing(chunks):
+                for chunk in chunks:
+                    if chunk.finish_reason is not None:
+                        last = chunk  # given out below, for its reader may never come back
+                        continue
+                    self._turn.pause()
+                    yield chunk
+                    self._turn.resume()
         finally:
             self._turn.release()
         if last is not None:

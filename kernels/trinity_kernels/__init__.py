@@ -10,7 +10,10 @@ def warmup(isa: str | None = None, progress: Callable[[str], None] | None = None
 
     Raises: IsaError for a level that this machine cannot run.
     """
+    import numpy as np
+
     from trinity_kernels.isa import select_level
+    from trinity_kernels.ops.select import largest
     from trinity_kernels.selftest import KERNELS, kernels_of
     from trinity_kernels.team import Team
 
@@ -20,6 +23,7 @@ def warmup(isa: str | None = None, progress: Callable[[str], None] | None = None
         if progress:
             progress(f"compiling {name} {tag} ({number}/{len(wanted)})")
         KERNELS[name][0].address(level, tag)
+    largest(np.zeros(1, np.float32), 1)
     team = Team(2)
     team.warmup()
     team.close()

@@ -232,6 +232,34 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     engine.close()
 
 
+@pytest.mark.parametrize("type_name", sorted(TYPES))
+def test_few_tokens_get_the_bits_of_single_steps(
+    tmp_path: Path, type_name: str, level: str
+) -> None:
+    if type_name == "I2_S_ARM":
+        pytest.skip("its files must be named as such: see test_weights.py")
+    path = tmp_path / "m.gguf"
+    arch = "bitnet-b1.58" if TYPES[type_name].ternary else "llama"
+    write_tiny_model(path, arch=arch, type=type_name, num_layers=1, tied=False)
+    engine = load_engine(open_weights(path), isa=level, threads=2)
+    prompt, tokens = list(range(120)), list(range(200, 216))
+    cache = engine.new_cache()
+    engine.forward(ids(prompt), cache)
+    alone = np.concatenate([engine.forward(ids([t]), cache).copy() for t in tokens])
+    for count in (1, 3, 4, 16):
+        cache.truncate(len(prompt))
+        found = engine.forward_few(ids(tokens[:count]), cache)
+        assert np.array_equal(found, alone[:count]), count
+        assert cache.length == len(prompt) + count
+    # Other steps may come between, and steps of one token go on from there.
+    cache.truncate(len(prompt) + 2)
+    engine.forward(ids(prompt), engine.new_cache())
+    assert np.array_equal(engine.forward(ids(tokens[2:3]), cache)[0], alone[2])
+    with pytest.raises(InputError, match="1 to 16 tokens, got 17"):
+        engine.forward_few(ids([1] * 17), cache)
+    engine.close()
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[CPUEngine]:
     write_tiny_model(tmp_path / "m.gguf", context_length=64)

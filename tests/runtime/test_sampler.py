@@ -237,9 +237,42 @@ def test_best_is_the_front_of_a_stable_sort(size: int, k: int, levels: int, seed
     assert best(logits, k).tolist() == expected
 
 
-def test_best_of_a_large_vocabulary() -> None:
-    logits = random_logits(1, 128_256)
-    np.testing.assert_array_equal(best(logits, 40), np.argsort(-logits, kind="stable")[:40])
+@pytest.mark.parametrize("k", [1, 40, 5000, 128_256])
+@pytest.mark.parametrize("decimals", [0, 6])
+def test_best_of_a_large_vocabulary(k: int, decimals: int) -> None:
+    logits = random_logits(1, 128_256).round(decimals)
+    np.testing.assert_array_equal(best(logits, k), np.argsort(-logits, kind="stable")[:k])
+    np.testing.assert_array_equal(
+        best(logits[::-2], k), np.argsort(-logits[::-2], kind="stable")[:k]
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0},
+        {},
+        {"top_k": 0, "top_p": 0.9, "min_p": 0.0},
+        {"top_k": 0, "top_p": 0.999, "min_p": 0.0},
+        {"top_k": 0, "min_p": 0.1, "repetition_penalty": 1.3, "presence_penalty": 0.5},
+        {"top_k": 3000, "top_p": 1.0, "logit_bias": {7: -math.inf}},
+    ],
+)
+@pytest.mark.parametrize("decimals", [0, 6])
+def test_a_large_vocabulary_is_sampled_as_by_full_sorts(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], decimals: int
+) -> None:
+    logits = [random_logits(seed, 20_000).round(decimals) for seed in range(20)]
+
+    def tokens() -> list[int]:
+        sampler = Sampler(SamplingParams(seed=1, **options), 20_000)
+        return [sampler.sample(row, [5, 6, 7, 7]) for row in logits]
+
+    found = tokens()
+    monkeypatch.setattr(
+        "trinity.runtime.sampler.best", lambda row, k: np.argsort(-row, kind="stable")[:k]
+    )
+    assert found == tokens()
 
 
 def test_log_probabilities_are_log_softmax() -> None:

@@ -48,6 +48,7 @@ def chat(
     penalty_last_n: options.PenaltyLastN = DEFAULTS.penalty_last_n,
     seed: options.Seed = None,
     stop: options.Stop = None,
+    speculate: options.Speculate = True,
     threads: options.Threads = None,
     ctx: options.Ctx = None,
     kv_type: options.KvType = "f16",
@@ -67,6 +68,7 @@ def chat(
         "penalty_last_n": penalty_last_n,
         "seed": seed,
         "stop": stop or [],
+        "speculative": speculate,
     }
     text = None
     if template is not None:

@@ -67,6 +67,7 @@ def generate(
         int | None,
         typer.Option("--logprobs", help="With --json: log-probabilities, and the N best tokens'."),
     ] = None,
+    speculate: options.Speculate = True,
     threads: options.Threads = None,
     ctx: options.Ctx = None,
     kv_type: options.KvType = "f16",
@@ -98,6 +99,7 @@ def generate(
         "logit_bias": parsed_bias(logit_bias or []),
         "seed": seed,
         "stop": stop or [],
+        "speculative": speculate,
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
     }

@@ -71,4 +71,11 @@ Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated."),
 ]
+Speculate = Annotated[
+    bool,
+    typer.Option(
+        "--speculate/--no-speculate",
+        help="Guess tokens of text that repeats itself: faster, and the same text.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

@@ -73,9 +73,9 @@ class CPUEngine:
         tiled = {w.type for w in [*linears, output]} & tile_types()
         tile_kernels = [(matmul_tiles.matmul_tiles, type_name) for type_name in sorted(tiled)]
         builder.tiles = bool(tiled) and choice.tiles_work(tile_kernels)
-        decode_rows = min(DECODE_ROWS, self.prefill_chunk)
+        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
-        self._few = Step(decode_rows)
+        self._few = Step(self.few)
         self._buffers = Buffers(
             config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS,
             threads if builder.tiles else 0,
@@ -85,6 +85,7 @@ class CPUEngine:
         self._output = output
         self._head = _plan(builder.head(self._buffers, self._step, output))
         self._plans: dict[str, tuple[NDArray[np.void], NDArray[np.void]]] = {}
+        self._exact_plans: dict[str, NDArray[np.void]] = {}
         self._plans_for(kv_type)
         self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
         self._team = Team(threads)
@@ -103,6 +104,17 @@ class CPUEngine:
             many = builder.steps(architecture, buffers, self._step, kv_type, False)
             self._plans[kv_type] = _plan(many), _plan(few)
         return self._plans[kv_type]
+
+    def _exact_plan(self, kv_type: str) -> NDArray[np.void]:
+        """The plan for few tokens in the arithmetic of one, built when it is first wanted."""
+        if not self._builder.tiles:
+            return self._plans_for(kv_type)[1]
+        if kv_type not in self._exact_plans:
+            builder, buffers, step = self._builder, self._buffers, self._few
+            records = builder.steps(self._architecture, buffers, step, kv_type, True, exact=True)
+            records += builder.head(buffers, step, self._output, exact=True)
+            self._exact_plans[kv_type] = _plan(records)
+        return self._exact_plans[kv_type]
 
     def linears(self) -> list[tuple[str, Weight]]:
         """Every bound linear with its canonical name, the output head last."""
@@ -149,9 +161,9 @@ class CPUEngine:
         the next step.
         """
         count = len(tokens)
-        if count != len(caches) or not 1 <= count <= len(self._few.positions):
+        if count != len(caches) or not 1 <= count <= self.few:
             raise InputError(
-                f"a batch takes 1 to {len(self._few.positions)} tokens and as many caches, "
+                f"a batch takes 1 to {self.few} tokens and as many caches, "
                 f"got {count} and {len(caches)}"
             )
         step = self._few
@@ -159,12 +171,30 @@ class CPUEngine:
             self._check(cache, 1)
             step.positions[i] = cache.length
             step.caches[i] = cache.address
+        logits = self._run_few(tokens, self._plans_for(caches[0].kv_type)[1])
+        for cache in caches:
+            cache.length += 1
+        return logits
+
+    def forward_few(self, tokens: NDArray[np.int32], cache: Any) -> NDArray[np.float32]:
+        """Logits (n, V) after each of at most ``few`` tokens; see runtime/interface.py."""
+        count = len(tokens)
+        if not 1 <= count <= self.few:
+            raise InputError(f"this step takes 1 to {self.few} tokens, got {count}")
+        self._check(cache, count)
+        self._few.positions[:count] = np.arange(cache.length, cache.length + count)
+        self._few.caches[:count] = cache.address
+        logits = self._run_few(tokens, self._exact_plan(cache.kv_type))
+        cache.length += count
+        return logits
+
+    def _run_few(self, tokens: NDArray[np.int32], plan: NDArray[np.void]) -> NDArray[np.float32]:
+        """Logits of a step whose positions and caches are set."""
+        count, step = len(tokens), self._few
         self._embed(tokens)
         step.tokens[0] = step.outputs[0] = count
         step.output_rows[:count] = np.arange(count)
-        self._team.run(self._plans_for(caches[0].kv_type)[1])
-        for cache in caches:
-            cache.length += 1
+        self._team.run(plan)
         return self._buffers.logits[:count]
 
     def profile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from trinity.errors import InputError
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
 from trinity.runtime.sampling_params import SamplingParams, check_integer
 from trinity.runtime.session import Cancel, Session, check_context
+from trinity.runtime.speculation import Decoder
 from trinity.runtime.stop import StopMatcher
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ class Timings:
 
     Units: seconds. ``prompt_tokens`` counts the whole prompt, ``cached_tokens`` those of it that
     the KV cache already held. ``prompt_seconds`` runs until the first token is chosen.
-    ``completion_seconds`` is the time of ``decode_steps`` forward steps of one token each.
+    ``completion_seconds`` is the time of ``decode_steps`` forward steps of one token each, or of
+    fewer steps that did the same: of ``proposed_tokens`` evaluated along with the token before
+    them, ``accepted_tokens`` turned out to be the next.
     """
 
     prompt_tokens: int = 0
@@ -34,6 +38,8 @@ class Timings:
     completion_tokens: int = 0
     decode_steps: int = 0
     completion_seconds: float = 0.0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
 
     def charge(self, seconds: float) -> None:
         """Add time to the prompt's or, once there has been a decode step, to the completion's."""
@@ -133,12 +139,13 @@ def generate_step(
     eog_ids: Collection[int] = (),
     cancel: Cancel | None = None,
     progress: Progress | None = None,
+    proposals: int = 0,
 ) -> Generator[tuple[int, TokenLogprob | None], None, None]:
     """Token ids after ``prompt``, each with its log-probability where ``limits`` wants it.
 
     An end-of-generation token ends the answer and is not given out. ``progress`` is kept up to
     date, and its ``finish_reason`` is set at the end. A prompt as long as the context still gives
-    one token.
+    one token. ``proposals``: how many tokens may be guessed at once; see runtime/speculation.py.
 
     Raises: ContextLengthError where the prompt exceeds the context; InputError as ``Sampler``.
     """
@@ -155,25 +162,34 @@ def generate_step(
     if logits is not None and limits.max_tokens == 0:
         progress.finish_reason = "length"
         logits = None
-    while logits is not None:
-        token = sampler.sample(logits, session.tokens)
-        logprob = None
-        if limits.logprobs is not None:
-            logprob = token_logprob(logits, token, limits.logprobs)
+    decoder = Decoder(session, proposals)
+    try:
+        while logits is not None:
+            token = sampler.sample(logits, decoder.tokens)
+            logprob = None
+            if limits.logprobs is not None:
+                logprob = token_logprob(logits, token, limits.logprobs)
+            timings.charge(perf_counter() - started)
+            if token in enders:
+                progress.finish_reason = "stop"
+                return
+            timings.completion_tokens += 1
+            yield token, logprob
+            full = len(decoder.tokens) >= engine.context_length
+            if full or timings.completion_tokens == limits.max_tokens:
+                progress.finish_reason = "length"
+                return
+            started = perf_counter()
+            wanted = None
+            if limits.max_tokens is not None:
+                wanted = limits.max_tokens - timings.completion_tokens
+            logits = decoder.step(token, cancel, wanted)
+            timings.decode_steps += logits is not None
+            timings.proposed_tokens = decoder.proposed
+            timings.accepted_tokens = decoder.accepted
         timings.charge(perf_counter() - started)
-        if token in enders:
-            progress.finish_reason = "stop"
-            return
-        timings.completion_tokens += 1
-        yield token, logprob
-        full = len(session) >= engine.context_length
-        if full or timings.completion_tokens == limits.max_tokens:
-            progress.finish_reason = "length"
-            return
-        started = perf_counter()
-        logits = session.extend([token], cancel)
-        timings.decode_steps += logits is not None
-    timings.charge(perf_counter() - started)
+    finally:
+        decoder.settle()
 
 
 def stream(
@@ -184,6 +200,7 @@ def stream(
     limits: Limits,
     *,
     cancel: Cancel | None = None,
+    proposals: int = 0,
 ) -> Generator[Chunk, None, None]:
     """Text after ``prompt`` as it becomes certain; the last chunk has the finish reason."""
     progress = Progress()
@@ -212,17 +229,19 @@ def stream(
         eog_ids=tokenizer.eog_ids,
         cancel=cancel,
         progress=progress,
+        proposals=proposals,
     )
-    for token, logprob in steps:
-        ids.append(token)
-        if logprob is not None:
-            logprobs.append(logprob)
-        text = matcher.push(decoder.push(token))
-        if matcher.stopped:
-            yield chunk(text, "stop")
-            return
-        if text:
-            yield chunk(text)
+    with closing(steps):
+        for token, logprob in steps:
+            ids.append(token)
+            if logprob is not None:
+                logprobs.append(logprob)
+            text = matcher.push(decoder.push(token))
+            if matcher.stopped:
+                yield chunk(text, "stop")
+                return
+            if text:
+                yield chunk(text)
     text = matcher.push(decoder.finish())
     reason: FinishReason = "stop" if matcher.stopped else progress.finish_reason
     yield chunk(text + matcher.finish(), reason)
@@ -258,6 +277,8 @@ def generate(
     limits: Limits,
     *,
     cancel: Cancel | None = None,
+    proposals: int = 0,
 ) -> Completion:
     """The whole answer to ``prompt``."""
-    return collect(stream(session, tokenizer, prompt, params, limits, cancel=cancel))
+    chunks = stream(session, tokenizer, prompt, params, limits, cancel=cancel, proposals=proposals)
+    return collect(chunks)

@@ -51,6 +51,11 @@ class Engine(Protocol):
         """The most tokens that one ``forward`` takes."""
         ...
 
+    @property
+    def few(self) -> int:
+        """The most tokens that one ``forward_few`` takes."""
+        ...
+
     def new_cache(self, kv_type: str | None = None) -> Cache:
         """An empty cache, of the engine's element type or another (F16, F32)."""
         ...
@@ -62,6 +67,13 @@ class Engine(Protocol):
 
         Shapes: returns (1, vocab) for the last token, or (n, vocab) with ``all_logits``. The array
         is the engine's own buffer and holds until the next call.
+        """
+        ...
+
+    def forward_few(self, tokens: NDArray[np.int32], cache: Cache) -> NDArray[np.float32]:
+        """As ``forward`` with all logits, in the very arithmetic of steps of one token each.
+
+        Shapes: returns (n, vocab), the same bits as n steps give, the engine's own buffer.
         """
         ...
 

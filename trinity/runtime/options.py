@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TypedDict, Unpack
 
 from trinity.runtime.generation import Limits
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling_params import SamplingParams, check_integer
 from trinity.runtime.session import Cancel
 
 
@@ -26,6 +26,10 @@ class GenerationOptions(TypedDict, total=False):
     as "<|eot_id|>" is text). ``cache_prompt`` (True) keeps the part of the KV cache that the
     prompt shares with the call before; without it, equal calls do exactly the same arithmetic,
     which matters for quantized types whose prefill and decode round differently.
+
+    ``speculative`` (True): in a text that repeats itself, guess the next tokens from the text so
+    far and evaluate them in one step. It changes the time alone. A number is the most tokens to
+    guess at once, 0 or False turns it off.
 
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
     ends before the next token or the next part of the prompt.
@@ -48,9 +52,11 @@ class GenerationOptions(TypedDict, total=False):
     add_bos: bool
     parse_special: bool
     cache_prompt: bool
+    speculative: bool | int
     cancel: Cancel | None
 
 
+PROPOSALS = 15
 SAMPLING = frozenset(f.name for f in fields(SamplingParams))
 LIMITS = frozenset(f.name for f in fields(Limits))
 
@@ -64,7 +70,17 @@ class Request:
     add_bos: bool = True
     parse_special: bool = False
     cache_prompt: bool = True
+    speculative: bool | int = True
     cancel: Cancel | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.speculative, bool):
+            check_integer("speculative", self.speculative, low=0)
+
+    @property
+    def proposals(self) -> int:
+        """The most tokens to guess at once."""
+        return PROPOSALS if self.speculative is True else int(self.speculative)
 
     @classmethod
     def of(cls, **options: Unpack[GenerationOptions]) -> Request:

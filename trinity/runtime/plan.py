@@ -155,19 +155,25 @@ class PlanBuilder:
         return int(self.vectors[-1].ctypes.data)
 
     def steps(
-        self, architecture: Architecture, buffers: Buffers, step: Step, kv_type: str, few: bool
-    ) -> list[NDArray[np.int64]]:
-        """The records of all layers. ``few``: some 16 tokens, whose attention is shared out."""
-        writer = _Writer(self, buffers, step, few, kv_type)
+        self, architecture: Architecture, buffers: Buffers, step: Step, kv_type: str, few: bool,
+        exact: bool = False,
+    ) -> list[NDArray[np.int64]]:  # fmt: skip
+        """The records of all layers. ``few``: some 16 tokens, whose attention is shared out.
+
+        ``exact``: whatever their number, each token gets the bits that it gets alone.
+        """
+        writer = _Writer(self, buffers, step, few, kv_type, exact)
         for layer in range(self.config.num_layers):
             writer.layer = layer
             for operation in architecture.layer(self._has(layer)):
                 writer.write(operation)
         return writer.records
 
-    def head(self, buffers: Buffers, step: Step, output: Weight) -> list[NDArray[np.int64]]:
+    def head(
+        self, buffers: Buffers, step: Step, output: Weight, exact: bool = False
+    ) -> list[NDArray[np.int64]]:
         """The records from the residual stream to logits, for the rows that ``step`` names."""
-        writer = _Writer(self, buffers, step, few=True)
+        writer = _Writer(self, buffers, step, few=True, exact=exact)
         writer.norm("x", self.vector("output_norm.weight", output.k), "h", output.k,
                     rows=step.outputs, index=step.output_rows)  # fmt: skip
         logits = buffers.logits
@@ -180,14 +186,16 @@ class _Writer:
     """Appends records; each method writes one operation."""
 
     def __init__(
-        self, builder: PlanBuilder, buffers: Buffers, step: Step, few: bool, kv_type: str = ""
-    ) -> None:
+        self, builder: PlanBuilder, buffers: Buffers, step: Step, few: bool, kv_type: str = "",
+        exact: bool = False,
+    ) -> None:  # fmt: skip
         self.builder = builder
         self.kv_type = kv_type
         self.config = builder.config
         self.buffers = buffers
         self.step = step
         self.few = few
+        self.exact = exact
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
         if kv_type and few:
@@ -267,6 +275,8 @@ class _Writer:
             source = self.buffers.address(x), self.buffers.stride[x]
             operand = source
             tiled = self.builder.tiles and all(w.type in tile_types() for w, _, _ in group)
+            # Tiles of bfloat16 round otherwise than the dot products that a single token gets.
+            tiled &= form == "ternary" or not self.exact
             # Tiles leave rows that fill no panel to the dot products, which need the codes.
             limit = matmul_tiles.FEW if tiled and all(w.n % 16 == 0 for w, _, _ in group) else 0
             if form != "f32":

@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.sampling_params import SamplingParams
+from trinity_kernels.isa import jit_disabled
 
 __all__ = ["Sampler", "SamplingParams", "TokenLogprob", "best", "log_normalizer", "token_logprob"]
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
-BLOCK = 64  # elements whose maximum stands for them in the search for the best k
+COMPILED_FROM = 8192  # logits from which a compiled selection is faster than sorting them all
 SUM_BLOCK = 8192  # elements that are exponentiated at once, so that they stay in the cache
 FIRST_GUESS = 256  # how many tokens a nucleus is first looked for in
+GROWTH = 8  # and how many times more each time that these are too few
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,14 @@ class Sampler:
         Raises: TrinityError where the logits are not finite; InputError where ``logit_bias``
         forbids every token.
         """
-        check_finite(logits)
+        first = int(logits.argmax())  # NaN wins, so one pass finds every case
+        check_finite(float(logits[first]))
+        params = self.params
         if self._adjusts:
             logits = self._adjusted(logits, history)
-        params = self.params
+            first = -1
         if params.temperature == 0:
-            return int(logits.argmax())
+            return first if first >= 0 else int(logits.argmax())
         ids, values = self._candidates(logits)
         with np.errstate(over="ignore"):  # a tiny temperature: all but the best become -inf
             weights = np.exp((values.astype(np.float64) - float(values.max())) / params.temperature)
@@ -100,9 +104,7 @@ class Sampler:
         """The tokens that top_k, top_p and min_p leave, with their logits."""
         params = self.params
         size = len(logits)
-        floor = -math.inf
-        if params.min_p > 0:
-            floor = float(logits.max()) + math.log(params.min_p)
+        below = math.log(params.min_p) if params.min_p > 0 else -math.inf
         if 0 < params.top_k < size:
             ids = best(logits, params.top_k)
             values = logits[ids]
@@ -114,19 +116,18 @@ class Sampler:
                 ids = best(logits, guess)
                 values = logits[ids]
                 keep = nucleus(values, params.top_p, normalizer)
-                if keep < len(ids) or guess >= size or float(values[-1]) < floor:
+                if keep < len(ids) or guess >= size or values[-1] < float(values[0]) + below:
                     break
-                guess *= 4
+                guess *= GROWTH
         else:
-            ids = np.flatnonzero(logits >= floor)
+            ids = np.flatnonzero(logits >= float(logits.max()) + below)
             return ids, logits[ids]
-        keep = min(keep, int(np.count_nonzero(values >= floor)))
+        keep = min(keep, int(np.count_nonzero(values >= float(values[0]) + below)))
         return ids[:keep], values[:keep]
 
 
-def check_finite(logits: Floats) -> None:
-    """Raise TrinityError where a logit is NaN or +inf, or none is finite."""
-    highest = float(logits.max())  # NaN wins a maximum, so one pass finds every case
+def check_finite(highest: float) -> None:
+    """Raise TrinityError where the largest logit shows that one is NaN or +inf, or none finite."""
     if not math.isfinite(highest):
         raise TrinityError(
             f"the model's output is not finite (its largest logit is {highest}), so no token can "
@@ -136,31 +137,16 @@ def check_finite(logits: Floats) -> None:
 
 
 def best(logits: Floats, k: int) -> Ids:
-    """Ids of the ``k`` largest logits, largest first; equal ones by id.
-
-    The k-th largest of the maxima of blocks bounds the k-th largest logit from below, so that one
-    quick pass leaves few candidates for the exact selection.
-    """
-    size = len(logits)
-    k = min(k, size)
+    """Ids of the ``k`` largest logits, largest first; equal ones by id."""
+    k = min(k, len(logits))
     if k <= 0:
         return np.empty(0, np.int64)
-    blocks = size // BLOCK
-    if k < blocks:
-        maxima = logits[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
-        bound = np.partition(maxima, blocks - k)[blocks - k]
-        candidates = np.flatnonzero(logits >= bound)
-    else:
-        candidates = np.arange(size)
-    values = logits[candidates]
-    if len(candidates) > k:
-        count = len(candidates)
-        edge = values[np.argpartition(values, count - k)[count - k]]
-        above = np.flatnonzero(values > edge)
-        equal = np.flatnonzero(values == edge)[: k - len(above)]
-        chosen = np.sort(np.concatenate((above, equal)))
-        candidates, values = candidates[chosen], values[chosen]
-    return candidates[np.argsort(-values, kind="stable")]
+    if len(logits) < COMPILED_FROM or jit_disabled() or not logits.flags.c_contiguous:
+        return np.argsort(-logits, kind="stable")[:k]
+    # Only now, for this import loads the compiler.
+    from trinity_kernels.ops.select import largest
+
+    return largest(logits, k)
 
 
 def nucleus(values: Floats, top_p: float, normalizer: float) -> int:

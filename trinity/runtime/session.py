@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ContextLengthError, InputError
+from trinity.runtime.account import Account
 from trinity.runtime.interface import Engine
 
 
@@ -25,12 +26,14 @@ class Session:
 
     The ids are written down before a forward step and cut to the cache's length before the next
     use, so the two agree whatever interrupts a step: an error, a cancellation or Ctrl-C.
+    ``account`` is what speculation has won and lost here.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._cache = engine.new_cache()
         self._tokens: list[int] = []
+        self.account = Account()
 
     def __len__(self) -> int:
         return self._cache.length
@@ -83,6 +86,20 @@ class Session:
             self._tokens.extend(chunk.tolist())
             logits = self.engine.forward(chunk, self._cache)[0]
         return logits
+
+    def extend_few(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Evaluate a few tokens after those in the cache, as steps of one token each would.
+
+        Shapes: returns (n, vocab), the engine's own buffer.
+        """
+        ids = np.asarray(tokens, np.int32)
+        self.tokens.extend(tokens)
+        return self.engine.forward_few(ids, self._cache)
+
+    def truncate(self, length: int) -> None:
+        """Forget every token from ``length`` on."""
+        if length < len(self):
+            self._cache.truncate(length)
 
 
 def all_logits(
