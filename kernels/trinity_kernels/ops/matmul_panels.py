@@ -40,7 +40,7 @@ LEVELS = frozenset(TOKENS)
 
 if not jit_disabled():
     from trinity_kernels import simd
-    from trinity_kernels.quants.panel import _tokens, make_panel, panel_blocks
+    from trinity_kernels.quants.panel import make_panel, panel_blocks, tokens_at_once
 
 
 def scratch_bytes(k: int) -> int:
@@ -88,7 +88,7 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     x_scales = 64 * pairs
     x_sums = x_scales + (k + 511) // 512 * 64
     nbytes = step_bytes_of(qt) // 8
-    at_once = _tokens(isa)
+    at_once = tokens_at_once(isa)
     for number in range(first, last):
         make_panel(isa, qt, w + 16 * number * w_stride, w_stride, nbytes, k, panel)
         for token in range(0, tokens, at_once):

@@ -37,10 +37,11 @@ def _is_flipped(isa: Any, qt: Any) -> bool:
     return bool(block_of(qt.value).signed and isa.value == "avx512vnni")
 
 
-def _tokens(isa: Any) -> int: ...
+def tokens_at_once(isa: Any) -> Any:
+    """``TOKENS`` of the level."""
 
 
-@choose(_tokens)
+@choose(tokens_at_once)
 def _tokens_of(isa: Any) -> Any:
     count = TOKENS.get(isa.value, 1)
     return lambda isa: count
