@@ -90,6 +90,9 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
         raise read.error("num_key_value_heads", f"does not divide num_attention_heads {num_heads}")
     if values.get("head_dim") is None and hidden_size % num_heads:
         raise read.error("hidden_size", f"is no multiple of num_attention_heads {num_heads}")
+    head_dim = read.size("head_dim", hidden_size // num_heads)
+    if head_dim % 2:
+        raise read.error("head_dim", f"gives heads of {head_dim} dimensions; rotation needs pairs")
     default_act = "relu2" if class_name == "BitNetForCausalLM" else "silu"
     rope = _rope(read, 500_000.0 if class_name == "BitNetForCausalLM" else 10_000.0)
     return HFConfig(
@@ -101,7 +104,7 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
         num_layers=read.size("num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=read.size("head_dim", hidden_size // num_heads),
+        head_dim=head_dim,
         vocab_size=read.size("vocab_size"),
         context_length=read.size("max_position_embeddings"),
         rms_norm_eps=read.real("rms_norm_eps", 1e-5 if is_bitnet else 1e-6),
@@ -111,7 +114,9 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
         sliding_window=_sliding_window(read),
         attention_bias=read.flag("attention_bias"),
         mlp_bias=read.flag("mlp_bias"),
-        tied=None if values.get("tie_word_embeddings") is None else read.flag("tie_word_embeddings"),
+        tied=None
+        if values.get("tie_word_embeddings") is None
+        else read.flag("tie_word_embeddings"),
         quantization=_quantization(values.get("quantization_config"), source),
     )
 
@@ -152,7 +157,7 @@ class _Reader:
             raise self.error(key, "must be a string")
         return value
 
-    def object(self, key: str) -> dict[str, object]:
+    def mapping(self, key: str) -> dict[str, object]:
         value = self._value(key, {})
         if not isinstance(value, dict):
             raise self.error(key, "must be an object")
@@ -167,7 +172,7 @@ class _Reader:
 
 def _rope(read: _Reader, default_theta: float) -> tuple[float, float, Llama3Scaling | None]:
     """Base, factor of linear scaling, Llama 3's scaling."""
-    scaling = read.object("rope_parameters") or read.object("rope_scaling")
+    scaling = read.mapping("rope_parameters") or read.mapping("rope_scaling")
     inner = _Reader(scaling, f"{read.source}: RoPE parameters")
     theta = inner.real("rope_theta", read.real("rope_theta", default_theta))
     for reader in (read, inner):

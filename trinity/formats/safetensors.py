@@ -9,6 +9,7 @@ space, unknown fields) is refused here.
 
 from __future__ import annotations
 
+import mmap
 import os
 from dataclasses import dataclass
 from math import prod
@@ -97,9 +98,7 @@ class SafeTensorsFile:
         if name not in self._tensors:
             raise FormatError(f"{self.path}: there is no tensor {name!r}")
         dtype, shape, begin, end = self._tensors[name]
-        data = np.frombuffer(
-            self._file.buffer(), np.uint8, end - begin, self._data_start + begin
-        )
+        data = np.frombuffer(self._file.buffer(), np.uint8, end - begin, self._data_start + begin)
         return SafeTensor(name, dtype, shape, data, self.path)
 
     def close(self) -> None:
@@ -116,7 +115,7 @@ class SafeTensorsFile:
 _Entry = tuple[str, tuple[int, ...], int, int]
 
 
-def _header(buffer: memoryview | bytes, path: str) -> tuple[int, dict[str, object]]:
+def _header(buffer: mmap.mmap, path: str) -> tuple[int, dict[str, object]]:
     """Where the data begins, and the header's object."""
     size = len(buffer)
     if size < 8:
@@ -137,7 +136,8 @@ def _header(buffer: memoryview | bytes, path: str) -> tuple[int, dict[str, objec
     raw = bytes(buffer[8 : 8 + length])
     if not raw.startswith(b"{"):
         raise FormatError(
-            f"{path}: the header begins with {raw[:1]!r}, not with '{{'; this is no safetensors file"
+            f"{path}: the header begins with {raw[:1]!r}, not with '{{'; "
+            "this is no safetensors file"
         )
     return 8 + length, parse_json_object(raw, f"{path}: header")
 
