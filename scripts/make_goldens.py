@@ -34,7 +34,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.integrations.bitnet import AutoBitLinear, BitLinear, pack_weights
 
 TEXT = "Once upon a time there was a model of 12,345 weights; it couldn't say: caf\u00e9, \u4f60."
-NUM_TOKENS = 12
+NUM_TOKENS = 10
 CORPUS = [
     "the quick brown fox jumps over the lazy dog and then there was a model that said hello",
     "once upon a time in the land of numbers the weights were either one or none or minus one",
@@ -385,12 +385,12 @@ def packed_llama(path: Path, sizes: Sizes, seed: int) -> None:
         sizes,
         max_position_embeddings=8192,
         rope_theta=500000.0,
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
         quantization_config={"quant_method": "bitnet", "modules_to_not_convert": None},
     )
     write_json(path / "config.json", config)
     linear = packed_linear(rng, divides=True)
-    tensors = checkpoint(sizes, rng, linear, dtype=torch.bfloat16, tied=False, sub_norms=False)
+    tensors = checkpoint(sizes, rng, linear, dtype=torch.bfloat16, tied=True, sub_norms=False)
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     write_bpe(path, sizes.vocab_size)
     write_golden(path, sizes, seed, BitLinear)
@@ -449,8 +449,8 @@ CASES: dict[str, tuple[Callable[[Path, Sizes, int], None], Sizes, int]] = {
     # Odd sizes: heads of 80, FFN a multiple of 128 but not of 256, rows across I2_S's blocks.
     "bitnet-odd": (packed_bitnet, Sizes(160, 384, 2, 1, 80), 3),
     "llama-packed": (packed_llama, Sizes(64, 128, 2, 1, 32, num_layers=3), 7),
-    "llama-grouped": (grouped_llama, Sizes(32, 384, 2, 1, 80), 5),
-    "llama-sharded": (sharded_llama, Sizes(48, 128, 3, 3, 16, vocab_size=301), 6),
+    "llama-grouped": (grouped_llama, Sizes(32, 384, 2, 1, 80), 10),
+    "llama-sharded": (sharded_llama, Sizes(48, 128, 3, 3, 16, vocab_size=301), 26),
 }
 
 
