@@ -29,17 +29,17 @@ def bpe_source(values: Mapping[str, object], path: str) -> VocabularySource:
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
         raise UnsupportedError(
-            f"{path}: a tokenizer of type {kind!r:.40}; trinity converts byte-level BPE, and "
-            "SentencePiece from tokenizer.model"
+            f"{path}: a tokenizer of type {kind!r:.40}; trinity converts byte-level BPE and "
+            "SentencePiece's BPE"
         )
     _check_plain(values, model, path)
     ignore_merges = model.get("ignore_merges") is True
     pre = pre_tokenizer_name(values.get("pre_tokenizer"), ignore_merges, path)
     tokenizer = library_tokenizer(path)
     source = VocabularySource(
-        path, "gpt2", [], [], encoder_of(tokenizer), merges=_merges(model, path), pre=pre
+        path, "gpt2", [], [], encoder_of(tokenizer), merges=merges_of(model, path), pre=pre
     )
-    _read_vocab(model.get("vocab"), source)
+    read_vocab(model.get("vocab"), source)
     read_added_tokens(values, source)
     source.prefix, source.suffix = ends_of(tokenizer)
     return source
@@ -81,17 +81,17 @@ def _check_plain(values: Mapping[str, object], model: Mapping[str, object], path
     # Composed characters are what texts have anyway; llama.cpp passes over NFC too.
     if normalizer is not None and normalizer != {"type": "NFC"}:
         raise UnsupportedError(
-            f"{path}: a tokenizer that normalizes text by {normalizer!r:.200}; of SentencePiece "
-            "tokenizers put tokenizer.model beside it"
+            f"{path}: a tokenizer that normalizes text by {normalizer!r:.200}; GGUF has no "
+            "place for that"
         )
-    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
             raise UnsupportedError(
                 f"{path}: BPE with {key} {model[key]!r:.40}; trinity converts byte-level BPE"
             )
 
 
-def _merges(model: Mapping[str, object], path: str) -> list[str]:
+def merges_of(model: Mapping[str, object], path: str) -> list[str]:
     """As "left right", whichever of its two forms the file has."""
     merges = model.get("merges")
     if not isinstance(merges, list):
@@ -111,7 +111,8 @@ def _merges(model: Mapping[str, object], path: str) -> list[str]:
     return texts
 
 
-def _read_vocab(vocab: object, source: VocabularySource) -> None:
+def read_vocab(vocab: object, source: VocabularySource) -> None:
+    """The tokens of model.vocab, all of them normal ones for now."""
     if not isinstance(vocab, dict) or not vocab:
         raise TokenizerError(f"{source.source}: model.vocab is missing or empty")
     ids = list(vocab.values())

@@ -16,6 +16,7 @@ from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import MappedFile
 from trinity.tokenizers import tokenizer_from_metadata
 from trinity.tools.convert.bpe_source import bpe_source
+from trinity.tools.convert.metaspace_source import is_metaspace, metaspace_source
 from trinity.tools.convert.spm_source import spm_source
 from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
 
@@ -73,7 +74,8 @@ def _source(directory: str, tokenizer_config: Mapping[str, object]) -> Vocabular
             if not os.path.lexists(fast):
                 raise
     if os.path.lexists(fast):
-        return bpe_source(read_json_object(fast), fast)
+        values = read_json_object(fast)
+        return (metaspace_source if is_metaspace(values) else bpe_source)(values, fast)
     raise InputError(
         f"{directory}: no tokenizer.json and no tokenizer.model, and a model without a tokenizer "
         "cannot be used; download the rest of the model"
