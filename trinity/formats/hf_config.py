@@ -199,7 +199,7 @@ def _rope(read: _Reader, default_theta: float) -> tuple[float, float, Llama3Scal
 
 
 def _sliding_window(read: _Reader) -> int:
-    """0 where the window is absent, switched off, or as long as the context."""
+    """0 where the window is absent, switched off, or not shorter than the context."""
     if read.values.get("use_sliding_window") is False or read.values.get("sliding_window") is None:
         return 0
     window = read.size("sliding_window")

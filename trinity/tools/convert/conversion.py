@@ -23,7 +23,7 @@ from trinity.tools.convert.encode import (
     tensor_data,
 )
 from trinity.tools.convert.families import Family, family_of
-from trinity.tools.convert.metadata_keys import model_keys
+from trinity.tools.convert.metadata_keys import model_keys, usable_context
 from trinity.tools.convert.plan import Planned, planned_tensors
 from trinity.tools.convert.ternary import weight_scale
 from trinity.tools.convert.tokenizer_keys import tokenizer_keys
@@ -75,6 +75,7 @@ def convert(
     if os.path.isdir(target):
         raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
     with Checkpoint(source) as checkpoint:
+        _check_not_a_source(target, checkpoint.directory)
         values, config = _config(checkpoint.directory)
         family = family_of(config)
         architecture = family.architecture(config)
@@ -83,7 +84,7 @@ def convert(
         for planned in plan:
             check_tensor(planned, ternary, checkpoint)
         types = {planned.name: chosen_type(planned, outtype, ternary) for planned in plan}
-        notes = _notes(plan, ternary, outtype, checkpoint)
+        notes = [*_window_notes(config), *_ternary_notes(plan, ternary, outtype, checkpoint)]
         name = os.path.basename(os.path.realpath(checkpoint.directory))
         tokenizer = tokenizer_keys(checkpoint.directory, config, values)
         keys = model_keys(config, architecture, name, outtype, tokenizer)
@@ -106,6 +107,15 @@ def convert(
     progress(total, total, "")
     num_tensors = len(plan) + (config.llama3_scaling is not None)
     return Conversion(target, architecture, num_tensors, os.path.getsize(target), tuple(notes))
+
+
+def _check_not_a_source(target: str, directory: str) -> None:
+    """Raises InputError where the file would replace one of those that it is made from."""
+    beside = os.path.dirname(os.path.realpath(target)) == os.path.realpath(directory)
+    if beside and os.path.lexists(target) and not target.endswith(".gguf"):
+        raise InputError(
+            f"{target}: this is one of the model's own files; give the name of a .gguf file"
+        )
 
 
 def _config(directory: str) -> tuple[dict[str, object], HFConfig]:
@@ -136,7 +146,17 @@ def _ternary(
     return ternary
 
 
-def _notes(
+def _window_notes(config: HFConfig) -> list[str]:
+    if not config.sliding_window:
+        return []
+    return [
+        f"the model sees the last {config.sliding_window} tokens only, which GGUF's llama cannot "
+        f"say: its context length is set to {usable_context(config)}, where that makes no "
+        f"difference, instead of {config.context_length}"
+    ]
+
+
+def _ternary_notes(
     plan: Iterable[Planned], ternary: Ternary | None, outtype: str, checkpoint: Checkpoint
 ) -> list[str]:
     if ternary is None:

@@ -12,7 +12,6 @@ from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_writer import Chunk
 from trinity.formats.hf_config import Llama3Scaling, Ternary
-from trinity.formats.safetensors import SafeTensor
 from trinity.tools.convert.plan import Planned
 from trinity.tools.convert.ternary import check_form, check_shape, read_ternary
 from trinity_kernels.quants import TYPES
@@ -85,7 +84,7 @@ def tensor_data(
     """A function for GGUFWriter that makes the tensor's chunks."""
     if ternary is not None and planned.kind == "linear":
         return partial(_ternary_chunks, planned, type_name, ternary, checkpoint)
-    return partial(_float_chunks, planned, type_name, checkpoint.tensor(planned.source))
+    return partial(_float_chunks, planned, type_name, checkpoint)
 
 
 def permutation(rows: int, heads: int) -> NDArray[np.intp]:
@@ -118,7 +117,8 @@ def _ternary_chunks(
         yield TYPES[type_name].quantize(matrix.floats(order[first : first + step]))
 
 
-def _float_chunks(planned: Planned, type_name: str, tensor: SafeTensor) -> Iterator[Chunk]:
+def _float_chunks(planned: Planned, type_name: str, checkpoint: Checkpoint) -> Iterator[Chunk]:
+    tensor = checkpoint.tensor(planned.source)  # now, so that a file that has shrunk is noticed
     rows = planned.shape[0]
     columns = planned.shape[1] if len(planned.shape) == 2 else 1
     order = permutation(rows, planned.heads) if planned.heads else None

@@ -33,7 +33,7 @@ def _llama(config: HFConfig, arch: str, name: str, file_type: int, tokenizer: Ke
         "general.architecture": (arch, None),
         "general.name": (name, None),
         f"{arch}.block_count": (config.num_layers, "uint32"),
-        f"{arch}.context_length": (config.context_length, "uint32"),
+        f"{arch}.context_length": (usable_context(config), "uint32"),
         f"{arch}.embedding_length": (config.hidden_size, "uint32"),
         f"{arch}.feed_forward_length": (config.intermediate_size, "uint32"),
         f"{arch}.attention.head_count": (config.num_heads, "uint32"),
@@ -61,7 +61,7 @@ def _bitnet(config: HFConfig, arch: str, name: str, file_type: int, tokenizer: K
         "general.architecture": (arch, None),
         "general.name": (name, None),
         f"{arch}.vocab_size": (config.vocab_size, "uint32"),
-        f"{arch}.context_length": (config.context_length, "uint32"),
+        f"{arch}.context_length": (usable_context(config), "uint32"),
         f"{arch}.embedding_length": (config.hidden_size, "uint32"),
         f"{arch}.block_count": (config.num_layers, "uint32"),
         f"{arch}.feed_forward_length": (config.intermediate_size, "uint32"),
@@ -77,14 +77,20 @@ def _bitnet(config: HFConfig, arch: str, name: str, file_type: int, tokenizer: K
     }
 
 
+def usable_context(config: HFConfig) -> int:
+    """The context within which full attention is what the model was trained with, in tokens.
+
+    GGUF's llama has no sliding window; up to the window's length the two are the same.
+    """
+    return config.sliding_window or config.context_length
+
+
 def _extras(config: HFConfig, arch: str) -> Keys:
     """Keys that only some models need."""
     keys: Keys = {}
     if config.linear_rope_factor != 1.0:
         keys[f"{arch}.rope.scaling.type"] = "linear", None
         keys[f"{arch}.rope.scaling.factor"] = config.linear_rope_factor, "float32"
-    if config.sliding_window:
-        keys[f"{arch}.attention.sliding_window"] = config.sliding_window, "uint32"
     return keys
 
 
