@@ -35,10 +35,12 @@ def bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 def write_safetensors(path: Path, tensors: Arrays) -> None:
     """A well-formed file; uint16 arrays count as BF16."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    data = b""
+    parts: list[bytes] = []
+    reached = 0
     for name, values in tensors.items():
         dtype = "BF16" if values.dtype == np.uint16 else _NAMES[values.dtype.name]
         raw = values.tobytes()
-        header[name] = entry(dtype, list(values.shape), len(data), len(data) + len(raw))
-        data += raw
-    path.write_bytes(file_bytes(header, data))
+        header[name] = entry(dtype, list(values.shape), reached, reached + len(raw))
+        parts.append(raw)
+        reached += len(raw)
+    path.write_bytes(file_bytes(header, b"".join(parts)))
