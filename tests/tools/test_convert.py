@@ -82,8 +82,10 @@ def test_a_ternary_model_goes_into_every_type(outtype: str, tmp_path: Path) -> N
     weights, ternary = (
         float_tensors(open_weights(tmp_path / name)) for name in ("model.gguf", "i2_s.gguf")
     )
-    assert weights.keys() == ternary.keys()
-    for name, values in weights.items():
+    scales = {name: values for name, values in weights.items() if name.endswith(".scale")}
+    assert weights.keys() - scales.keys() == ternary.keys()
+    for name in ternary:
+        values = weights[name] * scales.get(name.replace(".weight", ".scale"), np.float32(1))
         np.testing.assert_allclose(values, ternary[name], rtol=0.01, atol=1e-3, err_msg=name)
         if outtype in ("f32", "i2_s"):
             atol = 1e-3 if name == "token_embd.weight" else 0
@@ -91,6 +93,34 @@ def test_a_ternary_model_goes_into_every_type(outtype: str, tmp_path: Path) -> N
     types = {t.type for t in map(open_weights(made.path).tensor, weights) if ".attn_q." in t.name}
     assert types == {OUTTYPES[outtype][0]}
     assert bool(made.notes) == (outtype not in TERNARY)
+
+
+@pytest.mark.parametrize("outtype", ["tq1_0", "tq2_0"])
+def test_scales_that_half_precision_would_round_have_tensors(outtype: str, tmp_path: Path) -> None:
+    """The scale stands in the blocks where they can hold it, else beside bare -1, 0, +1."""
+    directory = model_directory("bitnet-packed", tmp_path)
+    convert(directory, tmp_path / "half.gguf", outtype)
+    assert not [n for n in open_weights(tmp_path / "half.gguf").tensor_names() if "scale" in n]
+    tensors: dict[str, np.ndarray] = {}
+    with SafeTensorsFile(directory / "model.safetensors") as file:
+        for name in file.names():
+            tensor = file.tensor(name)
+            tensors[name] = tensor.data.reshape(tensor.shape)
+            if tensor.dtype != "U8":
+                tensors[name] = bfloat16(tensor.all_floats())
+    name = "model.layers.1.mlp.down_proj.weight_scale"
+    tensors[name] = np.array([0.0937654], np.float32)
+    write_safetensors(directory / "model.safetensors", tensors)
+    made = convert(directory, tmp_path / "one.gguf", outtype)
+    weights = open_weights(made.path)
+    scale = weights.tensor("blk.1.ffn_down.scale")
+    assert (scale.type, scale.shape, made.num_tensors) == ("F32", (1,), 25)
+    assert scale.dequantize() == np.float32(0.0937654)
+    assert set(np.unique(weights.tensor("blk.1.ffn_down.weight").dequantize())) == {-1, 0, 1}
+    convert(directory, tmp_path / "i2_s.gguf", "i2_s")
+    tokens = golden("bitnet-packed").tokens
+    with load(made.path) as model, load(tmp_path / "i2_s.gguf") as exact:
+        np.testing.assert_allclose(model.logits(tokens), exact.logits(tokens), atol=1e-4)
 
 
 @pytest.mark.parametrize("outtype", TERNARY)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Literal
+
+import numpy as np
 
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
@@ -19,6 +21,7 @@ from trinity.tools.convert.encode import (
     OUTTYPES,
     check_tensor,
     chosen_type,
+    needs_scale_tensor,
     rope_factors,
     tensor_data,
 )
@@ -88,25 +91,55 @@ def convert(
         name = os.path.basename(os.path.realpath(checkpoint.directory))
         tokenizer = tokenizer_keys(checkpoint.directory, config, values)
         keys = model_keys(config, architecture, name, outtype, tokenizer)
-        total = sum(nbytes(types[planned.name], planned.shape) for planned in plan)
         with GGUFWriter(target) as writer:
             for key, (value, value_type) in keys.items():
                 writer.add(key, value, value_type)
-            done = 0
-            for planned in plan:
-                type_name = types[planned.name]
-                data = tensor_data(planned, type_name, ternary, checkpoint)
-                begun = partial(progress, done, total, planned.name)
-                writer.add_tensor(
-                    planned.name, planned.shape, type_name, partial(_in_turn, begun, data)
-                )
-                done += nbytes(type_name, planned.shape)
+            num_tensors = _add_tensors(writer, plan, types, ternary, checkpoint, progress)
             if config.llama3_scaling is not None:
                 factors = rope_factors(config.llama3_scaling, config.rope_theta, config.head_dim)
                 writer.add_tensor("rope_freqs.weight", factors.shape, "F32", factors)
-    progress(total, total, "")
-    num_tensors = len(plan) + (config.llama3_scaling is not None)
-    return Conversion(target, architecture, num_tensors, os.path.getsize(target), tuple(notes))
+                num_tensors += 1
+    num_bytes = os.path.getsize(target)
+    progress(num_bytes, num_bytes, "")
+    return Conversion(target, architecture, num_tensors, num_bytes, tuple(notes))
+
+
+def _add_tensors(
+    writer: GGUFWriter,
+    plan: Sequence[Planned],
+    types: Mapping[str, str],
+    ternary: Ternary | None,
+    checkpoint: Checkpoint,
+    progress: Progress,
+) -> int:
+    """Give the writer all tensors of the plan, to be made in their turn; returns their number."""
+    scales: dict[str, np.float32] = {}
+    for planned in plan:
+        if needs_scale_tensor(planned, types[planned.name], ternary, checkpoint):
+            scales[planned.name] = np.float32(1)
+    total = sum(nbytes(types[planned.name], planned.shape) for planned in plan)
+    done = 0
+    for planned in plan:
+        type_name = types[planned.name]
+        data = tensor_data(planned, type_name, ternary, checkpoint, scales)
+        begun = partial(progress, done, total, planned.name)
+        writer.add_tensor(planned.name, planned.shape, type_name, partial(_in_turn, begun, data))
+        if planned.name in scales:
+            name = planned.name.removesuffix("weight") + "scale"
+            writer.add_tensor(name, (1,), "F32", partial(_scale_of, planned.name, scales))
+        done += nbytes(type_name, planned.shape)
+    return len(plan) + len(scales)
+
+
+def _in_turn(begun: Callable[[], None], data: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
+    """The chunks of a tensor whose turn to be written has come."""
+    begun()
+    return data()
+
+
+def _scale_of(name: str, scales: Mapping[str, np.float32]) -> Chunk:
+    """The scale of a weight that was written just before."""
+    return np.array([scales[name]], "<f4")
 
 
 def _check_not_a_source(target: str, directory: str) -> None:
@@ -181,9 +214,3 @@ def _ternary_notes(
                 f"by config.json; if the model writes nonsense, convert with --weight-scale {other}"
             )
     return notes
-
-
-def _in_turn(begun: Callable[[], None], data: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
-    """The chunks of a tensor whose turn to be written has come."""
-    begun()
-    return data()

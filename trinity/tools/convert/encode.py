@@ -13,7 +13,13 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_writer import Chunk
 from trinity.formats.hf_config import Llama3Scaling, Ternary
 from trinity.tools.convert.plan import Planned
-from trinity.tools.convert.ternary import check_form, check_shape, read_ternary
+from trinity.tools.convert.ternary import (
+    TernaryMatrix,
+    check_form,
+    check_shape,
+    read_ternary,
+    weight_scale,
+)
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes
 
@@ -30,6 +36,7 @@ OUTTYPES = {
 }
 _CHUNK_ELEMENTS = 1 << 22
 _CODES_PER_BLOCK = 128
+_HALF_SCALES = ("TQ1_0", "TQ2_0")
 
 
 def chosen_type(planned: Planned, outtype: str, ternary: Ternary | None) -> str:
@@ -48,7 +55,7 @@ def chosen_type(planned: Planned, outtype: str, ternary: Ternary | None) -> str:
     rows, columns = planned.shape
     if wanted == "I2_S" and rows * columns % _CODES_PER_BLOCK:
         raise UnsupportedError(_misfit(planned, wanted, "a multiple of 128 weights in a matrix"))
-    if wanted in ("TQ1_0", "TQ2_0") and columns % quant.block_size:
+    if wanted in _HALF_SCALES and columns % quant.block_size:
         raise UnsupportedError(
             _misfit(planned, wanted, f"rows of a multiple of {quant.block_size} weights")
             + "; --outtype i2_s holds it"
@@ -78,12 +85,39 @@ def check_tensor(planned: Planned, ternary: Ternary | None, checkpoint: Checkpoi
     tensor.floats(tensor.data[:0].reshape(1, 0))  # refuses dtypes that are no floats
 
 
-def tensor_data(
+def needs_scale_tensor(
     planned: Planned, type_name: str, ternary: Ternary | None, checkpoint: Checkpoint
+) -> bool:
+    """Whether the weight is written as -1, 0, +1 with its scale in a tensor of its own.
+
+    TQ1_0 and TQ2_0 have half-precision scales. A scale that they would round changes which way
+    activations round to int8, and logits by a tenth or so. The mean of master weights is hardly
+    ever such a number; bfloat16 scales of packed weights are. The feed-forward's biases would be
+    scaled too, so weights beside one stay as they are.
+    """
+    if ternary is None or planned.kind != "linear" or type_name not in _HALF_SCALES:
+        return False
+    if planned.has_bias and ".ffn_" in planned.name:
+        return False
+    if not ternary.packed:
+        return True
+    scale = weight_scale(planned, ternary, checkpoint)
+    return bool(np.float32(np.float16(scale)) != scale)
+
+
+def tensor_data(
+    planned: Planned,
+    type_name: str,
+    ternary: Ternary | None,
+    checkpoint: Checkpoint,
+    scales: dict[str, np.float32],
 ) -> Callable[[], Iterator[Chunk]]:
-    """A function for GGUFWriter that makes the tensor's chunks."""
+    """A function for GGUFWriter that makes the tensor's chunks.
+
+    Weights that are keys of ``scales`` are written bare, and their scales put there.
+    """
     if ternary is not None and planned.kind == "linear":
-        return partial(_ternary_chunks, planned, type_name, ternary, checkpoint)
+        return partial(_ternary_chunks, planned, type_name, ternary, checkpoint, scales)
     return partial(_float_chunks, planned, type_name, checkpoint)
 
 
@@ -98,9 +132,16 @@ def permutation(rows: int, heads: int) -> NDArray[np.intp]:
 
 
 def _ternary_chunks(
-    planned: Planned, type_name: str, ternary: Ternary, checkpoint: Checkpoint
+    planned: Planned,
+    type_name: str,
+    ternary: Ternary,
+    checkpoint: Checkpoint,
+    scales: dict[str, np.float32],
 ) -> Iterator[Chunk]:
     matrix = read_ternary(planned, ternary, checkpoint)
+    if planned.name in scales:
+        scales[planned.name] = matrix.scale
+        matrix = TernaryMatrix(matrix.codes, np.float32(1))
     rows, columns = planned.shape
     order = permutation(rows, planned.heads) if planned.heads else np.arange(rows)
     if type_name == "I2_S":

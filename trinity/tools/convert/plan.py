@@ -29,7 +29,7 @@ class Planned:
 
     ``kind``: "linear" is a layer's weight, ternary in ternary models; "matrix" the embedding or
     the output; "vector" a norm or a bias. ``source`` is the checkpoint's name of it. ``heads``
-    is the number of heads whose rows are to be permuted, or 0.
+    is the number of heads whose rows are to be permuted, or 0. ``has_bias``: a bias goes with it.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Planned:
     shape: tuple[int, ...]
     kind: str
     heads: int = 0
+    has_bias: bool = False
 
 
 def planned_tensors(config: HFConfig, family: Family, checkpoint: Checkpoint) -> list[Planned]:
@@ -102,7 +103,12 @@ def _plan(config: HFConfig, family: Family, names: frozenset[str]) -> Iterator[P
             heads = heads if family.permuted else 0
             has_bias = config.mlp_bias if module.startswith("mlp") else config.attention_bias
             yield Planned(
-                f"{to}{name}.weight", f"{source}{module}.weight", (rows, columns), _LINEAR, heads
+                f"{to}{name}.weight",
+                f"{source}{module}.weight",
+                (rows, columns),
+                _LINEAR,
+                heads,
+                has_bias,
             )
             if has_bias:
                 yield Planned(f"{to}{name}.bias", f"{source}{module}.bias", (rows,), _VECTOR, heads)
