@@ -1,6 +1,6 @@
 """Write small Hugging Face directories and what the transformers library computes from them.
 
-    pip install torch transformers accelerate safetensors sentencepiece
+    pip install '.[goldens]'
     python scripts/make_goldens.py tests/data/hf
 
 Each directory is a random model with a tokenizer, laid out as published checkpoints are, and
@@ -13,6 +13,7 @@ eight values, so that the file compresses.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import lzma
 import os
@@ -215,11 +216,10 @@ def write_sentencepiece(path: Path, vocab_size: int) -> None:
     """SentencePiece BPE with byte tokens, as Llama 2 has it."""
     import sentencepiece
 
-    corpus = path / "corpus.txt"
-    corpus.write_text("\n".join(CORPUS), "utf-8")
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        input=str(corpus),
-        model_prefix=str(path / "tokenizer"),
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
         model_type="bpe",
         vocab_size=vocab_size,
         byte_fallback=True,
@@ -230,8 +230,7 @@ def write_sentencepiece(path: Path, vocab_size: int) -> None:
         num_threads=1,
         minloglevel=2,
     )
-    corpus.unlink()
-    (path / "tokenizer.vocab").unlink()
+    (path / "tokenizer.model").write_bytes(model.getvalue())
     write_json(
         path / "tokenizer_config.json",
         {

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from tests.tools.golden_models import FOLDER, edit_json, golden, model_directory
 from trinity.errors import InputError, TokenizerError, TrinityError, UnsupportedError
@@ -125,7 +126,8 @@ def test_real_vocabularies(name: str, shared_data: Path, tmp_path: Path) -> None
 def test_every_known_pre_tokenizer_is_found_by_its_regexes(name: str) -> None:
     """Several names may have one set of rules; the one found means the same."""
     known = PRE_TOKENIZERS[name]
-    found = pre_tokenizer_name(split(*known.regexes), known.ignore_merges, "tokenizer.json")
+    found = pre_tokenizer_name(split(*known.regexes), known.ignore_merges)
+    assert found is not None
     assert PRE_TOKENIZERS[found].regexes == known.regexes
     assert PRE_TOKENIZERS[found].ignore_merges == known.ignore_merges
 
@@ -160,7 +162,7 @@ def test_every_known_pre_tokenizer_is_found_by_its_regexes(name: str) -> None:
     ],
 )  # fmt: skip
 def test_other_ways_to_say_it(description: object, name: str) -> None:
-    assert pre_tokenizer_name(description, False, "tokenizer.json") == name
+    assert pre_tokenizer_name(description, False) == name
 
 
 @pytest.mark.parametrize(
@@ -176,17 +178,46 @@ def test_other_ways_to_say_it(description: object, name: str) -> None:
         {"type": "Split", "pattern": {"Regex": PRE_TOKENIZERS["gpt-2"].regexes[0]}},
     ],
 )
-def test_unknown_pre_tokenizers_are_refused(description: object) -> None:
-    with pytest.raises(UnsupportedError, match=r"unknown pre-tokenizer.*known are.*llama-bpe"):
-        pre_tokenizer_name(description, False, "tokenizer.json")
+def test_unknown_pre_tokenizers_are_refused(description: object, tmp_path: Path) -> None:
+    assert pre_tokenizer_name(description, False) is None
+    directory = model_directory("llama-grouped", tmp_path)
+    values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
+    (directory / "tokenizer.json").write_text(json.dumps(values | {"pre_tokenizer": description}))
+    with pytest.raises(TrinityError, match=r"known are.*llama-bpe|library refuses"):
+        converted(directory)
 
 
 def test_merges_that_are_ignored_or_not_are_part_of_the_rule() -> None:
     regexes = split(*PRE_TOKENIZERS["llama-bpe"].regexes)
-    assert pre_tokenizer_name(regexes, True, "") == "llama-bpe"
-    assert pre_tokenizer_name(regexes, False, "") == "dbrx"
-    with pytest.raises(UnsupportedError, match="ignoring merges"):
-        pre_tokenizer_name(GPT2, True, "tokenizer.json")
+    assert pre_tokenizer_name(regexes, True) == "llama-bpe"
+    assert pre_tokenizer_name(regexes, False) == "dbrx"
+    assert pre_tokenizer_name(GPT2, True) is None
+
+
+@pytest.mark.parametrize("name", ["llama-bpe", "dbrx", "falcon"])
+def test_rules_written_in_another_way_are_found_by_their_ids(
+    name: str, shared_data: Path, tmp_path: Path
+) -> None:
+    """Any known rules over Llama 3's vocabulary, in a form that the table does not have.
+
+    What is found need not have that name, but cuts llama.cpp's test texts alike.
+    """
+    known = PRE_TOKENIZERS[name]
+    file = shared_data / "vocab" / "ggml-vocab-llama-bpe.gguf"
+    directory = model_directory("llama-grouped", tmp_path)
+    (directory / "generation_config.json").unlink()
+    with GGUFProvider(file) as provider:
+        write_real(directory, "llama-bpe", dict(provider.metadata))
+    values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
+    values["pre_tokenizer"] = split(*(f"(?:{regex})" for regex in known.regexes))
+    values["model"]["ignore_merges"] = known.ignore_merges
+    (directory / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    assert pre_tokenizer_name(values["pre_tokenizer"], known.ignore_merges) is None
+    ours = tokenizer_of(directory)
+    library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    for text in Path(f"{file}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n"):
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, add_bos=False) == expected
 
 
 # --- byte-level BPE ------------------------------------------------------------------------------

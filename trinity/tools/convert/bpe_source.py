@@ -11,7 +11,7 @@ from typing import Any
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
-from trinity.tools.convert.pre_tokenizer import pre_tokenizer_name
+from trinity.tools.convert.pre_tokenizer import name_by_ids, pre_tokenizer_name, unknown
 from trinity.tools.convert.vocabulary_source import (
     ADDED_SCORE,
     LAST_ADDED_ID,
@@ -34,12 +34,16 @@ def bpe_source(values: Mapping[str, object], path: str) -> VocabularySource:
         )
     _check_plain(values, model, path)
     ignore_merges = model.get("ignore_merges") is True
-    pre = pre_tokenizer_name(values.get("pre_tokenizer"), ignore_merges, path)
     tokenizer = library_tokenizer(path)
-    source = VocabularySource(
-        path, "gpt2", [], [], encoder_of(tokenizer), merges=merges_of(model, path), pre=pre
-    )
+    merges = merges_of(model, path)
+    source = VocabularySource(path, "gpt2", [], [], encoder_of(tokenizer), merges=merges)
     read_vocab(model.get("vocab"), source)
+    description = values.get("pre_tokenizer")
+    source.pre = pre_tokenizer_name(description, ignore_merges)
+    if source.pre is None:
+        source.pre = name_by_ids(source, merges, ignore_merges)
+    if source.pre is None:
+        raise unknown(description, ignore_merges, path)
     read_added_tokens(values, source)
     source.prefix, source.suffix = ends_of(tokenizer)
     return source
