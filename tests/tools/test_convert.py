@@ -293,6 +293,18 @@ def test_sliding_window_of_mistral(tmp_path: Path) -> None:
         np.testing.assert_allclose(model.logits(expected.tokens), expected.logits, atol=1e-3)
 
 
+def test_name_of_the_model(tmp_path: Path) -> None:
+    """The directory's, or the one that Hugging Face's cache files it under."""
+    cached = tmp_path / "models--someone--Tiny-Llama" / "snapshots"
+    cached.mkdir(parents=True)
+    for directory, name in (
+        (model_directory("llama-grouped", tmp_path), "llama-grouped"),
+        (model_directory("llama-grouped", cached).rename(cached / "0123abcd"), "Tiny-Llama"),
+    ):
+        made = convert(f"{directory}/", tmp_path / "model.gguf", "f16")
+        assert open_weights(made.path).config.name == name
+
+
 def test_progress_counts_up_to_the_whole(tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     made = convert(

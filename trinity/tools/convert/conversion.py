@@ -88,7 +88,7 @@ def convert(
             check_tensor(planned, ternary, checkpoint)
         types = {planned.name: chosen_type(planned, outtype, ternary) for planned in plan}
         notes = [*_window_notes(config), *_ternary_notes(plan, ternary, outtype, checkpoint)]
-        name = os.path.basename(os.path.realpath(checkpoint.directory))
+        name = _name(checkpoint.directory)
         tokenizer = tokenizer_keys(checkpoint.directory, config, values)
         keys = model_keys(config, architecture, name, outtype, tokenizer)
         with GGUFWriter(target) as writer:
@@ -140,6 +140,14 @@ def _in_turn(begun: Callable[[], None], data: Callable[[], Iterator[Chunk]]) -> 
 def _scale_of(name: str, scales: Mapping[str, np.float32]) -> Chunk:
     """The scale of a weight that was written just before."""
     return np.array([scales[name]], "<f4")
+
+
+def _name(directory: str) -> str:
+    """The directory's name; in Hugging Face's cache, models--OWNER--NAME/snapshots/HASH, NAME."""
+    *_, model, above, last = ("", "", *os.path.abspath(directory).split(os.sep))
+    if above == "snapshots" and model.startswith("models--"):
+        return model.rpartition("--")[2]
+    return last
 
 
 def _check_not_a_source(target: str, directory: str) -> None:

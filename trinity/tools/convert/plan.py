@@ -136,7 +136,8 @@ def _check_tied(config: HFConfig, checkpoint: Checkpoint) -> None:
     """An output weight beside tied embeddings must be a copy of them."""
     head, embedding = checkpoint.tensor(HEAD), checkpoint.tensor(EMBEDDING)
     same_form = head.shape == embedding.shape and head.dtype == embedding.dtype
-    if not same_form or not (head.data == embedding.data).all():
+    # Views compare without a temporary of their size.
+    if not same_form or head.data.data != embedding.data.data:
         raise ConfigError(
             f"{config.source}: tie_word_embeddings is true, but {HEAD} differs from {EMBEDDING}; "
             "set it to false if the model has an output matrix of its own"
