@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,14 @@ from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, Vocabulary
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 # The regex engine gives up (and kills the call) after 10 million steps inside one match.
 _LONGEST_WHITE_SPACE = 4_000_000
+# Merges of a vocabulary whose tables take long, characters of a text that is worth them, and how
+# many short texts are.
+_LARGE, _LONG, _MANY = 20_000, 1000, 16
 
 
 def _byte_characters() -> dict[int, str]:
@@ -27,38 +34,77 @@ _CHARACTER_BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items
 
 
 class BPEEncoder:
-    """Text without special tokens to ids. Usable from several threads at once."""
+    """Text without special tokens to ids. Usable from several threads at once.
+
+    The library takes a third of a second for the tables of a large vocabulary. A short text gets
+    a model of the tokens and merges that can occur in it; the whole one is made for long texts, or
+    when many came.
+    """
 
     def __init__(self, vocab: Vocabulary) -> None:
-        from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+        from tokenizers import Regex, pre_tokenizers
 
         assert vocab.merges is not None
         assert vocab.pre is not None
-        # A control token whose text is also a word must not come out of plain text.
-        words = dict(vocab.ids)
-        for i in np.flatnonzero(np.isin(vocab.types, (CONTROL, UNKNOWN))).tolist():
-            if len(vocab.tokens[i]) > 1:
-                words.pop(vocab.tokens[i], None)
-        merges = _split_merges(vocab.merges)
-        ignore_merges = vocab.pre.ignore_merges
-        try:
-            try:
-                model = models.BPE(words, merges, ignore_merges=ignore_merges)
-            except Exception:  # merges that make a control token
-                model = models.BPE(vocab.ids, merges, ignore_merges=ignore_merges)
-        except Exception as error:  # the library raises plain Exception
-            for rank, merge in enumerate(vocab.merges):
-                _split_merge(merge, rank)
-            raise TokenizerError(
-                f"tokenizer.ggml.merges does not fit the tokens: {error}; {RECONVERT}"
-            ) from error
-        self._tokenizer = Tokenizer(model)
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        self._ids, self._merges = vocab.ids, vocab.merges
+        self._ignore_merges = vocab.pre.ignore_merges
+        # A control token whose text is also a word must not come out of plain text, unless it has
+        # one character or merges make it.
+        texts = [vocab.tokens[i] for i in np.flatnonzero(np.isin(vocab.types, (CONTROL, UNKNOWN)))]
+        texts = [text for text in texts if len(text) > 1]
+        made = {f"{text[:cut]} {text[cut:]}" for text in texts for cut in range(1, len(text))}
+        self._no_words = frozenset(texts if made.isdisjoint(vocab.merges) else ())
+        self._splitter = pre_tokenizers.Sequence(
             [
                 *(pre_tokenizers.Split(Regex(regex), "isolated") for regex in vocab.pre.regexes),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
+        self._parts = 0
+        self._whole: Tokenizer | None = None
+        if len(vocab.merges) < _LARGE:
+            self._whole = self._make_whole()
+
+    def _make_whole(self) -> Tokenizer:
+        words = {text: i for text, i in self._ids.items() if text not in self._no_words}
+        try:
+            return self._make(words, _split_merges(self._merges))
+        except TokenizerError:
+            raise
+        except Exception as error:  # the library raises plain Exception
+            for rank, merge in enumerate(self._merges):
+                _split_merge(merge, rank)
+            raise TokenizerError(
+                f"tokenizer.ggml.merges does not fit the tokens: {error}; {RECONVERT}"
+            ) from error
+
+    def _make(self, words: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
+        from tokenizers import Tokenizer, models
+
+        made = Tokenizer(models.BPE(words, merges, ignore_merges=self._ignore_merges))
+        made.pre_tokenizer = self._splitter
+        return made
+
+    def _make_part(self, text: str) -> Tokenizer | None:
+        """A model that gives ``text`` the same ids; None where the whole one is worth its time."""
+        if self._parts >= _MANY or len(text) > _LONG:
+            return None
+        pieces = {piece for piece, _ in self._splitter.pre_tokenize_str(text)}
+        if sum(len(piece) ** 2 for piece in pieces) > _LONG**2:
+            return None
+        self._parts += 1
+        within = {
+            piece[first:last]
+            for piece in pieces
+            for first in range(len(piece))
+            for last in range(first + 1, len(piece) + 1)
+        }
+        words = {t: i for t in within - self._no_words if (i := self._ids.get(t)) is not None}
+        cuts = ((word[:cut], word[cut:]) for word in words for cut in range(1, len(word)))
+        possible = {f"{a} {b}": (a, b) for a, b in cuts if a in words and b in words}
+        # In their order, the first of equal ones.
+        ranked = dict.fromkeys(merge for merge in self._merges if merge in possible)
+        return self._make(words, [possible[merge] for merge in ranked])
 
     def encode(self, text: str) -> list[int]:
         """Ids of ``text``; a byte that is no token is dropped.
@@ -72,7 +118,10 @@ class BPEEncoder:
                     f"the text has {longest} white space characters in a row; at most"
                     f" {_LONGEST_WHITE_SPACE} can be tokenized: shorten the run"
                 )
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        tokenizer = self._whole or self._make_part(text)
+        if tokenizer is None:
+            tokenizer = self._whole = self._make_whole()
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
 
