@@ -20,7 +20,7 @@ from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
-from trinity_kernels.ops import matmul_tiles
+from trinity_kernels.ops import matmul, matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.unpack import tile_types
@@ -73,6 +73,9 @@ class CPUEngine:
         tiled = {w.type for w in [*linears, output]} & tile_types()
         tile_kernels = [(matmul_tiles.matmul_tiles, type_name) for type_name in sorted(tiled)]
         builder.tiles = bool(tiled) and choice.tiles_work(tile_kernels)
+        if builder.tiles:  # else nobody waits for the compiler in the middle of a text
+            for type_name in sorted({w.type for w in [*linears, output] if w.form != "ternary"}):
+                choice.prepare(matmul.matmul, type_name)
         self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._few = Step(self.few)
