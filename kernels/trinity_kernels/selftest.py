@@ -22,6 +22,7 @@ from trinity_kernels.ops import (
     attention,
     kv_layout,
     matmul,
+    matmul_panels,
     matmul_tiles,
     quantize,
     rmsnorm,
@@ -30,6 +31,7 @@ from trinity_kernels.ops import (
 from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
 from trinity_kernels.quants.dot import FORMS, activation_bytes
+from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.team import Team
 
@@ -51,6 +53,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "tile_bf16": (matmul_tiles.tile_bf16, _NONE),
     "tile_split": (matmul_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
+    "matmul_panels": (matmul_panels.matmul_panels, tuple(sorted(panel_types()))),
 }
 
 
@@ -72,8 +75,14 @@ def kernels_of(level: str) -> list[tuple[str, str]]:
         (name, tag)
         for name, (kernel, tags) in KERNELS.items()
         for tag in tags
-        if level == "amx" or not kernel.uses_tiles
+        if _has(level, kernel)
     ]
+
+
+def _has(level: str, kernel: Kernel) -> bool:
+    if kernel is matmul_panels.matmul_panels:
+        return kernel.level_of(level) in matmul_panels.LEVELS
+    return level == "amx" or not kernel.uses_tiles
 
 
 def check(name: str, level: str, tag: str) -> str | None:
@@ -247,6 +256,15 @@ def _check_matmul_tiles(level: str, tag: str) -> str | None:
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
     relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
     return _differs(out, expected, 1e-4 + relative * magnitude)
+
+
+def _check_matmul_panels(level: str, tag: str) -> str | None:
+    slots, expected, magnitude, keep = _matmul_values(tag, 11)
+    scratch = np.zeros(matmul_panels.scratch_bytes(keep[1].shape[1]) + 64, np.uint8)
+    slots |= {matmul_panels.SCRATCH: -(-_at(scratch) // 64) * 64}
+    _run("matmul_panels", level, tag, 11, slots)
+    # Signed codes may be moved up by 128, and back.
+    return _differs(keep[0], expected, 1e-3 + 2e-6 * magnitude)
 
 
 def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
@@ -450,4 +468,5 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "tile_bf16": _check_tile_bf16,
     "tile_split": _check_tile_split,
     "matmul_tiles": _check_matmul_tiles,
+    "matmul_panels": _check_matmul_panels,
 }

@@ -86,9 +86,13 @@ def _wide(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]:
     """Two weight tiles times two activation tiles; addresses: w0 w1 x0 x1, then their rests."""
     steps: list[tuple[int, ...]] = []
     # Between two uses of a sum lie three others.
-    for w_part, x_part in [(0, 0)] + [(0, 1)] * (x_parts - 1) + [(1, 0)] * (w_parts - 1):
-        steps += [(4, 4 * w_part), (6, 4 * x_part + 2), (7, 4 * x_part + 3), (5, 4 * w_part + 1)]
-        steps += [(0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
+    for w_part, x_part in ((0, 0), (0, 1), (1, 0)):
+        if w_part >= w_parts or x_part >= x_parts:
+            continue
+        steps.extend(
+            [(4, 4 * w_part), (6, 4 * x_part + 2), (7, 4 * x_part + 3), (5, 4 * w_part + 1)]
+        )
+        steps.extend([(0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)])
 
     @intrinsic
     def product(typingctx: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
@@ -110,15 +114,17 @@ def _narrow(name: str, w_parts: int = 1, x_parts: int = 1) -> Callable[..., Any]
     Four weight tiles with a sum each; of split weights two, with a sum each for the products of
     the first parts and a sum for the others, which must be added.
     """
-    steps: list[tuple[int, ...]] = [(6, 4)] + [(7, 9)] * (x_parts - 1)
+    steps: list[tuple[int, ...]] = [(6, 4)]
+    if x_parts == 2:
+        steps.append((7, 9))
     if w_parts == 2:
-        steps += [(4, 0), (0, 4, 6), (1, 4, 7), (5, 1), (2, 5, 6), (3, 5, 7)]
-        steps += [(4, 5), (1, 4, 6), (5, 6), (3, 5, 6)]
+        steps.extend([(4, 0), (0, 4, 6), (1, 4, 7), (5, 1), (2, 5, 6), (3, 5, 7)])
+        steps.extend([(4, 5), (1, 4, 6), (5, 6), (3, 5, 6)])
     else:
         for x_part in range(x_parts):
             for w in range(4):
                 tile = 4 + w % 2
-                steps += [(tile, w), (w, tile, 6 + x_part)]
+                steps.extend([(tile, w), (w, tile, 6 + x_part)])
 
     @intrinsic
     def product(typingctx: Any, w: Any, stride: Any, x: Any) -> Any:

@@ -13,6 +13,7 @@ from trinity_kernels._jit import kernel
 from trinity_kernels.isa import IsaError, available_levels
 from trinity_kernels.ops import activation, kv_layout
 from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
 
 ALL = [(name, tag) for name, (_, tags) in selftest.KERNELS.items() for tag in tags]
@@ -25,7 +26,12 @@ def nothing(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 
 def levels_of(name: str) -> list[str]:
     tiled = selftest.KERNELS[name][0].uses_tiles
-    return [level for level in available_levels() if level == "amx" or not tiled]
+    without = {"portable"} if name == "matmul_panels" else set()
+    return [
+        level
+        for level in available_levels()
+        if (level == "amx" or not tiled) and level not in without
+    ]
 
 
 def test_every_registered_tag_is_covered() -> None:
@@ -34,6 +40,7 @@ def test_every_registered_tag_is_covered() -> None:
     assert tags["attention"] == tags["rope_store"] == set(kv_layout.KV_TYPES)
     assert tags["gated"] == set(activation.ACTIVATIONS)
     assert tags["matmul_tiles"] == set(tile_types())
+    assert tags["matmul_panels"] == set(panel_types())
     assert all(name == k.name for name, (k, _) in selftest.KERNELS.items())
 
 
@@ -74,6 +81,7 @@ def test_run_reports_each_kernel() -> None:
     assert len(lines) == len(results)
     assert all(r.passed and r.level == "portable" for r in results)
     tiles = {name for name, (k, _) in selftest.KERNELS.items() if k.uses_tiles}
+    tiles.add("matmul_panels")
     found = {(r.kernel, r.tag) for r in results}
     assert found == {(name, tag) for name, tag in ALL if name not in tiles}
 

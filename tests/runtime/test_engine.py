@@ -26,7 +26,6 @@ from trinity.models import ARCHITECTURES
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.unpack import tile_types
 
 HOST_LEVELS = available_levels()
 Logits = NDArray[np.float32]
@@ -92,7 +91,10 @@ def test_llama_logits(shared_data: Path, name: str, level: str, threads: int) ->
     tokens = (entry["prompt_ids"] + entry["greedy_ids"])[: len(expected)]
     found = at_once(engine, tokens)
     assert np.abs(found - expected).max() < 1e-3
-    assert np.array_equal(found, stepwise(engine, tokens))
+    if level == "amx" and name == "llama-2-tiny-random":  # F16: its activations are split in two
+        assert np.allclose(found, stepwise(engine, tokens), atol=1e-5)
+    else:
+        assert np.array_equal(found, stepwise(engine, tokens))
     engine.close()
 
 
@@ -223,8 +225,8 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     for prompt, cache in zip(prompts, caches, strict=True):
         engine.forward(ids(prompt), cache)
     together = engine.forward_batch(ids([7] * len(prompts)), caches)
-    if type_name in tile_types() and type_name != "I2_S" and engine.isa == "amx":
-        # bfloat16 tiles against int8 dot products.
+    if type_name == "Q4_0" and engine.isa != "portable":
+        # bfloat16 tiles, or sums block by block, against dot products in 16 lanes.
         assert np.abs(together - np.array(alone)).max() < 0.05 * np.abs(alone).max()
     else:
         assert np.array_equal(together, np.array(alone))

@@ -53,9 +53,9 @@ class KernelChoice:
         """Kernel and tag of every address given out."""
         return {address: key for key, address in self._chosen.items()}
 
-    def tiles_work(self, kernels: Iterable[tuple[Kernel, str]]) -> bool:
-        """Whether the level has tiles and all these tile kernels pass."""
-        return self.level == "amx" and all(self._works(k, "amx", tag) for k, tag in kernels)
+    def work(self, kernel: Kernel, tags: Iterable[str]) -> bool:
+        """Whether a kernel passes for all these tags at the level itself, not at a lower one."""
+        return all(self._works(kernel, self.level, tag) for tag in tags)
 
     def _works(self, kernel: Kernel, level: str, tag: str) -> bool:
         if jit_disabled():

@@ -31,6 +31,7 @@ from trinity_kernels.ops import (
     activation,
     attention,
     matmul,
+    matmul_panels,
     matmul_tiles,
     quantize,
     rmsnorm,
@@ -38,6 +39,7 @@ from trinity_kernels.ops import (
 )
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.dot import activation_bytes
+from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
 
 Address = Callable[[Kernel, str], int]
@@ -58,8 +60,9 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, config: ModelConfig, weights: list[Weight], rows: int, outputs: int, tile_threads: int
-    ) -> None:
+        self, config: ModelConfig, weights: list[Weight], rows: int, outputs: int,
+        threads: int, by: str,
+    ) -> None:  # fmt: skip
         query = config.num_heads * config.head_dim
         kv = config.num_kv_heads * config.head_dim
         widths = {
@@ -73,13 +76,17 @@ class Buffers:
         )
         codes = max((activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64)
         self.codes = _aligned(rows * codes)
-        # Tiles and their scratch, where the level has them.
-        tiled = [w for w in weights if tile_threads and w.type in tile_types()]
-        tile_bytes = max((matmul_tiles.tile_bytes(w.form, w.k, rows) for w in tiled), default=0)
-        scratch = max((matmul_tiles.scratch_bytes(w.form, w.k) for w in tiled), default=0)
+        # Activations as tiles, and what a thread unpacks weights into.
+        tile_bytes = scratch = 0
+        for w in weights:
+            if by == "tiles" and w.type in tile_types():
+                tile_bytes = max(tile_bytes, matmul_tiles.tile_bytes(w.form, w.k, rows))
+                scratch = max(scratch, matmul_tiles.scratch_bytes(w.form, w.k))
+            elif by == "panels" and w.type in panel_types():
+                scratch = max(scratch, matmul_panels.scratch_bytes(w.k))
         self.tiles = _aligned(tile_bytes)
-        self.tile_scratch_stride = -(-scratch // 64) * 64
-        self.tile_scratch = _aligned(self.tile_scratch_stride * tile_threads)
+        self.scratch_stride = -(-scratch // 64) * 64
+        self.scratch = _aligned(self.scratch_stride * threads)
         self.logits = np.zeros((outputs, config.vocab_size), np.float32)
 
     def address(self, name: str) -> int:
@@ -106,7 +113,7 @@ class PlanBuilder:
         self.threads = threads
         self.address = address
         self.interleaved = interleaved
-        self.tiles = False
+        self.by = "rows"
         self.table = rope_table
         self.layers: list[dict[str, Weight]] = []
         self.vectors: list[NDArray[np.float32]] = []
@@ -173,7 +180,8 @@ class PlanBuilder:
         self, buffers: Buffers, step: Step, output: Weight, exact: bool = False
     ) -> list[NDArray[np.int64]]:
         """The records from the residual stream to logits, for the rows that ``step`` names."""
-        writer = _Writer(self, buffers, step, few=True, exact=exact)
+        # A head of plain numbers is exact: ternary models have the same bits in every batch.
+        writer = _Writer(self, buffers, step, few=True, exact=exact or output.form == "f32")
         writer.norm("x", self.vector("output_norm.weight", output.k), "h", output.k,
                     rows=step.outputs, index=step.output_rows)  # fmt: skip
         logits = buffers.logits
@@ -274,9 +282,10 @@ class _Writer:
             k = group[0][0].k
             source = self.buffers.address(x), self.buffers.stride[x]
             operand = source
-            tiled = self.builder.tiles and all(w.type in tile_types() for w, _, _ in group)
-            # Tiles of bfloat16 round otherwise than the dot products that a single token gets.
+            tiled = self.builder.by == "tiles" and all(w.type in tile_types() for w, _, _ in group)
+            # They round otherwise than the dot products that a single token gets.
             tiled &= form == "ternary" or not self.exact
+            panels = self.builder.by == "panels" and not self.exact
             # Tiles leave rows that fill no panel to the dot products, which need the codes.
             limit = matmul_tiles.FEW if tiled and all(w.n % 16 == 0 for w, _, _ in group) else 0
             if form != "f32":
@@ -306,13 +315,19 @@ class _Writer:
                 if tiled:
                     values |= self._tiles()
                     kernel = matmul_tiles.matmul_tiles
+                elif panels and weight.type in panel_types():
+                    values |= self._scratch(matmul_panels)
+                    kernel = matmul_panels.matmul_panels
                 self.record(kernel, weight.type, values, barrier=weight is group[-1][0], rows=rows)
 
     def _tiles(self) -> dict[int, int]:
-        op, buffers = matmul_tiles, self.buffers
+        op = matmul_tiles
+        return {op.TILES: self.buffers.tiles.ctypes.data, **self._scratch(op)}
+
+    def _scratch(self, op: Any) -> dict[int, int]:
+        buffers = self.buffers
         return {
-            op.TILES: buffers.tiles.ctypes.data, op.SCRATCH: buffers.tile_scratch.ctypes.data,
-            op.SCRATCH_STRIDE: buffers.tile_scratch_stride,
+            op.SCRATCH: buffers.scratch.ctypes.data, op.SCRATCH_STRIDE: buffers.scratch_stride,
         }  # fmt: skip
 
     def rope(self) -> None:

@@ -102,8 +102,9 @@ if not jit_disabled():
 
     @inline
     def _scores_4(
-        qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int
+        qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int, values: int
     ) -> None:
+        """Meanwhile it asks for the block's values, which come next."""
         factor = simd.splat_f32x16(scale)
         step = 4 * head_dim
         line = width(qt) * 16
@@ -120,6 +121,8 @@ if not jit_disabled():
             k0 = keys + 2 * pair * head_dim * line
             k1 = k0 + head_dim * line
             for d in range(head_dim):
+                simd.prefetch_l2(values)
+                values += 64
                 v0 = load_16(qt, k0 + line * d)
                 v1 = load_16(qt, k1 + line * d)
                 at = q + 4 * d
@@ -199,8 +202,10 @@ if not jit_disabled():
 
     @inline
     def _values_4(
-        qt: Any, values: int, padded: int, count: int, p: int, part: int, part_stride: int
-    ) -> None:
+        qt: Any, values: int, padded: int, count: int, p: int, part: int, part_stride: int,
+        ahead: int,
+    ) -> None:  # fmt: skip
+        """Meanwhile it asks for what follows ``ahead``: the keys of this thread's next block."""
         for d in range(0, padded, 32):
             a0 = simd.splat_f32x16(np.float32(0))
             a1 = simd.splat_f32x16(np.float32(0))
@@ -212,6 +217,8 @@ if not jit_disabled():
             e1 = simd.splat_f32x16(np.float32(0))
             v = values + width(qt) * d
             for j in range(count):
+                simd.prefetch_l2(ahead)
+                ahead += 64
                 low = load_16(qt, v)
                 high = load_16(qt, v + width(qt) * 16)
                 x = simd.splat_f32x16(get_f32(p + 4 * j))
@@ -248,10 +255,12 @@ def _vector_block(
     for g in range(0, fours, 4):
         p = probabilities + 512 * g
         part = parts + g * part_stride
-        _scores_4(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p)
+        _scores_4(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p, values)
         for i in range(4):
             _softmax(p + 512 * i, count, part + i * part_stride + 4 * padded)
-        _values_4(qt, values, padded, count, p, part, part_stride)
+        # A thread's blocks follow one another.
+        ahead = keys + width(qt) * 128 * head_dim
+        _values_4(qt, values, padded, count, p, part, part_stride, ahead)
     for g in range(fours, group):
         p = probabilities + 512 * g
         part = parts + g * part_stride
@@ -265,17 +274,34 @@ def _block_of(isa: Any, *args: Any) -> Any:
     return _block if isa.value == "portable" else _vector_block
 
 
+def _mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
+    for d in range(padded):
+        old = np.float32(get_f32(into + 4 * d) * f0)
+        set_f32(into + 4 * d, np.float32(old + np.float32(get_f32(part + 4 * d) * f1)))
+
+
+def _vector_mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
+    old = simd.splat_f32x16(f0)
+    new = simd.splat_f32x16(f1)
+    for at in range(0, 4 * padded, 64):
+        mixed = simd.load_f32x16(into + at) * old + simd.load_f32x16(part + at) * new
+        simd.store_f32x16(into + at, mixed)
+
+
+@choose(_mix)
+def _mix_of(isa: Any, *args: Any) -> Any:
+    return _mix if isa.value == "portable" else _vector_mix
+
+
 @inline
-def _merge(into: int, part: int, padded: int) -> None:
+def _merge(isa: Any, into: int, part: int, padded: int) -> None:
     """Add a part to the one before it, both brought to the larger m."""
     m0 = get_f32(into + 4 * padded)
     m1 = get_f32(part + 4 * padded)
     m = max(m0, m1)
     f0 = exp_f32(np.float32(m0 - m))
     f1 = exp_f32(np.float32(m1 - m))
-    for d in range(padded):
-        old = np.float32(get_f32(into + 4 * d) * f0)
-        set_f32(into + 4 * d, np.float32(old + np.float32(get_f32(part + 4 * d) * f1)))
+    _mix(isa, into, part, padded, f0, f1)
     total = np.float32(get_f32(into + 4 * padded + 4) * f0)
     total = np.float32(total + np.float32(get_f32(part + 4 * padded + 4) * f1))
     set_f32(into + 4 * padded, m)
@@ -325,7 +351,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
                 )  # fmt: skip
                 if start > 0:
                     for g in range(group):
-                        _merge(merged + g * part_stride, parts + g * part_stride, padded)
+                        _merge(isa, merged + g * part_stride, parts + g * part_stride, padded)
             for g in range(group):
                 _finish(merged + g * part_stride, padded, out + 4 * g * head_dim, head_dim)
 
@@ -344,6 +370,12 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     scale = np.float32(get_f64(record + 8 * SCALE))
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    total = 0
+    for t in range(tokens):
+        visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+        total += kv_heads * ((visible + 127) // 128)
+    first = total * thread // threads
+    last = total * (thread + 1) // threads
     turn = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
@@ -355,7 +387,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
             values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
             for block in range((visible + 127) // 128):
                 turn += 1
-                if turn % threads == thread:
+                if first < turn <= last:
                     start = 128 * block
                     at = (t * heads + head * group) * max_blocks + block
                     _block(
@@ -382,6 +414,6 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
         merged = get_i64(record + 8 * PARTS) + item * max_blocks * part_stride
         for block in range(1, (visible + 127) // 128):
-            _merge(merged, merged + block * part_stride, padded)
+            _merge(isa, merged, merged + block * part_stride, padded)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
         _finish(merged, padded, out + 4 * head * head_dim, head_dim)

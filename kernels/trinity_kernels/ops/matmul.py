@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import kernel
+from trinity_kernels._jit import inline, kernel
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32
 from trinity_kernels.quants.dot import dot_row
 from trinity_kernels.record import ROWS
@@ -21,6 +21,31 @@ X, X_STRIDE, W, W_STRIDE, N, K, OUT, OUT_STRIDE, SCALE, BIAS, ADD = range(3, 14)
 
 # Rows of w that stay in the first-level cache while the tokens pass.
 _PANEL = 16
+
+
+@inline
+def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: int) -> None:
+    """Rows first to last by dot products, for few tokens and for rows that fill no panel."""
+    x = get_i64(record + 8 * X)
+    x_stride = get_i64(record + 8 * X_STRIDE)
+    w = get_i64(record + 8 * W)
+    w_stride = get_i64(record + 8 * W_STRIDE)
+    k = get_i64(record + 8 * K)
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    bias = get_i64(record + 8 * BIAS)
+    add = get_i64(record + 8 * ADD)
+    out = get_i64(record + 8 * OUT)
+    out_stride = get_i64(record + 8 * OUT_STRIDE)
+    for row in range(first, last):
+        for token in range(tokens):
+            to = out + token * out_stride + 4 * row
+            y = dot_row(isa, qt, w + row * w_stride, x + token * x_stride, k)
+            y = np.float32(y * scale)
+            if bias != 0:
+                y = np.float32(y + get_f32(bias + 4 * row))
+            if add != 0:
+                y = np.float32(get_f32(to) + y)
+            set_f32(to, y)
 
 
 @kernel

@@ -20,7 +20,7 @@ import numpy as np
 
 from trinity_kernels._jit import Kernel, choose, inline, tile_kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32, set_i32
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_i32
 from trinity_kernels.ops.matmul import (
     ADD,
     BIAS,
@@ -33,8 +33,9 @@ from trinity_kernels.ops.matmul import (
     N,
     W,
     X,
+    rows_by_dots,
 )
-from trinity_kernels.quants.dot import FORMS, dot_row
+from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_panel
 from trinity_kernels.record import ROWS
 
@@ -216,31 +217,6 @@ def _values_of(qt: Any, words: Any, tail: Any) -> Any:
 
 
 @inline
-def _one_by_one(isa: Any, qt: Any, record: int, first: int, last: int, tokens: int) -> None:
-    """Rows first to last by dot products, for few tokens and for rows that fill no panel."""
-    x = get_i64(record + 8 * X)
-    x_stride = get_i64(record + 8 * X_STRIDE)
-    w = get_i64(record + 8 * W)
-    w_stride = get_i64(record + 8 * W_STRIDE)
-    k = get_i64(record + 8 * K)
-    scale = np.float32(get_f64(record + 8 * SCALE))
-    bias = get_i64(record + 8 * BIAS)
-    add = get_i64(record + 8 * ADD)
-    out = get_i64(record + 8 * OUT)
-    out_stride = get_i64(record + 8 * OUT_STRIDE)
-    for row in range(first, last):
-        for token in range(tokens):
-            to = out + token * out_stride + 4 * row
-            y = dot_row(isa, qt, w + row * w_stride, x + token * x_stride, k)
-            y = np.float32(y * scale)
-            if bias != 0:
-                y = np.float32(y + get_f32(bias + 4 * row))
-            if add != 0:
-                y = np.float32(get_f32(to) + y)
-            set_f32(to, y)
-
-
-@inline
 def _write_sums(
     qt: Any, record: int, sums: int, turned: int, row: int, token: int, tokens: int
 ) -> None:
@@ -364,11 +340,11 @@ def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> N
         stop = 16 * last
         if thread == threads - 1:
             stop = n
-        _one_by_one(isa, qt, record, 16 * first, stop, tokens)
+        rows_by_dots(isa, qt, record, 16 * first, stop, tokens)
         return
     if tokens <= 16:
         _narrow(isa, qt, record, thread, first, last)
     else:
         _wide(isa, qt, record, thread, first, last)
     if thread == threads - 1:
-        _one_by_one(isa, qt, record, 16 * panels, n, tokens)
+        rows_by_dots(isa, qt, record, 16 * panels, n, tokens)

@@ -52,6 +52,16 @@ def register_block32(
     register_unpack(quant, panel=panel or _unpack)
 
 
+def block_of(quant: str) -> Block32:
+    """How a type's blocks are read."""
+    return _BLOCKS[quant]
+
+
+def block32_types() -> frozenset[str]:
+    """The types that are registered here."""
+    return frozenset(_BLOCKS)
+
+
 def _nbytes(qt: Any) -> int:
     return _BLOCKS[qt.value].nbytes
 
@@ -73,7 +83,8 @@ def _code(qt: Any, block: int, j: int) -> Any:
     return _BLOCKS[qt.value].code(block, j)
 
 
-def _codes(qt: Any, first: int, second: int) -> Any: ...
+def codes_of_pair(qt: Any, first: int, second: int) -> Any:
+    """The type's ``codes`` (Block32)."""
 
 
 def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
@@ -206,7 +217,7 @@ def _unpack(
             simd.store_f32x16(spare + 64, strided_f16x16(column + _min_at(qt), stride))
         for row in range(16):
             block = column + row * stride
-            codes = _codes(qt, block, 0)
+            codes = codes_of_pair(qt, block, 0)
             low = simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(_offset(qt))
             high = simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(_offset(qt))
             d = simd.splat_f32x16(memory.get_f32(spare + 4 * row))
@@ -225,13 +236,13 @@ def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> An
 def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
     zero = simd.splat_i32x16(0)
     return simd.to_f32x16(
-        byte_dots.dot_u8i8(isa, zero, _codes(qt, first, second), simd.load_i8x64(x))
+        byte_dots.dot_u8i8(isa, zero, codes_of_pair(qt, first, second), simd.load_i8x64(x))
     )
 
 
 def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
     sums = simd.load_i32x16(groups)
-    codes = _codes(qt, first, second)
+    codes = codes_of_pair(qt, first, second)
     return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
 
 
@@ -266,7 +277,7 @@ if not jit_disabled():
         code = inline(_BLOCKS[qt.value].code)
         return lambda qt, block, j: code(block, j)
 
-    @choose(_codes)
+    @choose(codes_of_pair)
     def _codes_of(qt: Any, first: Any, second: Any) -> Any:
         codes = inline(_BLOCKS[qt.value].codes)
         return lambda qt, first, second: codes(first, second)

@@ -150,7 +150,7 @@ def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     return tree_sum(lanes)
 
 
-def _unpack_line(qt: Any, low: Any, high: Any, to: int) -> int: ...
+def _unpack_line(qt: Any, low: Any, high: Any, to: int) -> Any: ...
 
 
 @choose(_unpack_line)

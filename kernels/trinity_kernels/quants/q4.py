@@ -116,6 +116,10 @@ def _codes_q4_1(first: int, second: int) -> Any:
     return load_nibbles(first + 4, second + 4 if second != 0 else 0)
 
 
-_WIDE = {"avx512vnni": dot_nibbles, "amx": dot_nibbles, "panel": unpack_nibble_panel}
-register_block32("Q4_0", Block32(18, _codes_q4_0, _code_q4_0, offset_bits=3), **_WIDE)
-register_block32("Q4_1", Block32(20, _codes_q4_1, _code_q4_1, min_at=2), **_WIDE)
+for _name, _block in (
+    ("Q4_0", Block32(18, _codes_q4_0, _code_q4_0, offset_bits=3)),
+    ("Q4_1", Block32(20, _codes_q4_1, _code_q4_1, min_at=2)),
+):
+    register_block32(
+        _name, _block, panel=unpack_nibble_panel, avx512vnni=dot_nibbles, amx=dot_nibbles
+    )

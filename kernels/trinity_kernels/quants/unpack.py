@@ -69,7 +69,7 @@ def _unpack_of(isa: Any, qt: Any, w: Any, to: Any, k: Any) -> Any:
 def _rows(
     isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, spare: int
 ) -> None:  # fmt: skip
-    nbytes = _step_bytes(qt) * k // 256
+    nbytes = step_bytes_of(qt) * k // 256
     for row in range(16):
         ask_for(ahead + row * nbytes, nbytes)
         unpack_tile_row(isa, qt, w + row * stride, to + 64 * row, k)
@@ -82,11 +82,12 @@ def ask_for(address: int, nbytes: int) -> None:
         simd.prefetch_l2(address + line)
 
 
-def _step_bytes(qt: Any) -> int:
+def step_bytes_of(qt: Any) -> int:
+    """Bytes of 256 weights of a row, by the type's tag."""
     return step_bytes(qt.value)
 
 
-@choose(_step_bytes)
+@choose(step_bytes_of)
 def _step_bytes_of(qt: Any) -> Any:
     nbytes = step_bytes(qt.value)
     return lambda qt: nbytes

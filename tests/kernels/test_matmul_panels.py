@@ -1,0 +1,73 @@
+"""The product by panels of 16 rows, on the levels of vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels.launch import launch
+from tests.kernels.operands import Product, aligned, at_the_edge, product, row_lengths, same_bits
+from tests.kernels.reference import Floats
+from trinity_kernels.isa import available_levels
+from trinity_kernels.ops import matmul_panels
+from trinity_kernels.quants.panel import panel_types
+from trinity_kernels.team import Team
+
+LEVELS = sorted(matmul_panels.LEVELS & set(available_levels()))
+pytestmark = pytest.mark.skipif(not LEVELS, reason="this CPU has none of the levels")
+TAGS = pytest.mark.parametrize("tag", sorted(panel_types()))
+LEVEL = pytest.mark.parametrize("level", LEVELS)
+SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18))
+
+
+def run(p: Product, level: str, team: Team | None = None) -> Floats:
+    scratch = -(-matmul_panels.scratch_bytes(p.shape[1]) // 64) * 64
+    values = p.slots() | {
+        matmul_panels.SCRATCH: aligned(2 * scratch), matmul_panels.SCRATCH_STRIDE: scratch,
+    }  # fmt: skip
+    before = p.out.copy()
+    launch(matmul_panels.matmul_panels, level, p.tag, len(p.x), values, team)
+    result = p.out.copy()
+    p.out[:] = before
+    return result
+
+
+@LEVEL
+@TAGS
+def test_within_the_bound(level: str, tag: str, two: Team) -> None:
+    for k in row_lengths(tag):
+        for tokens, n in SHAPES:
+            p = product(tag, tokens, n, k)
+            found = run(p, level, two)
+            # Codes that are moved up by 128 add as much to every product, and take it off again.
+            error, bound = np.abs(found - p.expected), p.bound * (130 if tag == "Q8_0" else 1)
+            assert np.all(error <= bound), (k, tokens, n)
+            rest = slice(n // 16 * 16, None)
+            assert same_bits(found[:, rest], p.run(level)[:, rest]), (k, tokens, n)
+
+
+@LEVEL
+@TAGS
+def test_threads_and_other_tokens_leave_the_bits_alone(level: str, tag: str, two: Team) -> None:
+    p = product(tag, 33, 53, row_lengths(tag)[-1])
+    found = run(p, level)
+    assert same_bits(found, run(p, level, two))
+    fewer = replace(p, x=p.x[:21], packed=p.packed[:21], out=p.out[:21].copy())
+    assert same_bits(found[:21], run(fewer, level, two))
+
+
+@LEVEL
+@TAGS
+def test_few_tokens_go_row_by_row(level: str, tag: str, two: Team) -> None:
+    p = product(tag, matmul_panels.FEW - 1, 37, row_lengths(tag)[2])
+    assert same_bits(run(p, level, two), p.run(level))
+
+
+@LEVEL
+@TAGS
+def test_reads_nothing_beyond_the_weights(level: str, tag: str) -> None:
+    for k in row_lengths(tag):
+        p = product(tag, 5, 32, k)
+        assert same_bits(run(replace(p, rows=at_the_edge(p.rows)), level), run(p, level))
