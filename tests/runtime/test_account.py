@@ -62,7 +62,9 @@ def test_cheap_steps_are_not_worth_it() -> None:
 def test_a_pause_of_the_process_counts_little() -> None:
     account = Account()
     account.single(STEP)
-    account.several(3, 3, 1000 * STEP)
-    for _ in range(100):
+    for _ in range(3):
+        account.several(3, 0, 1000 * STEP)
+    assert account.proposals(6, 15) == 0
+    for _ in range(400):
         account.single(STEP)
     assert account.proposals(6, 15) > 0

@@ -26,6 +26,7 @@ class Account:
         self.credit = STAKE
         self._single = 0.0
         self._cost = GUESSED_COST
+        self._built = False
         self._seen: dict[int, tuple[float, float]] = {}
 
     @property
@@ -68,6 +69,9 @@ class Account:
 
     def several(self, proposed: int, accepted: int, seconds: float) -> None:
         """Note the time of a step with ``proposed`` tokens, of which ``accepted`` were right."""
-        steps = min(seconds / self._single, 2.0 + proposed)
+        # The first also builds the plan for such steps, which says nothing of the others.
+        most = 2.0 + proposed if self._built else 1 + self._cost * proposed
+        steps = min(seconds / self._single, most)
+        self._built = True
         self._cost = max(0.5 * (self._cost + (steps - 1) / proposed), 0.01)
         self.credit = min(self.credit + SHARE + accepted + 1 - steps, MOST_CREDIT)
