@@ -349,3 +349,13 @@ def test_not_finite_scale_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(data)
     with pytest.raises(TrinityError, match="scale nan"):
         load_engine(open_weights(tmp_path / "bad.gguf"))
+
+
+def test_a_window_bounds_the_context(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, metadata={"llama.attention.sliding_window": np.uint32(48)})
+    engine = load_engine(open_weights(path))
+    assert engine.context_length == 48
+    engine.close()
+    with pytest.raises(InputError, match="48 tokens only"):
+        load_engine(open_weights(path), context_length=49)

@@ -6,6 +6,10 @@ import codecs
 import struct
 
 CONVERT = "convert the model to GGUF with llama.cpp's convert_hf_to_gguf.py"
+CONVERT_DIRECTORY = (
+    "convert its directory with `python -m trinity convert`, or with llama.cpp's "
+    "convert_hf_to_gguf.py"
+)
 
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"FUGG", "a byte-swapped GGUF file", "use a little-endian copy of the model"),
@@ -31,7 +35,7 @@ def looks_like(head: bytes, size: int) -> tuple[str, str]:
     if len(head) >= 2 and head[0] == 0x80 and head[1] in range(1, 6):
         return "a Python pickle, such as an old PyTorch checkpoint", CONVERT
     if len(head) >= 9 and head[8:9] == b"{" and struct.unpack_from("<Q", head)[0] <= size:
-        return "a safetensors file", CONVERT
+        return "a safetensors file", CONVERT_DIRECTORY
     if not any(head):
         return "zeros, as an unfinished download leaves them", "download the file again"
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()

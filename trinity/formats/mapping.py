@@ -8,14 +8,14 @@ import stat
 from contextlib import suppress
 
 from trinity.errors import FormatError, InputError
-from trinity.formats.foreign import CONVERT
+from trinity.formats.foreign import CONVERT_DIRECTORY
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
     """``path`` as given (``~`` is not expanded). Raises InputError where it can name no file."""
     text = os.fsdecode(path)
     if not text or "\0" in text:
-        raise InputError(f"{text!r} names no file; give the path of a .gguf file")
+        raise InputError(f"{text!r} names no file; give a path")
     return text
 
 
@@ -58,7 +58,9 @@ def _map(path: str) -> mmap.mmap:
         if stat.S_ISDIR(mode):
             raise FormatError(_directory_refusal(path))
         if not stat.S_ISREG(mode):  # opening a pipe would wait for a writer
-            raise FormatError(f"{path}: a pipe or device, not a regular file; give a .gguf file")
+            raise FormatError(
+                f"{path}: a pipe or device, not a regular file; give a file on a disk"
+            )
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise FormatError(f"{path}: the file is empty; download or convert it again")
@@ -84,5 +86,5 @@ def _directory_refusal(path: str) -> str:
         shown = ", ".join(models[:5]) + (", ..." if len(models) > 5 else "")
         return f"{path}: a folder; give one of its files: {shown}"
     if any(name == "config.json" or name.endswith(".safetensors") for name in names):
-        return f"{path}: a folder that looks like a Hugging Face model; {CONVERT}"
+        return f"{path}: a folder that looks like a Hugging Face model; {CONVERT_DIRECTORY}"
     return f"{path}: a folder without a .gguf file; give the path of a .gguf file"

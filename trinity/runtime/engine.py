@@ -288,7 +288,15 @@ def load_engine(
     if threads is not None and not 1 <= threads <= 1024:
         raise InputError(f"threads must be 1 to 1024, got {threads}")
     config = provider.config
-    context = context_length if context_length is not None else min(config.context_length, 4096)
+    # Attention is over all positions: a model with a window is right as long as it holds them.
+    window = config.sliding_window or config.context_length
+    limit = min(config.context_length, window, 4096)
+    context = limit if context_length is None else context_length
+    if config.sliding_window and context > config.sliding_window:
+        raise InputError(
+            f"{provider.path}: the model attends to the last {config.sliding_window} tokens only, "
+            f"which trinity does not do; ask for a context_length of at most that, not {context}"
+        )
     if context < 1:
         raise InputError(f"context_length must be at least 1, got {context}")
     try:

@@ -35,7 +35,9 @@ def rope_table(
         frequencies = frequencies / scaling.factor
     elif scaling.type == "yarn":
         low = max(0.0, math.floor(_yarn_correction(config, scaling.yarn_beta_fast)))
-        high = min(half - 1.0, math.ceil(_yarn_correction(config, scaling.yarn_beta_slow)))
+        high = min(
+            config.rope_dim - 1.0, math.ceil(_yarn_correction(config, scaling.yarn_beta_slow))
+        )
         ramp = 1 - np.clip((np.arange(half) - low) / max(0.001, high - low), 0, 1)
         mix = ramp * scaling.yarn_ext_factor
         frequencies = frequencies / scaling.factor * (1 - mix) + frequencies * mix

@@ -1,0 +1,102 @@
+"""The subcommand: what it writes where, how it ends, its progress."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.tools.golden_models import edit_json, model_directory
+from trinity.cli.convert import OUTTYPES as DOCUMENTED
+from trinity.cli.convert import bar
+from trinity.formats import open_weights
+from trinity.tools.convert import OUTTYPES, conversion
+
+
+def test_it_writes_the_file(run: Run, tmp_path: Path) -> None:
+    source, out = model_directory("bitnet-packed", tmp_path), tmp_path / "model.gguf"
+    done = run("convert", str(source), str(out), "--outtype", "i2_s")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert lines[0] == f"converting {source}: 0%"
+    assert lines[-2] == f"converting {source}: 100%"
+    assert lines[-1] == f"{out}: bitnet-b1.58, 24 tensors, 0.3 MB"
+    assert len(lines) < 15
+    assert len(open_weights(out).tensor_names()) == 24
+
+
+def test_outtype_may_be_in_capitals(run: Run, tmp_path: Path) -> None:
+    source = model_directory("bitnet-packed", tmp_path)
+    assert (
+        run("convert", str(source), str(tmp_path / "a.gguf"), "--outtype", "TQ1_0").exit_code == 0
+    )
+
+
+def test_remarks_are_shown(run: Run, tmp_path: Path) -> None:
+    source = model_directory("bitnet-packed", tmp_path)
+    edit_json(source / "config.json", quantization_config={"quant_method": "bitnet"})
+    arguments = ["convert", str(source), str(tmp_path / "a.gguf"), "--outtype", "i2_s"]
+    done = run(*arguments)
+    assert "note: the layers' scales look inverted" in done.stderr
+    done = run(*arguments, "--weight-scale", "multiply")
+    assert "note" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{source}", "{out}"], 2, "--outtype"),
+        (["{source}", "--outtype", "i2_s"], 2, "OUT"),
+        (["{source}", "{out}", "--outtype", "q4_0"], 1, "error: outtype is 'q4_0'"),
+        (["{out}", "{out}", "--outtype", "i2_s"], 1, "no directory"),
+        (["{source}", "{out}", "--outtype", "i2_s", "--weight-scale", "x"], 1, "weight_scale"),
+    ],
+)
+def test_wrong_usage(
+    run: Run, arguments: list[str], code: int, message: str, tmp_path: Path
+) -> None:
+    source, out = model_directory("bitnet-packed", tmp_path), tmp_path / "model.gguf"
+    done = run("convert", *(a.format(source=source, out=out) for a in arguments))
+    assert done.exit_code == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not out.exists()
+
+
+def test_ctrl_c_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = model_directory("bitnet-packed", tmp_path)
+    real = conversion.tensor_data
+
+    def interrupted(planned, *rest):  # type: ignore[no-untyped-def]
+        def chunks():  # type: ignore[no-untyped-def]
+            if planned.name == "blk.1.ffn_up.weight":
+                raise KeyboardInterrupt
+            yield from real(planned, *rest)()
+
+        return chunks
+
+    monkeypatch.setattr(conversion, "tensor_data", interrupted)
+    done = run("convert", str(source), str(tmp_path / "a.gguf"), "--outtype", "i2_s")
+    assert done.exit_code == 130
+    assert os.listdir(tmp_path) == [source.name]
+
+
+def test_help_names_every_type() -> None:
+    assert all(outtype in DOCUMENTED for outtype in OUTTYPES)
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with bar("converting [x]") as show:
+        show(0, 100, "blk.0.attn_q.weight")
+        show(100, 100, "")
+    assert "converting [x]" in terminal.getvalue()
+    assert "100/100 bytes" in terminal.getvalue()

@@ -1,0 +1,158 @@
+"""config.json: what is read, and what is refused with the key's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
+from trinity.formats.hf_config import HFConfig, Llama3Scaling, Ternary, hf_config
+from trinity.formats.json_object import read_json_object
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+}
+BITNET_QUANT = {"quant_method": "bitnet"}
+
+
+def config(**changes: object) -> HFConfig:
+    return hf_config({**LLAMA, **changes}, "config.json")
+
+
+def test_plain_llama() -> None:
+    read = config()
+    assert (read.head_dim, read.num_kv_heads, read.rope_theta) == (16, 2, 10000.0)
+    assert (read.tied, read.quantization, read.llama3_scaling) == (None, None, None)
+    assert (read.linear_rope_factor, read.sliding_window) == (1.0, 0)
+
+
+def test_missing_kv_heads_are_as_many_as_heads() -> None:
+    assert config(num_key_value_heads=None).num_kv_heads == 4
+
+
+def test_head_dim_of_its_own() -> None:
+    assert config(head_dim=80).head_dim == 80
+    assert config(head_dim=80, hidden_size=65).head_dim == 80
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 4.0}},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 5e5, "factor": 4.0}},
+    ],
+)
+def test_linear_rope_scaling_by_old_and_new_keys(keys: dict[str, object]) -> None:
+    read = config(**keys)
+    assert (read.rope_theta, read.linear_rope_factor) == (5e5, 4.0)
+
+
+def test_llama3_rope_scaling() -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    assert config(rope_scaling=scaling).llama3_scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
+    with pytest.raises(ConfigError, match="high_freq_factor"):
+        config(rope_scaling={**scaling, "high_freq_factor": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("quantization", "expected"),
+    [
+        (BITNET_QUANT, Ternary(packed=True, divides=True)),
+        ({**BITNET_QUANT, "linear_class": "autobitlinear"}, Ternary(packed=True)),
+        (
+            {**BITNET_QUANT, "linear_class": "autobitlinear", "quantization_mode": "online"},
+            Ternary(packed=False),
+        ),
+        ({**BITNET_QUANT, "modules_to_not_convert": ["lm_head"]}, Ternary(True, True)),
+    ],
+)
+def test_quantization(quantization: dict[str, object], expected: Ternary) -> None:
+    """What transformers' BitNetQuantConfig means by them."""
+    assert config(quantization_config=quantization).quantization == expected
+
+
+def test_sliding_window() -> None:
+    assert config(sliding_window=128).sliding_window == 128
+    assert config(sliding_window=512).sliding_window == 0
+    assert config(sliding_window=128, use_sliding_window=False).sliding_window == 0
+
+
+REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [
+    ({"architectures": None}, ConfigError, "architectures is None"),
+    ({"architectures": ["A", "B"]}, ConfigError, "architectures"),
+    ({"architectures": [5]}, ConfigError, "architectures"),
+    ({"hidden_size": None}, ConfigError, "hidden_size is missing"),
+    ({"hidden_size": 0}, ConfigError, "hidden_size is 0"),
+    ({"hidden_size": 64.0}, ConfigError, "hidden_size is 64.0"),
+    ({"hidden_size": True}, ConfigError, "hidden_size is True"),
+    ({"hidden_size": 2**31}, ConfigError, "hidden_size"),
+    ({"hidden_size": 66}, ConfigError, "no multiple of num_attention_heads 4"),
+    ({"hidden_size": 60}, ConfigError, "heads of 15 dimensions"),
+    ({"num_key_value_heads": 3}, ConfigError, "does not divide num_attention_heads 4"),
+    ({"rms_norm_eps": 0}, ConfigError, "rms_norm_eps"),
+    ({"rms_norm_eps": "1e-5"}, ConfigError, "rms_norm_eps"),
+    ({"rope_theta": -1.0}, ConfigError, "rope_theta"),
+    ({"tie_word_embeddings": "yes"}, ConfigError, "tie_word_embeddings"),
+    ({"hidden_act": 5}, ConfigError, "hidden_act"),
+    ({"rope_scaling": "linear"}, ConfigError, "rope_scaling"),
+    ({"rope_scaling": {"type": "linear"}}, ConfigError, "factor is missing"),
+    ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, UnsupportedError, "'yarn'"),
+    ({"partial_rotary_factor": 0.5}, UnsupportedError, "partial_rotary_factor"),
+    ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedError, "'gptq'"),
+    ({"quantization_config": 5}, UnsupportedError, "quantization_config"),
+    (
+        {"quantization_config": {**BITNET_QUANT, "use_rms_norm": True}},
+        UnsupportedError,
+        "use_rms_norm",
+    ),
+    (
+        {"quantization_config": {**BITNET_QUANT, "modules_to_not_convert": ["mlp"]}},
+        UnsupportedError,
+        "modules_to_not_convert",
+    ),
+    (
+        {"quantization_config": {**BITNET_QUANT, "linear_class": "x"}},
+        UnsupportedError,
+        "linear_class",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "kind", "message"), REFUSED, ids=lambda v: str(v)[:40])
+def test_refused(changes: dict[str, object], kind: type[TrinityError], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        config(**changes)
+    assert "config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b"\xff", b'{"a":1,"a":2}', b'{"a":Infinity}', b"[" * 100_000]
+)
+def test_a_json_file_that_is_no_object(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"config\.json"):
+        read_json_object(str(path))
+
+
+def test_a_byte_order_mark_is_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n')
+    assert read_json_object(str(path)) == {"a": 1}

@@ -1,0 +1,131 @@
+"""The tensors of a Hugging Face directory: one safetensors file, or several with their index."""
+
+from __future__ import annotations
+
+import os
+
+from trinity.errors import FormatError, InputError
+from trinity.formats.json_object import read_json_object
+from trinity.formats.mapping import path_text
+from trinity.formats.safetensors import SafeTensor, SafeTensorsFile
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+class Checkpoint:
+    """All tensors of a directory by name.
+
+    Raises InputError where the directory or a file is missing, FormatError where a file is
+    malformed or the index disagrees with the files.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = path_text(directory)
+        if not os.path.isdir(self.directory):
+            raise InputError(
+                f"{self.directory}: no directory; give the one that holds the model's config.json"
+            )
+        self._files: list[SafeTensorsFile] = []
+        self._owners: dict[str, SafeTensorsFile] = {}
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def names(self) -> list[str]:
+        """All tensor names."""
+        return list(self._owners)
+
+    def tensor(self, name: str) -> SafeTensor:
+        """The tensor of that name. Raises FormatError where there is none."""
+        if name not in self._owners:
+            raise FormatError(
+                f"{self.directory}: there is no tensor {name!r}, which the model needs; the "
+                "checkpoint is incomplete or of another architecture than config.json says"
+            )
+        return self._owners[name].tensor(name)
+
+    def close(self) -> None:
+        """Release all mappings."""
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        index = os.path.join(self.directory, INDEX)
+        single = os.path.join(self.directory, SINGLE)
+        if os.path.lexists(index) and not os.path.lexists(single):
+            self._open_shards(index, _weight_map(index))
+        elif os.path.lexists(single):
+            file = self._add(single)
+            self._owners = dict.fromkeys(file.names(), file)
+        else:
+            raise InputError(
+                f"{self.directory}: neither {SINGLE} nor {INDEX}; {_advice(self.directory)}"
+            )
+
+    def _open_shards(self, index: str, weight_map: dict[str, str]) -> None:
+        missing = [
+            shard
+            for shard in dict.fromkeys(weight_map.values())
+            if not os.path.isfile(os.path.join(self.directory, shard))
+        ]
+        if missing:
+            raise InputError(
+                f"{self.directory}: {', '.join(missing[:3])} missing, {len(missing)} of the files "
+                f"that {INDEX} names; download the rest of the model"
+            )
+        for shard in dict.fromkeys(weight_map.values()):
+            file = self._add(os.path.join(self.directory, shard))
+            for name in file.names():
+                if name in self._owners:
+                    raise FormatError(
+                        f"{file.path}: tensor {name!r} is also in {self._owners[name].path}; "
+                        "the files belong to different models: download them again"
+                    )
+                if name not in weight_map:
+                    raise FormatError(
+                        f"{file.path}: tensor {name!r} is not in {index}; the files belong to "
+                        "different models: download them again"
+                    )
+                self._owners[name] = file
+        for name, shard in weight_map.items():
+            if name not in self._owners or os.path.basename(self._owners[name].path) != shard:
+                raise FormatError(
+                    f"{index}: tensor {name!r} should be in {shard}, but is not there; the files "
+                    "belong to different models: download them again"
+                )
+
+    def _add(self, path: str) -> SafeTensorsFile:
+        file = SafeTensorsFile(path)
+        self._files.append(file)
+        return file
+
+
+def _weight_map(index: str) -> dict[str, str]:
+    value = read_json_object(index).get("weight_map")
+    if not isinstance(value, dict) or not value:
+        raise FormatError(f"{index}: weight_map is missing or no object; download it again")
+    for name, shard in value.items():
+        if not isinstance(shard, str) or os.path.basename(shard) != shard or not shard:
+            raise FormatError(
+                f"{index}: tensor {name!r} is said to be in {str(shard)[:80]!r}; expected the "
+                "name of a file beside the index"
+            )
+    return value
+
+
+def _advice(directory: str) -> str:
+    names = os.listdir(directory)
+    if any(name.endswith(".gguf") for name in names):
+        return "it holds a .gguf file, which needs no conversion"
+    if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
+        return "PyTorch's own files are not read: save the model as safetensors"
+    return "download the whole model, weights included"

@@ -1,0 +1,108 @@
+"""Reads tokenizer.model, SentencePiece's own file, without the library or a protobuf package.
+
+The file is one protobuf message; the few fields that matter here are read from its wire format.
+Source: sentencepiece src/sentencepiece_model.proto; protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trinity.errors import FormatError
+
+UNIGRAM, BPE = 1, 2  # TrainerSpec.model_type
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+
+@dataclass(slots=True)
+class SentencePieceModel:
+    """Pieces in id order, their scores and types (those of tokenizer.ggml.token_type).
+
+    ``model_type`` is UNIGRAM or BPE, or a type that trinity does not run.
+    """
+
+    pieces: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    types: list[int] = field(default_factory=list)
+    model_type: int = UNIGRAM
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+
+
+def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
+    """The model in ``raw``. Raises FormatError where it is no such message."""
+    model = SentencePieceModel()
+    try:
+        for number, value in _fields(raw):
+            if number == 1 and isinstance(value, bytes):
+                _read_piece(value, model)
+            elif number == 2 and isinstance(value, bytes):
+                model.model_type = _numbers(value).get(3, UNIGRAM)
+            elif number == 3 and isinstance(value, bytes):
+                normalizer = _numbers(value)
+                model.add_dummy_prefix = bool(normalizer.get(3, 1))
+                model.remove_extra_whitespaces = bool(normalizer.get(4, 1))
+    except (ValueError, struct.error) as error:
+        raise FormatError(f"{source}: no SentencePiece model: {error}") from None
+    if not model.pieces:
+        raise FormatError(f"{source}: no SentencePiece model: it has no pieces")
+    return model
+
+
+def _read_piece(raw: bytes, model: SentencePieceModel) -> None:
+    """SentencePiece: piece 1, score 2 (32-bit float), type 3."""
+    piece, score, kind = "", 0.0, 1
+    for number, value in _fields(raw):
+        if number == 1 and isinstance(value, bytes):
+            piece = value.decode()
+        elif number == 2 and isinstance(value, bytes):
+            score = struct.unpack("<f", value)[0]
+        elif number == 3 and isinstance(value, int):
+            kind = value
+    if not 1 <= kind <= 6:
+        raise ValueError(f"piece {len(model.pieces)} has the unknown type {kind}")
+    model.pieces.append(piece)
+    model.scores.append(score)
+    model.types.append(kind)
+
+
+def _numbers(raw: bytes) -> dict[int, int]:
+    return {number: value for number, value in _fields(raw) if isinstance(value, int)}
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and values: ints for varints, else the bytes."""
+    at = 0
+    while at < len(raw):
+        key, at = _varint(raw, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(raw, at)
+            yield key >> 3, value
+            continue
+        if kind == _BYTES:
+            length, at = _varint(raw, at)
+        elif kind in (_FIXED32, _FIXED64):
+            length = 4 if kind == _FIXED32 else 8
+        else:
+            raise ValueError(f"byte {at} begins a field of the unknown wire type {kind}")
+        if length > len(raw) - at:
+            raise ValueError(f"a field of {length} bytes at byte {at} reaches past the end")
+        yield key >> 3, raw[at : at + length]
+        at += length
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """The number at ``at`` and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(raw):
+            raise ValueError("the file ends inside a number")
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError(f"a number of more than ten bytes at byte {at}")

@@ -1,0 +1,8 @@
+"""Makes a GGUF file of a Hugging Face directory: llama and BitNet models, one tensor at a time."""
+
+from __future__ import annotations
+
+from trinity.tools.convert.conversion import Conversion, convert
+from trinity.tools.convert.encode import OUTTYPES
+
+__all__ = ["OUTTYPES", "Conversion", "convert"]

@@ -1,0 +1,224 @@
+"""The conversion as a whole: everything is checked, then the file is written tensor by tensor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Literal
+
+import numpy as np
+
+from trinity.errors import InputError, UnsupportedError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.gguf_writer import Chunk, GGUFWriter
+from trinity.formats.hf_config import HFConfig, Ternary, hf_config
+from trinity.formats.json_object import read_json_object
+from trinity.formats.mapping import path_text
+from trinity.tools.convert.encode import (
+    OUTTYPES,
+    check_tensor,
+    chosen_type,
+    needs_scale_tensor,
+    rope_factors,
+    tensor_data,
+)
+from trinity.tools.convert.families import Family, family_of
+from trinity.tools.convert.metadata_keys import model_keys, usable_context
+from trinity.tools.convert.plan import Planned, planned_tensors
+from trinity.tools.convert.ternary import weight_scale
+from trinity.tools.convert.tokenizer_keys import tokenizer_keys
+from trinity_kernels.quants import TYPES, nbytes
+
+ScaleRule = Literal["multiply", "divide"]
+Progress = Callable[[int, int, str], None]
+# Products of ternary layers with int8 inputs keep their size where the scale is near
+# 1 / sqrt(inputs), 0.02 for 2,560 of them; the largest of published models is near 2. An inverted
+# scale of 0.02 is 50.
+LARGEST_USUAL_SCALE = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was made: the file, its architecture and tensors, and remarks for the user."""
+
+    path: str
+    architecture: str
+    num_tensors: int
+    num_bytes: int
+    notes: tuple[str, ...]
+
+
+def convert(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    outtype: str,
+    *,
+    weight_scale: ScaleRule | None = None,
+    progress: Progress = lambda done, total, name: None,
+) -> Conversion:
+    """Write the model in the directory ``source`` to the GGUF file ``path``.
+
+    ``outtype`` is a key of OUTTYPES. ``weight_scale`` says how packed ternary weights carry their
+    scale, where config.json is wrong about it. ``progress`` is called with bytes done, bytes in
+    all, and the tensor to come. Everything but the weights themselves is checked before the first
+    byte is written; the file appears under its name only when it is complete.
+
+    Raises InputError for a missing file or a bad argument; FormatError, ConfigError,
+    TokenizerError, UnsupportedError for a model that is damaged, contradicts itself or cannot be
+    said in GGUF.
+    """
+    if outtype not in OUTTYPES:
+        raise InputError(f"outtype is {outtype!r}; it must be one of {', '.join(OUTTYPES)}")
+    if weight_scale not in (None, "multiply", "divide"):
+        raise InputError(f"weight_scale is {weight_scale!r}; it must be multiply or divide")
+    target = path_text(path)
+    if os.path.isdir(target):
+        raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+    with Checkpoint(source) as checkpoint:
+        _check_not_a_source(target, checkpoint.directory)
+        values, config = _config(checkpoint.directory)
+        family = family_of(config)
+        architecture = family.architecture(config)
+        ternary = _ternary(config, family, outtype, weight_scale)
+        plan = planned_tensors(config, family, checkpoint)
+        for planned in plan:
+            check_tensor(planned, ternary, checkpoint)
+        types = {planned.name: chosen_type(planned, outtype, ternary) for planned in plan}
+        notes = [*_window_notes(config), *_ternary_notes(plan, ternary, outtype, checkpoint)]
+        name = _name(checkpoint.directory)
+        tokenizer = tokenizer_keys(checkpoint.directory, config, values)
+        keys = model_keys(config, architecture, name, outtype, tokenizer)
+        with GGUFWriter(target) as writer:
+            for key, (value, value_type) in keys.items():
+                writer.add(key, value, value_type)
+            num_tensors = _add_tensors(writer, plan, types, ternary, checkpoint, progress)
+            if config.llama3_scaling is not None:
+                factors = rope_factors(config.llama3_scaling, config.rope_theta, config.head_dim)
+                writer.add_tensor("rope_freqs.weight", factors.shape, "F32", factors)
+                num_tensors += 1
+    num_bytes = os.path.getsize(target)
+    progress(num_bytes, num_bytes, "")
+    return Conversion(target, architecture, num_tensors, num_bytes, tuple(notes))
+
+
+def _add_tensors(
+    writer: GGUFWriter,
+    plan: Sequence[Planned],
+    types: Mapping[str, str],
+    ternary: Ternary | None,
+    checkpoint: Checkpoint,
+    progress: Progress,
+) -> int:
+    """Give the writer all tensors of the plan, to be made in their turn; returns their number."""
+    scales: dict[str, np.float32] = {}
+    for planned in plan:
+        if needs_scale_tensor(planned, types[planned.name], ternary, checkpoint):
+            scales[planned.name] = np.float32(1)
+    total = sum(nbytes(types[planned.name], planned.shape) for planned in plan)
+    done = 0
+    for planned in plan:
+        type_name = types[planned.name]
+        data = tensor_data(planned, type_name, ternary, checkpoint, scales)
+        begun = partial(progress, done, total, planned.name)
+        writer.add_tensor(planned.name, planned.shape, type_name, partial(_in_turn, begun, data))
+        if planned.name in scales:
+            name = planned.name.removesuffix("weight") + "scale"
+            writer.add_tensor(name, (1,), "F32", partial(_scale_of, planned.name, scales))
+        done += nbytes(type_name, planned.shape)
+    return len(plan) + len(scales)
+
+
+def _in_turn(begun: Callable[[], None], data: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
+    """The chunks of a tensor whose turn to be written has come."""
+    begun()
+    return data()
+
+
+def _scale_of(name: str, scales: Mapping[str, np.float32]) -> Chunk:
+    """The scale of a weight that was written just before."""
+    return np.array([scales[name]], "<f4")
+
+
+def _name(directory: str) -> str:
+    """The directory's name; in Hugging Face's cache, models--OWNER--NAME/snapshots/HASH, NAME."""
+    *_, model, above, last = ("", "", *os.path.abspath(directory).split(os.sep))
+    if above == "snapshots" and model.startswith("models--"):
+        return model.rpartition("--")[2]
+    return last
+
+
+def _check_not_a_source(target: str, directory: str) -> None:
+    """Raises InputError where the file would replace one of those that it is made from."""
+    beside = os.path.dirname(os.path.realpath(target)) == os.path.realpath(directory)
+    if beside and os.path.lexists(target) and not target.endswith(".gguf"):
+        raise InputError(
+            f"{target}: this is one of the model's own files; give the name of a .gguf file"
+        )
+
+
+def _config(directory: str) -> tuple[dict[str, object], HFConfig]:
+    path = os.path.join(directory, "config.json")
+    if not os.path.lexists(path):
+        raise InputError(f"{directory}: no config.json; give the directory of a whole model")
+    values = read_json_object(path)
+    return values, hf_config(values, path)
+
+
+def _ternary(
+    config: HFConfig, family: Family, outtype: str, rule: ScaleRule | None
+) -> Ternary | None:
+    """How the layers' weights are ternary, if they are."""
+    ternary = config.quantization
+    if ternary is None and family.ternary:
+        ternary = Ternary(packed=False)
+    if rule is not None:
+        if ternary is None or not ternary.packed:
+            raise InputError("weight_scale is for packed ternary weights, which this model has not")
+        ternary = replace(ternary, divides=rule == "divide")
+    if ternary is None and TYPES[OUTTYPES[outtype][0]].ternary:
+        raise UnsupportedError(
+            f"{config.source}: {outtype} holds ternary weights, and this {config.class_name} is no "
+            "BitNet model: it has no quantization_config of method bitnet; use q8_0, f16, bf16 or "
+            "f32"
+        )
+    return ternary
+
+
+def _window_notes(config: HFConfig) -> list[str]:
+    if not config.sliding_window:
+        return []
+    return [
+        f"the model sees the last {config.sliding_window} tokens only, which GGUF's llama cannot "
+        f"say: its context length is set to {usable_context(config)}, where that makes no "
+        f"difference, instead of {config.context_length}"
+    ]
+
+
+def _ternary_notes(
+    plan: Iterable[Planned], ternary: Ternary | None, outtype: str, checkpoint: Checkpoint
+) -> list[str]:
+    if ternary is None:
+        return []
+    notes = []
+    if not TYPES[OUTTYPES[outtype][0]].ternary:
+        notes.append(
+            f"the layers are ternary; {outtype} takes more space than i2_s, and activations are "
+            "not rounded to int8 as the model was trained to have them"
+        )
+    if ternary.packed:
+        scales = [
+            float(weight_scale(planned, ternary, checkpoint))
+            for planned in plan
+            if planned.kind == "linear"
+        ]
+        if median(scales) > LARGEST_USUAL_SCALE:
+            used, other = ("divide", "multiply") if ternary.divides else ("multiply", "divide")
+            notes.append(
+                f"the layers' scales look inverted: half of them exceed {median(scales):.3g}, "
+                f"where below {LARGEST_USUAL_SCALE:g} is usual; weight_scale was taken to {used}, "
+                f"by config.json; if the model writes nonsense, convert with --weight-scale {other}"
+            )
+    return notes

@@ -1,0 +1,106 @@
+"""The name of the pre-tokenizer that a tokenizer.json describes.
+
+llama.cpp's converter finds the name by a hash of token ids; here the description itself is read:
+it is brought into the form of trinity's table, a sequence of regexes, and looked up there. A
+description that is not understood may still mean rules that are known: then those that give the
+same ids for a text with everything in it are taken, if the vocabulary is large enough to tell.
+"""
+
+from __future__ import annotations
+
+from trinity.errors import UnsupportedError
+from trinity.tokenizers import tokenizer_from_metadata
+from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
+from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
+
+MERGES_THAT_TELL = 20_000
+# Every kind of character next to every other, runs of each, and upper and lower case in words.
+_KINDS = (
+    "a", "The", "word", "CamelCase", "UPPER", "1", "22", "333", "4444", "55555",
+    " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t",
+    "'s", "'LL", "'", ".", ",", "...", "!!", "_", "-", "$", "==", "/", "//",
+    "\u00e9t\u00e9", "\u0434\u043e\u043c", "\u4e2d\u6587", "\u3042", "\u0e01\u0e33", "\u0915\u093f",
+    "\u00bd", "\u00b2", "\u2014", "\u20ac", "\U0001f600",
+)  # fmt: skip
+TELLING_TEXT = CHECK_TEXT + "".join(first + second for first in _KINDS for second in _KINDS)
+
+# What ByteLevel with use_regex and Digits do. Source: tokenizers' byte_level.rs and digits.rs.
+_GPT2 = PRE_TOKENIZERS["gpt-2"].regexes[0]
+_DIGIT, _DIGITS = r"\p{N}", r"\p{N}+"
+
+
+def pre_tokenizer_name(description: object, ignore_merges: bool) -> str | None:
+    """The value of tokenizer.ggml.pre for the "pre_tokenizer" object of a tokenizer.json.
+
+    None where it is not understood, or in nobody's rules.
+    """
+    regexes = tuple(regex for step in _steps(description) for regex in _regexes(step))
+    for name, known in PRE_TOKENIZERS.items():
+        if known.regexes == regexes and known.ignore_merges == ignore_merges:
+            return name
+    return None
+
+
+def name_by_ids(source: VocabularySource, merges: list[str], ignore_merges: bool) -> str | None:
+    """The first known rules by which a vocabulary gives its library's ids for TELLING_TEXT.
+
+    ``source`` has no added tokens yet. None where no rules do, and for a small vocabulary: its
+    tokens are too short to show where a text was cut.
+    """
+    if len(merges) < MERGES_THAT_TELL:
+        return None
+    expected = source.reference(TELLING_TEXT)
+    metadata = {
+        "tokenizer.ggml.model": source.model,
+        "tokenizer.ggml.tokens": [token or "" for token in source.tokens],
+        "tokenizer.ggml.merges": merges,
+    }
+    for name in one_name_each():
+        if PRE_TOKENIZERS[name].ignore_merges != ignore_merges:
+            continue
+        tokenizer = tokenizer_from_metadata({**metadata, "tokenizer.ggml.pre": name})
+        if tokenizer.encode(TELLING_TEXT, add_bos=False) == expected:
+            return name
+    return None
+
+
+def unknown(description: object, ignore_merges: bool, source: str) -> UnsupportedError:
+    """The error that shows what was found and lists what is known."""
+    return UnsupportedError(
+        f"{source}: an unknown pre-tokenizer, {'' if ignore_merges else 'not '}ignoring merges: "
+        f"{description!r:.400}; known are those of {', '.join(one_name_each())}"
+    )
+
+
+def _steps(description: object) -> list[object]:
+    if isinstance(description, dict) and description.get("type") == "Sequence":
+        steps = description.get("pretokenizers")
+        return steps if isinstance(steps, list) else [description]
+    return [description]
+
+
+def _regexes(step: object) -> tuple[str | None, ...]:
+    """The regexes that one step splits by; (None,) where it is not understood."""
+    if not isinstance(step, dict):
+        return (None,)
+    kind = step.get("type")
+    if kind == "ByteLevel" and not step.get("add_prefix_space", True):
+        return (_GPT2,) if step.get("use_regex", True) else ()
+    if kind == "Digits":
+        return (_DIGIT if step.get("individual_digits") else _DIGITS,)
+    if kind == "Split":
+        pattern = step.get("pattern")
+        regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+        # To remove all but the matches is to isolate them, for regexes that match everything.
+        form = (step.get("behavior"), bool(step.get("invert")))
+        if isinstance(regex, str) and form in (("Isolated", False), ("Removed", True)):
+            return (regex,)
+    return (None,)
+
+
+def one_name_each() -> list[str]:
+    """One name for each set of rules."""
+    names: dict[object, str] = {}
+    for name, known in PRE_TOKENIZERS.items():
+        names.setdefault((known.regexes, known.ignore_merges), name)
+    return list(names.values())

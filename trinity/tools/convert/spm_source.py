@@ -1,0 +1,73 @@
+"""tokenizer.model, SentencePiece's file: GGUF's "llama" model.
+
+Source: llama.cpp convert_hf_to_gguf.py, _create_vocab_sentencepiece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trinity.errors import TokenizerError, UnsupportedError
+from trinity.formats.mapping import MappedFile
+from trinity.formats.sentencepiece_model import BPE, parse_sentencepiece_model
+from trinity.tools.convert.bpe_source import put_added
+from trinity.tools.convert.vocabulary_source import VocabularySource
+
+
+def spm_source(
+    path: str, added: Mapping[str, object], tokenizer_config: Mapping[str, object]
+) -> VocabularySource:
+    """The vocabulary of the tokenizer.model at ``path``, with tokens added since.
+
+    ``added`` is the object of added_tokens.json (text to id); ``tokenizer_config`` may have
+    added_tokens_decoder (id to token). Raises FormatError where the file is no SentencePiece
+    model, UnsupportedError where it is none that works by merging pairs.
+    """
+    file = MappedFile(path)
+    try:
+        raw = bytes(file.buffer())
+    finally:
+        file.close()
+    model = parse_sentencepiece_model(raw, path)
+    if model.model_type != BPE:
+        raise UnsupportedError(
+            f"{path}: a SentencePiece model of type {model.model_type}; GGUF's kind of tokenizer "
+            f"'llama' is BPE, type {BPE}"
+        )
+    source = VocabularySource(
+        path,
+        "llama",
+        list(model.pieces),
+        model.types,
+        _Reference(raw, path),
+        scores=model.scores,
+        add_space_prefix=model.add_dummy_prefix,
+    )
+    for text, token_id in added.items():
+        put_added(token_id, {"content": text}, source)
+    decoder = tokenizer_config.get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict):
+        raise TokenizerError(f"{path}: added_tokens_decoder is no object; download it again")
+    for key, fields in decoder.items():
+        token_id = int(key) if key.isdecimal() and len(key) < 10 else None
+        put_added(token_id, fields if isinstance(fields, dict) else {}, source)
+    return source
+
+
+class _Reference:
+    """Text to ids by the sentencepiece library."""
+
+    def __init__(self, raw: bytes, path: str) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._processor = SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(raw)
+        except Exception as error:  # RuntimeErrors with a C++ source line
+            raise TokenizerError(
+                f"{path}: the sentencepiece library refuses it: {error}"
+            ) from error
+
+    def __call__(self, text: str) -> list[int]:
+        ids: list[int] = self._processor.EncodeAsIds(text)
+        return ids

@@ -1,0 +1,86 @@
+"""What convert knows of a vocabulary, whichever file it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trinity.errors import ConfigError
+from trinity.tokenizers.vocabulary import CONTROL, UNUSED, USER_DEFINED
+
+# Texts with no ids of their own, in whose ids conversions can be compared: words, digits,
+# contractions, white space, punctuation, scripts, composed characters, emoji.
+CHECK_TEXT = (
+    "Hello, World! It's 3.14159 or 1,234,567?\n\n\tindented  twice   thrice\r\n"
+    "don't you'LL we've I'M\nfoo_bar(x)=[1, 2]; // $5 <=> a^b `code` ~#@\n"
+    "na\u00efve caf\u00e9 \u00dcber \u041f\u0440\u0438\u0432\u0435\u0442 \u4f60\u597d\uff0c"
+    "\u4e16\u754c \u3053\u3093\u306b\u3061\u306f \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 "
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u0928\u092e\u0938\u094d\u0924\u0947 "
+    "\U0001f600\U0001f44d\U0001f3fd \u00bd \u00b2 end \n \n"
+)
+
+
+@dataclass(slots=True)
+class VocabularySource:
+    """A vocabulary on its way into a GGUF file.
+
+    ``keys`` are metadata keys of its kind alone (model, pre, merges, scores). ``tokens`` and
+    ``types`` have one entry per id; ids without a token are None. ``reference`` encodes a text
+    without special tokens by the library that the files were made for; ``prefix`` and ``suffix``
+    are the ids that it puts before and behind one.
+    """
+
+    source: str
+    model: str
+    tokens: list[str | None]
+    types: list[int]
+    reference: Callable[[str], list[int]]
+    scores: list[float] | None = None
+    merges: list[str] | None = None
+    pre: str | None = None
+    add_space_prefix: bool | None = None
+    prefix: list[int] = field(default_factory=list)
+    suffix: list[int] = field(default_factory=list)
+
+    def put(self, token_id: int, token: str, kind: int, score: float) -> None:
+        """Set or replace the token of an id, which may lie beyond the present end."""
+        missing = token_id + 1 - len(self.tokens)
+        if missing > 0:
+            self.tokens += [None] * missing
+            self.types += [UNUSED] * missing
+            if self.scores is not None:
+                self.scores += [PADDING_SCORE] * missing
+        self.tokens[token_id] = token
+        self.types[token_id] = kind
+        if self.scores is not None:
+            self.scores[token_id] = score
+
+    def fit(self, vocab_size: int, config_source: str) -> None:
+        """Give every id up to the embedding's rows a token, as llama.cpp's converter does.
+
+        Raises ConfigError where there are more tokens than rows.
+        """
+        if len(self.tokens) > vocab_size:
+            raise ConfigError(
+                f"{self.source}: {len(self.tokens)} tokens, but vocab_size in {config_source} is "
+                f"{vocab_size}; the tokenizer belongs to another model"
+            )
+        if len(self.tokens) < vocab_size:
+            self.put(vocab_size - 1, f"[PAD{vocab_size - 1}]", UNUSED, PADDING_SCORE)
+        for token_id, token in enumerate(self.tokens):
+            if token is None:
+                self.tokens[token_id] = f"[PAD{token_id}]"
+
+
+PADDING_SCORE = -10000.0
+ADDED_SCORE = -1000.0
+LAST_ADDED_ID = 1 << 24  # far above any vocabulary; keeps a wrong id from filling the memory
+
+
+def added_kind(text: str, special: bool) -> int:
+    """The type of a token that was added to a vocabulary. Source: llama.cpp's converter."""
+    looks_special = text in ("<pad>", "<mask>", "<2mass>", "[@BOS@]") or any(
+        text.startswith(start) and text.endswith(end)
+        for start, end in (("<|", "|>"), ("<\uff5c", "\uff5c>"))
+    )
+    return CONTROL if special or looks_special or text.startswith("<unused") else USER_DEFINED
