@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -25,6 +26,21 @@ def test_text_on_stdout_and_figures_on_stderr(run: Run, engine: ToyEngine) -> No
 
 def test_quiet_has_no_figures(run: Run, engine: ToyEngine) -> None:
     assert "tokens/s" not in run(*MODEL, "-p", "ab", "--quiet").stderr
+
+
+def test_speculation_can_be_turned_off(
+    run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()  # every step costs the same: proposals are worth it
+    monkeypatch.setattr("trinity.runtime.speculation.perf_counter", lambda: float(next(clock)))
+    engine.says("round and " * 9, after=3)
+    answers, steps = [], []
+    for option in ("--speculate", "--no-speculate"):
+        engine.evaluated.clear()
+        answers.append(run(*MODEL, "-p", "ab", option).stdout)
+        steps.append(len(engine.evaluated))
+    assert answers == ["round and " * 9 + "\n"] * 2
+    assert steps[0] < steps[1] == 1 + 90
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n"])

@@ -108,6 +108,23 @@ def test_filled_caches_are_kept() -> None:
     assert first != second
 
 
+def test_speculative_test() -> None:
+    engine: Any = BatchEngine(context_length=128, prefill_chunk=64)
+    report = run_bench(engine, Plan(0, 40, rounds=2, speculate=True))
+    plain, found = report.measurements
+    assert (plain.test, plain.proposed) == ("tg40", None)
+    assert (found.test, found.tokens, len(found.seconds)) == ("tg40 spec", 40, 2)
+    assert found.proposed is not None
+    assert found.accepted == found.proposed
+    # The passage is evaluated once, then its last token alone.
+    assert sorted(len(step) for step in engine.evaluated)[-1] == 64
+    assert "tg40 spec accepted" in markdown(MODEL, [report])
+    tests: Any = as_object(MODEL, [report])["levels"]
+    assert tests[0]["tests"][1]["proposed_tokens"] == found.proposed
+    with pytest.raises(InputError, match="context_length"):
+        run_bench(engine, Plan(0, 65, speculate=True))
+
+
 @pytest.mark.parametrize(
     "options",
     [

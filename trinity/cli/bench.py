@@ -49,6 +49,9 @@ def bench(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show the time of each operation of a step.")
     ] = False,
+    speculate: Annotated[
+        bool, typer.Option("--speculate", help="Also generate repeating text with speculation.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it."""
@@ -64,8 +67,9 @@ def bench(
     del tensors
     provider.close()
     plan = Plan(
-        prompt_tokens, generated_tokens, tuple(batch or [1]), tuple(depth or [0]), rounds, profile
-    )
+        prompt_tokens, generated_tokens, tuple(batch or [1]), tuple(depth or [0]), rounds, profile,
+        speculate,
+    )  # fmt: skip
     context = ctx or plan.context_length
     plan.check(context)
     reports: list[Report] = []

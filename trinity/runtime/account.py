@@ -12,7 +12,7 @@ TRIALS, HITS = 4.0, 3.0
 # What is left of older experience after each trial.
 MEMORY = 0.9
 # Seconds of a step below which the bookkeeping itself would show.
-CHEAP = 100e-6
+CHEAP = 250e-6
 
 
 class Account:
@@ -26,6 +26,7 @@ class Account:
         self.credit = STAKE
         self._single = 0.0
         self._cost = GUESSED_COST
+        self._built = False
         self._seen: dict[int, tuple[float, float]] = {}
 
     @property
@@ -63,9 +64,14 @@ class Account:
             seconds = 0.8 * self._single + 0.2 * min(seconds, 2 * self._single)
         self._single = seconds
         self.credit = min(self.credit + SHARE, MOST_CREDIT)
+        # A high cost may have been an accident; that it is tried again, the credit allows.
+        self._cost = min(self._cost, 0.98 * self._cost + 0.02 * GUESSED_COST)
 
     def several(self, proposed: int, accepted: int, seconds: float) -> None:
         """Note the time of a step with ``proposed`` tokens, of which ``accepted`` were right."""
-        steps = min(seconds / self._single, 2.0 + proposed)
+        # The first also builds the plan for such steps, which says nothing of the others.
+        most = 2.0 + proposed if self._built else 1 + self._cost * proposed
+        steps = min(seconds / self._single, most)
+        self._built = True
         self._cost = max(0.5 * (self._cost + (steps - 1) / proposed), 0.01)
         self.credit = min(self.credit + SHARE + accepted + 1 - steps, MOST_CREDIT)

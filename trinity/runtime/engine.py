@@ -20,7 +20,7 @@ from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
-from trinity_kernels.ops import matmul_panels, matmul_tiles
+from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.panel import panel_types
@@ -79,6 +79,11 @@ class CPUEngine:
             builder.by = "tiles"
         elif in_panels and panels.level_of(isa) in matmul_panels.LEVELS:
             builder.by = "panels" if choice.work(panels, in_panels) else "rows"
+        if builder.by != "rows":
+            # What forward_few multiplies by: nobody shall wait for the compiler in mid-text.
+            exact = [w for w in [*linears, output] if builder.by == "panels" or w.form != "ternary"]
+            for type_name in sorted({weight.type for weight in exact}):
+                choice.prepare(matmul.matmul, type_name)
         self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._few = Step(self.few)

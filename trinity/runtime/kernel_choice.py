@@ -45,6 +45,10 @@ class KernelChoice:
                 )
         return self._chosen[key]
 
+    def prepare(self, kernel: Kernel, tag: str) -> None:
+        """Compile and check a kernel that may be wanted later; no work where that was done."""
+        self._works(kernel, self.level, tag)
+
     def names(self) -> dict[int, tuple[str, str]]:
         """Kernel and tag of every address given out."""
         return {address: key for key, address in self._chosen.items()}

@@ -3,7 +3,8 @@
 The conventions are llama-bench's: random tokens, a warm-up that is not counted, mean and standard
 deviation over rounds. "pp512" evaluates a prompt of 512 tokens, "tg128" generates 128 one by one;
 "b16" does so for 16 sequences in the same steps, "@ d4096" with 4096 positions already in each
-sequence's cache.
+sequence's cache. "spec" generates a text that repeats a passage word for word, with speculation:
+the most that it can gain.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.runtime.interface import Cache, Engine
+from trinity.runtime.options import PROPOSALS
 from trinity.runtime.profile import OperationTime
 from trinity.runtime.sampling_params import check_integer
+from trinity.runtime.session import Session
+from trinity.runtime.speculation import Decoder
 from trinity.tools.machine import anonymous_rss, peak_rss
 
 MAX_BATCH = 16
+PASSAGE = 64  # tokens of the passage that a speculative test repeats
 Progress = Callable[[str], None]
 
 
@@ -57,11 +62,13 @@ class Plan:
     depths: tuple[int, ...] = (0,)
     rounds: int = 3
     profile: bool = False
+    speculate: bool = False
 
     @property
     def context_length(self) -> int:
         """The positions that the longest test needs."""
-        return max(self.prompt_tokens, self.generated_tokens, 1) + max(self.depths, default=0)
+        longest = max(self.prompt_tokens, self.generated_tokens, 1) + max(self.depths, default=0)
+        return max(longest, self.generated_tokens + PASSAGE) if self.speculate else longest
 
     def check(self, context_length: int) -> None:
         """Raise InputError where a number is out of range or exceeds the context."""
@@ -73,6 +80,9 @@ class Plan:
         left = context_length - max(self.depths, default=0)
         for name in ("prompt_tokens", "generated_tokens"):
             check_integer(name, getattr(self, name), low=0, high=left)
+        if self.speculate:
+            needed = self.generated_tokens + PASSAGE
+            check_integer("context_length", context_length, low=needed)
         if self.prompt_tokens == self.generated_tokens == 0:
             raise InputError(
                 "there is nothing to measure: prompt and generation both have 0 tokens"
@@ -83,7 +93,8 @@ class Plan:
 class Measurement:
     """One test: ``tokens`` evaluated in all, ``steps`` times over the weights.
 
-    ``bytes_per_step``: weights and cache that an average decode step reads; None for a prompt.
+    ``bytes_per_step``: weights and cache that an average decode step reads; None for a prompt and
+    for speculation, whose ``proposed`` and ``accepted`` tokens are those of the last round.
     """
 
     test: str
@@ -92,6 +103,8 @@ class Measurement:
     batch: int = 1
     depth: int = 0
     bytes_per_step: int | None = None
+    proposed: int | None = None
+    accepted: int | None = None
 
     @property
     def rounds(self) -> list[float]:
@@ -191,6 +204,8 @@ def run_bench(
             if plan.profile:
                 progress(f"{name}: each operation alone")
                 profiles.append(bench.profile(name, kind, count, depth, batch))
+    if plan.speculate and plan.generated_tokens:
+        measurements.append(speculation(bench, plan, progress))
     memory = peak_rss(), anonymous_rss()
     bandwidth = None
     if read_bandwidth is not None:
@@ -198,6 +213,23 @@ def run_bench(
         bandwidth = read_bandwidth(engine.threads)
     return Report(
         tuple(measurements), engine.threads, engine.isa, bandwidth, *memory, tuple(profiles)
+    )
+
+
+def speculation(bench: Bench, plan: Plan, progress: Progress) -> Measurement:
+    """The speculative test."""
+    count = plan.generated_tokens
+    name = f"tg{count} spec"
+    progress(f"{name}: warm-up")
+    bench.repetition(count)
+    seconds, decoder = [], None
+    for number in range(plan.rounds):
+        progress(f"{name}: round {number + 1} of {plan.rounds}")
+        elapsed, decoder = bench.repetition(count)
+        seconds.append(elapsed)
+    assert decoder is not None
+    return Measurement(
+        name, count, tuple(seconds), proposed=decoder.proposed, accepted=decoder.accepted
     )
 
 
@@ -210,6 +242,7 @@ class Bench:
         shape = (MAX_BATCH, engine.context_length)
         self.tokens = rng.integers(0, engine.config.vocab_size, shape, np.int32)
         self.caches: list[Cache] = []
+        self.session: Session | None = None
 
     def fill(self, depth: int, batch: int) -> list[Cache]:
         """The first ``batch`` caches, each brought to ``depth`` positions."""
@@ -244,6 +277,20 @@ class Bench:
             else:
                 engine.forward_batch(step, caches)
         return perf_counter() - started
+
+    def repetition(self, count: int) -> tuple[float, Decoder]:
+        """Seconds to generate ``count`` tokens that repeat a passage, and what proposed them."""
+        if self.session is None:
+            self.session = Session(self.engine)
+        passage = self.tokens[0, :PASSAGE].tolist()
+        self.session.evaluate(passage)
+        decoder = Decoder(self.session, PROPOSALS)
+        started = perf_counter()
+        for number in range(count):
+            decoder.step(passage[number % PASSAGE], wanted=count - number)
+        elapsed = perf_counter() - started
+        decoder.settle()
+        return elapsed, decoder
 
     def profile(self, test: str, kind: str, count: int, depth: int, batch: int) -> Profile:
         """One step of a test, whole (the median of five) and operation by operation."""

@@ -50,6 +50,9 @@ def _level(report: Report) -> dict[str, object]:
                 "seconds_rounds": list(m.seconds),
                 "bytes_per_step": m.bytes_per_step,
                 "bandwidth_share": report.share(m),
+                "proposed_tokens": m.proposed,
+                "accepted_tokens": m.accepted,
+                "acceptance": (m.accepted or 0) / m.proposed if m.proposed else None,
             }
             for m in report.measurements
         ],
@@ -97,6 +100,8 @@ def _notes(report: Report, prefix: str) -> list[str]:
                 f"{prefix}{m.test} read {read / 1e9:.1f} GB/s, {share:.0%} of the "
                 f"{report.read_bandwidth / 1e9:.1f} GB/s that {report.threads} threads can read"
             )
+        if m.proposed is not None:
+            notes.append(f"{prefix}{m.test} accepted {m.accepted} of {m.proposed} proposed tokens")
     if report.peak_rss is not None:
         own = report.anonymous_rss
         rest = "" if own is None else f", {own / 2**20:.0f} MiB without the mapped file"
