@@ -26,6 +26,7 @@ from numba.core import config, types
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.core.datamodel.models import OpaqueModel
+from numba.core.runtime import rtsys
 from numba.extending import overload, register_model
 
 from trinity_kernels.isa import jit_disabled
@@ -93,11 +94,12 @@ def entry(function: Callable[..., Any]) -> Any:
     """A function called from Python, compiled at its first call and cached; releases the GIL."""
     if jit_disabled():
         return function
+    compiled = numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
     folder = cache_folder()
-    with _cache_in(folder):
-        return numba.njit(
-            nogil=True, error_model="numpy", boundscheck=False, cache=folder is not None
-        )(function)
+    if folder is not None:
+        with _cache_in(folder):
+            compiled._cache = _Cache(function)
+    return compiled
 
 
 def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -196,7 +198,11 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            # FunctionCache refreshes the compiler's registries first, a tenth of a second: what is
+            # compiled needs none of them, only the runtime's symbols.
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception:  # whatever unpickling a truncated file may raise
             with suppress(OSError):
                 self.flush()

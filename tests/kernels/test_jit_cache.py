@@ -73,3 +73,15 @@ def test_truncated_files_are_compiled_anew(tmp_path: Path, pattern: str, kept: i
         path.write_bytes(path.read_bytes()[:kept])
     assert run_python(COMPILE, TRINITY_CACHE_DIR=str(cache)).strip() == "1"
     assert run_python(COMPILE, TRINITY_CACHE_DIR=str(cache)).strip() == "0"
+
+
+@pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
+def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path, pattern: str) -> None:
+    cache = tmp_path / "cache"
+    code = "from trinity_kernels.team import Team; Team(2).warmup(); print('ran')"
+    run_python(code, TRINITY_CACHE_DIR=str(cache))
+    damaged = [path for path in cache.rglob(pattern) if "team" in path.name]
+    assert damaged
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:50])
+    assert run_python(code, TRINITY_CACHE_DIR=str(cache)).strip() == "ran"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 from tests.tokenizers.conftest import MetadataOf, TokenizerOf
 from tests.tokenizers.small_vocabularies import TEXTS, reference_spm
+from trinity.formats import open_weights
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
+from trinity.tokenizers.bpe import BPEEncoder
+from trinity.tokenizers.vocabulary import vocabulary_from_metadata
 
 VOCABULARIES = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2"]
 SPM = ["llama-spm", "phi-3", "models/stories260K", "models/llama-2-tiny-random"]
@@ -209,3 +213,21 @@ def test_threads_share_a_tokenizer(shared: str, metadata_of: MetadataOf) -> None
     for thread in threads:
         thread.join()
     assert [found[i] for i in range(len(texts))] == [{text} for text in texts]
+
+
+@pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "gpt-2"])
+def test_a_part_of_the_vocabulary_gives_the_same_ids(shared_data: Path, name: str) -> None:
+    """Short texts get a model of what can occur in them: its ids are the whole one's."""
+    path = shared_data / f"vocab/ggml-vocab-{name}.gguf"
+    with closing(open_weights(path)) as provider:
+        encoder = BPEEncoder(vocabulary_from_metadata(provider.metadata))
+    whole = encoder._make_whole()
+    texts = (shared_data / f"vocab/ggml-vocab-{name}.gguf.inp").read_text("utf-8")
+    cases = [text[:1000] for text in texts.split("\n__ggml_vocab_test__\n")]
+    assert len(cases) > 20
+    for text in cases:
+        encoder._parts = 0
+        part = encoder._make_part(text)
+        assert part is not None
+        found = part.encode(text, add_special_tokens=False).ids
+        assert found == whole.encode(text, add_special_tokens=False).ids
