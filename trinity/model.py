@@ -371,6 +371,7 @@ def load(
     kv_type: str = "f16",
     isa: str | None = None,
     i2s_layout: str = "x86",
+    tl_config: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
@@ -378,7 +379,9 @@ def load(
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
     or "f32".
-    ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM.
+    ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
+    ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
+    not among those that bitnet.cpp publishes tiles for.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -390,7 +393,7 @@ def load(
     from trinity.formats import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
-    provider = open_weights(path, i2s_layout=i2s_layout)
+    provider = open_weights(path, i2s_layout=i2s_layout, tl_config=tl_config)
     try:
         tokenizer = tokenizer_from_metadata(provider.metadata)
         # Only now, for this import loads the compiler: a wrong path is told at once.

@@ -54,6 +54,7 @@ def chat(
     kv_type: options.KvType = "f16",
     isa: options.Isa = None,
     i2s_layout: options.I2SLayout = "x86",
+    tl_config: options.TLConfig = None,
 ) -> None:
     """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
     request: GenerationOptions = {
@@ -74,7 +75,13 @@ def chat(
     if template is not None:
         text = given_text(None, template, what="template", usage="give a file")
     with load_model(
-        model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa, i2s_layout=i2s_layout
+        model,
+        threads=threads,
+        ctx=ctx,
+        kv_type=kv_type,
+        isa=isa,
+        i2s_layout=i2s_layout,
+        tl_config=tl_config,
     ) as loaded:
         if text is None and loaded.tokenizer.chat_template is None:
             raise InputError(

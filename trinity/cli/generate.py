@@ -73,6 +73,7 @@ def generate(
     kv_type: options.KvType = "f16",
     isa: options.Isa = None,
     i2s_layout: options.I2SLayout = "x86",
+    tl_config: options.TLConfig = None,
     as_json: options.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
 ) -> None:
@@ -104,7 +105,13 @@ def generate(
         "logprobs": logprobs,
     }
     with load_model(
-        model, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa, i2s_layout=i2s_layout
+        model,
+        threads=threads,
+        ctx=ctx,
+        kv_type=kv_type,
+        isa=isa,
+        i2s_layout=i2s_layout,
+        tl_config=tl_config,
     ) as loaded:
         ids = prompt_ids(loaded, text, chat=chat, system=system, parse_special=parse_special)
         with interruptible() as cancel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def load_model(
     kv_type: str,
     isa: str | None,
     i2s_layout: str = "x86",
+    tl_config: Path | None = None,
 ) -> Model:
     """The model at ``path``, loaded while its progress is shown."""
     import trinity.model
@@ -44,5 +46,6 @@ def load_model(
             kv_type=kv_type,
             isa=isa,
             i2s_layout=i2s_layout,
+            tl_config=tl_config,
             progress=show,
         )

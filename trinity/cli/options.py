@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,10 @@ Isa = Annotated[
 I2SLayout = Annotated[
     str,
     typer.Option("--i2s-layout", help="Codes of I2_S: x86, or arm if quantized on ARM."),
+]
+TLConfig = Annotated[
+    Path | None,
+    typer.Option("--tl-config", help="kernel_config.ini that a TL1 or TL2 file was made with."),
 ]
 MaxTokens = Annotated[
     int | None,

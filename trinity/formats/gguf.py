@@ -16,6 +16,7 @@ from trinity.formats.gguf_metadata import GGUFMetadata
 from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
+from trinity.formats.tl_config import read_tl_config
 
 _SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
@@ -36,13 +37,21 @@ class GGUFProvider:
     where it is malformed, UnsupportedError for a version, byte order or tensor type that trinity
     does not read. ``i2s_layout`` tells how I2_S codes lie, which no file says: "x86", as
     converters and x86 builds write them, or "arm", as bitnet.cpp's quantizer on ARM does.
+    ``tl_config``: the kernel_config.ini that a TL1 or TL2 file was converted with.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, i2s_layout: str = "x86") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        i2s_layout: str = "x86",
+        tl_config: str | os.PathLike[str] | None = None,
+    ) -> None:
         if i2s_layout not in ("x86", "arm"):
             raise InputError(f"i2s_layout must be x86 or arm, got {i2s_layout!r}")
         self._path = path_text(path)
         self._i2s_type = "I2_S_ARM" if i2s_layout == "arm" else "I2_S"
+        self._tilings = {} if tl_config is None else read_tl_config(tl_config)
         self._parts: list[_Part] = []
         self._config: ModelConfig | None = None
         try:
@@ -116,7 +125,9 @@ class GGUFProvider:
         part, info = self._tensors[name]
         data = np.frombuffer(part.file.buffer(), np.uint8, info.nbytes, info.start)
         type_name = self._i2s_type if info.type == "I2_S" else info.type
-        return Tensor(name, info.dims[::-1], type_name, data, part.file.path)
+        shape = info.dims[::-1]
+        tiling = self._tilings.get((shape[0], shape[-1])) if type_name in ("TL1", "TL2") else None
+        return Tensor(name, shape, type_name, data, part.file.path, tiling)
 
     def close(self) -> None:
         """Release the mapping; what was read before stays readable, nothing else can be read."""

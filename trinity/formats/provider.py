@@ -19,6 +19,7 @@ class Tensor:
     Shapes: ``shape`` is NumPy's order, so a linear layer's weight is (M outputs, K inputs).
     ``data`` is a read-only uint8 view of the file's mapping, ``nbytes`` long; nothing is copied.
     ``type`` is ggml's name of the tensor type ("I2_S", "Q4_0", "F32"); ``source`` names the file.
+    ``tiling``: the tiles of TL1 or TL2 (BM, BY, bm) where the user gave them.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Tensor:
     type: str
     data: NDArray[np.uint8]
     source: str = ""
+    tiling: tuple[int, int, int] | None = None
 
     @property
     def nbytes(self) -> int:

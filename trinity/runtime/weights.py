@@ -1,8 +1,8 @@
 """Tensors of a provider, checked and bound for the plan: addresses, strides, scales.
 
 Weights stay where the file's mapping has them. The exceptions are copied once, with a reason:
-I2_S rows whose codes straddle blocks or come in ARM's order are put into the x86 order, row by
-row (2 bits a weight, as before), because the kernels walk rows.
+I2_S rows whose codes straddle blocks or come in ARM's order, and the tiles of TL1 and TL2, are put
+into the x86 order, row by row (2 bits a weight), because the kernels walk rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trinity.formats.provider import Tensor, WeightProvider
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
+from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,33 @@ class Weights:
                 f"{self.provider.path}: no tensor {name!r}, which its architecture needs; "
                 "the file is incomplete or of another architecture"
             )
-        return self.provider.tensor(name)
+        tensor = self.provider.tensor(name)
+        return _from_tiles(tensor) if tensor.type in TL_TYPES else tensor
+
+
+def _from_tiles(tensor: Tensor) -> Tensor:
+    """A TL1 or TL2 tensor as one of I2_S."""
+    m, k = tensor.shape
+    tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
+    where = f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} and shape {(m, k)}"
+    hint = "give the kernel_config.ini that the file was converted with (--tl-config FILE)"
+    if tiling is None and tensor.type == "TL1" and (m, k) in AMBIGUOUS:
+        first, second = AMBIGUOUS[m, k]
+        raise UnsupportedError(
+            f"{where} has tiles of {first} or of {second}, which the bytes do not tell; {hint}, or "
+            "take an I2_S file of the model"
+        )
+    if tiling is None:
+        known = ", ".join(f"{a} x {b}" for a, b in TILINGS[tensor.type])
+        raise UnsupportedError(
+            f"{where}: only the tiles of {known} are known; {hint}, or take an I2_S file of the "
+            "model"
+        )
+    try:
+        data = to_i2_s(tensor.type, tensor.data, (m, k), tiling)
+    except TLError as error:
+        raise UnsupportedError(f"{where}: {error}: the file has other tiles; {hint}") from error
+    return Tensor(tensor.name, (m, k), "I2_S", data, tensor.source)
 
 
 def _tensor_scale(tensor: Tensor) -> np.float32:
