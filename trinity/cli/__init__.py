@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trinity.cli import bench, chat, generate, inspect, selftest, tokenize, warmup
+from trinity.cli import bench, chat, generate, inspect, perplexity, selftest, tokenize, warmup
 from trinity.cli.exit_codes import explained
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -16,6 +16,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "chat": chat.chat,
     "inspect": inspect.inspect,
     "tokenize": tokenize.tokenize,
+    "perplexity": perplexity.perplexity,
     "bench": bench.bench,
     "warmup": warmup.warmup,
     "selftest": selftest.selftest,
