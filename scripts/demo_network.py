@@ -33,7 +33,7 @@ class Recipe:
     context: int = 512
     rope_theta: float = 10_000.0
     batch: int = 4096
-    steps: int = 4000
+    steps: int = 3200
     warmup: int = 60
     cooldown: float = 0.6
     lengthen: float = 0.85
