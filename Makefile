@@ -15,7 +15,6 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
-DEMO_MODEL := build/demo.gguf
 BENCH_MODEL := build/bench.gguf
 
 .PHONY: demo test lint format types check bench clean
@@ -24,8 +23,8 @@ BENCH_MODEL := build/bench.gguf
 
 # The installation is editable, so that a change of the sources needs no second one; the wheel is
 # tested by .ci/run. A change of pyproject.toml installs again.
-demo: $(VENV)/installed $(DEMO_MODEL)
-	$(RUN) -m trinity generate --model $(DEMO_MODEL) --prompt "Once upon a time" -n 32
+demo: $(VENV)/installed
+	$(RUN) -m trinity generate --prompt "Prince Andrew" -n 128
 
 test: $(VENV)/installed-test
 	$(RUN) -m pytest $(PYTEST_ARGS)
@@ -45,10 +44,6 @@ check: lint types test
 
 bench: $(VENV)/installed $(BENCH_MODEL)
 	$(RUN) -m trinity bench --model $(BENCH_MODEL)
-
-$(DEMO_MODEL): scripts/make_synthetic.py | $(VENV)/installed
-	mkdir -p $(@D)
-	$(RUN) scripts/make_synthetic.py tiny $@
 
 $(BENCH_MODEL): scripts/make_synthetic.py | $(VENV)/installed
 	mkdir -p $(@D)

@@ -68,7 +68,7 @@ def subcommands() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small random model, made by the script that `make demo` uses."""
+    """A small random model."""
     path = tmp_path_factory.mktemp("documents") / "model.gguf"
     run([str(ROOT / "scripts" / "make_synthetic.py"), "tiny", str(path)], cwd=path.parent)
     return path

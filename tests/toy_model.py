@@ -136,6 +136,9 @@ class ToyStream:
             return text
         raise AssertionError
 
+    def bytes_of(self, token: int) -> bytes:
+        return bytes([token - FIRST_BYTE]) if token >= FIRST_BYTE else b""
+
     def finish(self) -> str:
         text, self.pending = self.pending.decode(errors="replace"), b""
         return text

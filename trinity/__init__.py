@@ -30,9 +30,10 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from trinity.formats.provider import Tensor, WeightProvider
-    from trinity.model import Model, generate, load, load_tokenizer, open_weights
+    from trinity.model import Model, demo_model, generate, load, load_tokenizer, open_weights
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
     from trinity.runtime.options import GenerationOptions
+    from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.sampler import TokenLogprob
     from trinity.runtime.sampling_params import SamplingParams
     from trinity.tokenizers import Tokenizer
@@ -49,6 +50,7 @@ __all__ = [
     "KernelError",
     "Model",
     "ModelConfig",
+    "Perplexity",
     "SamplingParams",
     "Tensor",
     "Timings",
@@ -59,6 +61,7 @@ __all__ = [
     "UnsupportedError",
     "WeightProvider",
     "__version__",
+    "demo_model",
     "generate",
     "load",
     "load_tokenizer",
@@ -78,9 +81,10 @@ _HOMES = {
         "UnsupportedError",
     ),
     "trinity.formats.provider": ("Tensor", "WeightProvider"),
-    "trinity.model": ("Model", "generate", "load", "load_tokenizer", "open_weights"),
+    "trinity.model": ("Model", "demo_model", "generate", "load", "load_tokenizer", "open_weights"),
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
     "trinity.runtime.options": ("GenerationOptions",),
+    "trinity.runtime.perplexity": ("Perplexity",),
     "trinity.runtime.sampler": ("TokenLogprob",),
     "trinity.runtime.sampling_params": ("SamplingParams",),
     "trinity.tokenizers": ("Tokenizer",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.resources
 import os
 import threading
 import weakref
@@ -18,8 +19,17 @@ from trinity.errors import InputError
 from trinity.runtime.generation import Chunk, Completion, Timings, collect, stream
 from trinity.runtime.interface import Engine
 from trinity.runtime.options import AnyOf, Deadline, GenerationOptions, Request
+from trinity.runtime.perplexity import (
+    DEFAULT_WINDOW,
+    SMALLEST_WINDOW,
+    Perplexity,
+    cut_windows,
+    estimate,
+    scored_part,
+    window_nlls,
+)
 from trinity.runtime.sampling_params import check_integer
-from trinity.runtime.session import Session, all_logits, check_context
+from trinity.runtime.session import Cancel, Session, all_logits, check_context
 from trinity.runtime.turn import Turn
 
 if TYPE_CHECKING:
@@ -187,6 +197,56 @@ class Model:
         if logits is None:
             raise InputError("the model was closed by another thread during the call")
         return logits
+
+    def perplexity(
+        self,
+        text: str | Sequence[int],
+        *,
+        window: int | None = None,
+        progress: Callable[[Perplexity], None] | None = None,
+        cancel: Cancel | None = None,
+    ) -> Perplexity:
+        """How well the model predicts ``text``, with llama.cpp's conventions.
+
+        ``window`` is the tokens of a window, 512 or the context if that is shorter; the second
+        half of each is scored. ``progress`` receives the estimate after every window. Once
+        ``cancel`` is set, the estimate so far is the result.
+
+        Raises: InputError where the text has less than two windows of tokens, and where it is
+        cancelled before the first; ContextLengthError for a window longer than the context.
+        """
+        self._check_open()
+        size = min(DEFAULT_WINDOW, self.context_length) if window is None else window
+        check_integer("window", size, low=SMALLEST_WINDOW)
+        check_context(size, self.context_length)
+        ids = self.tokenize(text) if isinstance(text, str) else self._checked_ids(text)
+        bos = self._tokenizer.bos_id if self._tokenizer.add_bos else None
+        windows = cut_windows(ids, size, bos)
+        check_ids(windows, self.config.vocab_size)
+        stopped = AnyOf(cancel, self._closing)
+        nlls, num_bytes, result = np.empty(0), 0, None
+        decoder = self._tokenizer.stream(skip_special=False)
+        for number, tokens in enumerate(windows, 1):
+            found = None
+            if self._turn.acquire(stopped):
+                try:
+                    self._check_open()
+                    found = window_nlls(self._engine, tokens, stopped)
+                finally:
+                    self._turn.release()
+            if found is None:
+                break
+            nlls = np.append(nlls, found)
+            num_bytes += sum(len(decoder.bytes_of(int(i))) for i in scored_part(tokens))
+            result = estimate(
+                nlls, num_bytes, windows=number, total_windows=len(windows), window=size
+            )
+            if progress is not None:
+                progress(result)
+        self._check_open()
+        if result is None:
+            raise InputError("cancelled before the first window was evaluated")
+        return result
 
     def tokenize(
         self, text: str, *, add_bos: bool = True, parse_special: bool = False
@@ -422,6 +482,20 @@ def generate(
     Request.of(**options)  # a bad option must not cost a load
     with load(path_or_model) as model:
         return model.generate(prompt, **options)
+
+
+def demo_model() -> str:
+    """The path of the small BitNet model that is part of the package.
+
+    Raises: InputError where the installation lacks it.
+    """
+    path = str(importlib.resources.files("trinity") / "data" / "demo.gguf")
+    if not os.path.isfile(path):
+        raise InputError(
+            f"{path}: the demo model is missing from this installation; install trinity again, "
+            "or give a model's file (--model FILE)"
+        )
+    return path
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from trinity.cli import bench, chat, convert, generate, inspect, selftest, tokenize, warmup
+from trinity.cli import (
+    bench,
+    chat,
+    convert,
+    generate,
+    inspect,
+    perplexity,
+    selftest,
+    tokenize,
+    warmup,
+)
 from trinity.cli.exit_codes import explained
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -17,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "inspect": inspect.inspect,
     "tokenize": tokenize.tokenize,
     "convert": convert.convert,
+    "perplexity": perplexity.perplexity,
     "bench": bench.bench,
     "warmup": warmup.warmup,
     "selftest": selftest.selftest,

@@ -11,11 +11,11 @@ from typing import Annotated, cast
 import typer
 
 from trinity.cli import options
-from trinity.cli.loading import load_model, progress
+from trinity.cli.loading import load_model, model_or_demo, progress
 
 
 def bench(
-    model: options.ModelPath,
+    model: options.ModelOrDemo = None,
     prompt_tokens: Annotated[
         int, typer.Option("--prompt-tokens", "-p", help="Tokens of the prompt test; 0 skips it.")
     ] = 512,
@@ -60,7 +60,8 @@ def bench(
     from trinity.tools.bench_report import Measured, as_object, markdown
     from trinity_kernels.bandwidth import read_bandwidth
 
-    provider = open_weights(model)
+    path = model_or_demo(model)
+    provider = open_weights(path)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     size = sum(t.nbytes for t in tensors)
     parameters = sum(math.prod(t.shape) for t in tensors)
@@ -76,10 +77,10 @@ def bench(
     levels: list[str | None] = [*isa] if isa else [None]
     for level in levels:
         started = perf_counter()
-        with load_model(model, threads=threads, ctx=context, kv_type=kv_type, isa=level) as loaded:
+        with load_model(path, threads=threads, ctx=context, kv_type=kv_type, isa=level) as loaded:
             load_seconds = perf_counter() - started
             name = loaded.config.name or loaded.config.architecture
-            measured = Measured(name, model, size, parameters)
+            measured = Measured(name, path, size, parameters)
             with progress("measuring") as show:
                 report = run_bench(
                     cast(MeasurableEngine, loaded.engine),

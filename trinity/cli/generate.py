@@ -13,7 +13,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.interrupt import interruptible
-from trinity.cli.loading import load_model
+from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.options import DEFAULTS
 from trinity.cli.prompts import given_text
 from trinity.cli.writing import shown
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    model: options.ModelPath,
+    model: options.ModelOrDemo = None,
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", help="The prompt; - reads standard input.")
     ] = None,
@@ -104,8 +104,9 @@ def generate(
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
     }
+    path = model_or_demo(model)
     with load_model(
-        model,
+        path,
         threads=threads,
         ctx=ctx,
         kv_type=kv_type,
@@ -117,7 +118,7 @@ def generate(
         with interruptible() as cancel:
             completion = completed(loaded, ids, request, cancel, show=not as_json)
     if as_json:
-        print(json.dumps(as_object(model, completion), ensure_ascii=False))
+        print(json.dumps(as_object(path, completion), ensure_ascii=False))
     if not quiet:
         print(figures(completion), file=sys.stderr)
     if cancel.is_set():

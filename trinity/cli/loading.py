@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from trinity.model import Model
 
 
+def model_or_demo(path: str | None) -> str:
+    """``path``, or that of the demo model, which is then named on standard error."""
+    if path is not None:
+        return path
+    from trinity.model import demo_model
+
+    found = demo_model()
+    print(f"using the demo model {found}; give --model FILE for another", file=sys.stderr)
+    return found
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
     """A function that shows a line of progress: in place on a terminal, else one after another."""

@@ -14,6 +14,12 @@ DEFAULTS = SamplingParams()
 ModelPath = Annotated[
     str, typer.Option("--model", "-m", metavar="FILE", help="The model, a GGUF file.")
 ]
+ModelOrDemo = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="FILE", help="The model, a GGUF file; the demo model if not given."
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", "-t", help="Threads; the physical cores if not given."),

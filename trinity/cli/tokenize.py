@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from trinity.cli import options
+from trinity.cli.loading import model_or_demo
 from trinity.cli.prompts import given_text
 
 
 def tokenize(
-    model: options.ModelPath,
+    model: options.ModelOrDemo = None,
     text: Annotated[
         str | None, typer.Argument(help="The text; standard input if it is - or not given.")
     ] = None,
@@ -34,7 +35,7 @@ def tokenize(
     from trinity.model import load_tokenizer
 
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(model_or_demo(model))
     ids = tokenizer.encode(text, add_bos=not no_bos, parse_special=parse_special)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]

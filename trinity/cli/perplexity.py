@@ -1,0 +1,104 @@
+"""trinity perplexity: how well a model predicts a text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.exit_codes import INTERRUPTED
+from trinity.cli.interrupt import interruptible
+from trinity.cli.loading import load_model, model_or_demo
+from trinity.cli.prompts import given_text
+
+if TYPE_CHECKING:
+    from trinity.runtime.perplexity import Perplexity
+
+WINDOW = 512  # trinity.runtime.perplexity.DEFAULT_WINDOW, without its import
+LINES = 10  # of running estimates where no bar can be drawn
+
+
+def perplexity(
+    model: options.ModelOrDemo = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
+    ] = None,
+    ctx: Annotated[int, typer.Option("--ctx", "-c", help="Tokens of a window.")] = WINDOW,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    isa: options.Isa = None,
+    i2s_layout: options.I2SLayout = "x86",
+    as_json: options.Json = False,
+) -> None:
+    """Measure perplexity and bits per byte of a text, with llama.cpp's conventions.
+
+    The text is cut into windows; the second half of each is scored.
+    """
+    text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
+    path = model_or_demo(model)
+    with (
+        load_model(
+            path, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa, i2s_layout=i2s_layout
+        ) as loaded,
+        interruptible() as cancel,
+        running_estimate() as show,
+    ):
+        result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+    if as_json:
+        print(json.dumps({"model": path, **asdict(result)}, ensure_ascii=False))
+    else:
+        print(f"PPL = {result.perplexity:.4f} +/- {result.error:.4f}")
+        print(f"{result.bits_per_byte:.4f} bits per byte")
+        print(
+            f"{result.scored_tokens} tokens scored, in the second halves of {result.windows} "
+            f"windows of {result.window}"
+        )
+    if cancel.is_set():
+        done, total = result.windows, result.total_windows
+        print(f"stopped after {done} of {total} windows", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def running_estimate() -> Iterator[Callable[[Perplexity], None]]:
+    """A function that shows the estimate so far: beside a bar on a terminal, else in some lines."""
+    if not sys.stderr.isatty():
+        yield show_line
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("PPL", total=None)
+        yield lambda now: bar.update(
+            task,
+            description=f"PPL {now.perplexity:.4f}",
+            completed=now.windows,
+            total=now.total_windows,
+        )
+
+
+def show_line(now: Perplexity) -> None:
+    """A line on standard error, about ``LINES`` times in all."""
+    if now.windows % max(1, now.total_windows // LINES) == 0:
+        done = f"{now.windows} of {now.total_windows} windows"
+        print(f"{done}: PPL {now.perplexity:.4f}", file=sys.stderr, flush=True)

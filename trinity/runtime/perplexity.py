@@ -1,0 +1,130 @@
+"""Perplexity: how well a model predicts a text, measured as llama.cpp's perplexity tool does.
+
+The text's tokens are cut into windows. Each is evaluated alone, its first token replaced by BOS
+where the model wants one, and only its second half is scored, so that every scored token has at
+least half a window before it. Source: llama.cpp tools/perplexity/perplexity.cpp, perplexity().
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity.runtime.interface import Engine
+from trinity.runtime.sampler import check_finite
+from trinity.runtime.session import Cancel
+
+DEFAULT_WINDOW = 512
+SMALLEST_WINDOW = 4
+LOGITS_BYTES = 64 << 20  # of one step: a large vocabulary's logits are evaluated in parts
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """How well a text is predicted.
+
+    Attributes:
+        perplexity: exp of the mean negative log-likelihood of the scored tokens.
+        error: the standard error of that mean, times the perplexity.
+        bits_per_byte: bits that the scored tokens cost, by the bytes of text that they are.
+        scored_tokens: tokens that were predicted: the second half of each window.
+        windows: windows evaluated so far.
+        total_windows: windows that the text has.
+        window: tokens of a window.
+    """
+
+    perplexity: float
+    error: float
+    bits_per_byte: float
+    scored_tokens: int
+    windows: int
+    total_windows: int
+    window: int
+
+
+def cut_windows(tokens: Sequence[int], window: int, bos: int | None) -> NDArray[np.int32]:
+    """Tokens (windows, ``window``), those after the last whole window left out.
+
+    ``bos`` replaces each window's first token; None leaves it. Raises InputError where the text
+    is shorter than two windows, llama.cpp's limit for an estimate.
+    """
+    if len(tokens) < 2 * window:
+        raise InputError(
+            f"the text has {len(tokens)} tokens; windows of {window} need at least {2 * window}: "
+            "give a longer text, or a smaller window (--ctx)"
+        )
+    count = len(tokens) // window
+    windows = np.array(tokens[: count * window], np.int32).reshape(count, window)
+    if bos is not None:
+        windows[:, 0] = bos
+    return windows
+
+
+def scored_part(window: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The tokens of a window that are predicted: all after its middle one."""
+    return window[len(window) // 2 + 1 :]
+
+
+def window_nlls(
+    engine: Engine, window: NDArray[np.int32], cancel: Cancel | None = None
+) -> NDArray[np.float64] | None:
+    """Negative log-likelihoods, in nats, of ``scored_part(window)``; None if cancelled.
+
+    The cache has the engine's own element type, as in generation.
+    Raises: TrinityError where the model's output is not finite.
+    """
+    first = len(window) // 2
+    row_bytes = engine.config.vocab_size * np.dtype(np.float32).itemsize
+    rows = max(1, min(engine.prefill_chunk, LOGITS_BYTES // row_bytes))
+    cache = engine.new_cache()
+    nlls = []
+    # The last token predicts nothing that is known.
+    starts = [*range(0, first, engine.prefill_chunk), *range(first, len(window) - 1, rows)]
+    for start, end in zip(starts, [*starts[1:], len(window) - 1], strict=True):
+        if cancel is not None and cancel.is_set():
+            return None
+        scored = start >= first
+        logits = engine.forward(window[start:end], cache, all_logits=scored)
+        if scored:
+            nlls.append(negative_log_likelihoods(logits, window[start + 1 : end + 1]))
+    return np.concatenate(nlls)
+
+
+def negative_log_likelihoods(
+    logits: NDArray[np.float32], targets: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """log(sum(exp(logits))) - logit of the target, for each row; in float64.
+
+    Shapes: logits (n, vocab) and targets (n,) to (n,).
+    """
+    result = np.empty(len(targets))
+    for row, target in enumerate(targets):
+        check_finite(logits[row])
+        values = logits[row].astype(np.float64)
+        highest = values.max()
+        result[row] = highest + math.log(np.exp(values - highest).sum()) - values[target]
+    return result
+
+
+def estimate(
+    nlls: NDArray[np.float64], num_bytes: int, *, windows: int, total_windows: int, window: int
+) -> Perplexity:
+    """The figures of the negative log-likelihoods so far, of tokens that are ``num_bytes`` text."""
+    mean = float(nlls.mean())
+    variance = float(np.mean(nlls**2)) - mean**2
+    error = math.sqrt(max(variance, 0.0) / (len(nlls) - 1)) if len(nlls) > 1 else 0.0
+    perplexity = math.exp(mean) if mean < 700 else math.inf
+    return Perplexity(
+        perplexity,
+        error * perplexity,
+        float(nlls.sum()) / math.log(2) / max(num_bytes, 1),
+        len(nlls),
+        windows,
+        total_windows,
+        window,
+    )
