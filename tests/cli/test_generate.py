@@ -89,7 +89,7 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
                 "context_length": None,
                 "kv_type": "f16",
                 "isa": None,
-                "i2s_layout": "x86",
+                "i2s_layout": "x86", "tl_config": None
             },
         )
     ]
@@ -99,7 +99,7 @@ def test_load_options_reach_the_loader(run: Run, engine: ToyEngine) -> None:
     run(*MODEL, "-p", "ab", "-t", "3", "--ctx", "99", "--kv-type", "f32", "--isa", "avx2",
         "--i2s-layout", "arm")  # fmt: skip
     expected = {"threads": 3, "context_length": 99, "kv_type": "f32", "isa": "avx2",
-                "i2s_layout": "arm"}  # fmt: skip
+                "i2s_layout": "arm", "tl_config": None}  # fmt: skip
     assert engine.loads == [("toy.gguf", expected)]
 
 

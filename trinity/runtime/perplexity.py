@@ -104,7 +104,7 @@ def negative_log_likelihoods(
     """
     result = np.empty(len(targets))
     for row, target in enumerate(targets):
-        check_finite(logits[row])
+        check_finite(float(logits[row].max()))
         values = logits[row].astype(np.float64)
         highest = values.max()
         result[row] = highest + math.log(np.exp(values - highest).sum()) - values[target]
