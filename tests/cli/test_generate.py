@@ -89,7 +89,8 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
                 "context_length": None,
                 "kv_type": "f16",
                 "isa": None,
-                "i2s_layout": "x86", "tl_config": None
+                "i2s_layout": "x86",
+                "tl_config": None,
             },
         )
     ]

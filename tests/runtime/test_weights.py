@@ -50,3 +50,23 @@ def test_unknown_layout(tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "m.gguf", arch="bitnet", type="I2_S")
     with pytest.raises(InputError, match="x86 or arm"):
         trinity.load(tmp_path / "m.gguf", i2s_layout="mips")
+
+
+def test_inverted_scales_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, arch="bitnet", type="I2_S", hidden_size=128)
+    found = bytearray(path.read_bytes())
+    with open_weights(path) as provider:  # type: ignore[attr-defined]
+        base = np.frombuffer(path.read_bytes(), np.uint8)
+        for name in provider.tensor_names():
+            tensor = provider.tensor(name)
+            if tensor.type == "I2_S":
+                tail = tensor.data[-64:].tobytes()
+                at = base.tobytes().index(tail) + 32
+                found[at : at + 4] = np.float32(47.0).tobytes()
+    path.write_bytes(found)
+    lines: list[str] = []
+    load_engine(open_weights(path), progress=lines.append).close()
+    assert [line for line in lines if "inverted" in line and "47" in line]
+    with pytest.warns(RuntimeWarning, match="inverted"):
+        load_engine(open_weights(path)).close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -31,6 +32,8 @@ from trinity_kernels.team import Team, default_threads
 Progress = Callable[[str], None]
 
 PREFILL_CHUNK = 512
+# Of ternary weights; inverted scales are 1 / 0.02 or so.
+LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
 OUTPUT_ROWS = 16
 
@@ -70,6 +73,7 @@ class CPUEngine:
         linears = [weight for layer in builder.layers for weight in layer.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
+        _warn_of_inverted_scales(linears, provider.path, progress)
         populate(weight.data for weight in [*linears, output])
         # How products of many tokens go: on tiles, else by panels, else row by row.
         types = {w.type for w in linears} | ({output.type} if output.form != "f32" else set())
@@ -271,6 +275,24 @@ def _plan(records: list[NDArray[np.int64]]) -> NDArray[np.void]:
     plan = np.zeros(len(records), RECORD)
     plan["slots"] = records
     return plan
+
+
+def _warn_of_inverted_scales(
+    linears: Sequence[Weight], path: str, progress: Progress | None
+) -> None:
+    """Scales are means of weights' magnitudes or so; one over them is a converter's mistake."""
+    scales = [abs(weight.scale) for weight in linears if TYPES[weight.type].tensor_scale]
+    if not scales or float(np.median(scales)) <= LARGEST_SCALE:
+        return
+    message = (
+        f"{path}: half of the ternary scales exceed {float(np.median(scales)):.3g}, where "
+        f"trained models have less than {LARGEST_SCALE:g}: they look inverted, by a converter that "
+        "divided where it should have multiplied. Expect nonsense; convert the checkpoint again"
+    )
+    if progress:
+        progress(f"warning: {message}")
+    else:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def load_engine(
