@@ -15,6 +15,7 @@ import numpy as np
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32
 from trinity_kernels.quants.dot import dot_row
+from trinity_kernels.quants.float_block import block_size, block_sums, dot_block
 from trinity_kernels.record import ROWS
 
 X, X_STRIDE, W, W_STRIDE, N, K, OUT, OUT_STRIDE, SCALE, BIAS, ADD = range(3, 14)
@@ -66,6 +67,27 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     panels = (n + 15) // 16
     first = panels * thread // threads * 16
     last = min(n, panels * (thread + 1) // threads * 16)
+    rows, at_once = block_size(isa, qt)
+    if rows > 0 and tokens > 1 and k % 16 == 0:
+        sums = block_sums(isa, qt)
+        for row in range(first, last, rows):
+            height = min(rows, last - row)
+            for token in range(0, tokens, at_once):
+                width = min(at_once, tokens - token)
+                dot_block(
+                    isa, qt, w + row * w_stride, w_stride, height, x + token * x_stride, x_stride,
+                    width, k, sums,
+                )  # fmt: skip
+                for r in range(height):
+                    for t in range(width):
+                        y = np.float32(get_f32(sums + 4 * (r * at_once + t)) * scale)
+                        if bias != 0:
+                            y = np.float32(y + get_f32(bias + 4 * (row + r)))
+                        to = out + (token + t) * out_stride + 4 * (row + r)
+                        if add != 0:
+                            y = np.float32(get_f32(to) + y)
+                        set_f32(to, y)
+        return
     for start in range(first, last, 16):
         stop = min(start + 16, last)
         for token in range(tokens):

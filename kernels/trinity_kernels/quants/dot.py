@@ -16,8 +16,8 @@ The ternary permutation serves I2_S and TQ2_0 alike: within 256 codes, place 64 
 element 128 h + 32 g + i, so one 64-byte load of weights meets four 64-byte loads of activations.
 
 Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for
-q8 and element mod 16 for f32, then by one fixed tree, multiplication and addition rounded
-separately: the result is the same to the last bit on every level.
+q8 and element mod 16 for f32, each product and sum rounded once (fused) for these two, then by one
+fixed tree: the result is the same to the last bit on every level.
 """
 
 from __future__ import annotations

@@ -128,25 +128,25 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     for i in range(k // 32):
         at = w + 2 * step * i
         simd.prefetch(at + AHEAD)
-        acc = acc + _load(qt, at) * simd.load_f32x16(x + 128 * i)
+        acc = simd.fma_f32x16(_load(qt, at), simd.load_f32x16(x + 128 * i), acc)
         if _width(qt) == 4:
             simd.prefetch(at + AHEAD + 64)
-        acc = acc + _load(qt, at + step) * simd.load_f32x16(x + 128 * i + 64)
+        acc = simd.fma_f32x16(_load(qt, at + step), simd.load_f32x16(x + 128 * i + 64), acc)
     done = k // 32 * 32
     if k - done >= 16:
-        acc = acc + _load(qt, w + _width(qt) * done) * simd.load_f32x16(x + 4 * done)
+        acc = simd.fma_f32x16(_load(qt, w + _width(qt) * done), simd.load_f32x16(x + 4 * done), acc)
         done += 16
     if done < k:
         tail = _load_tail(qt, w + _width(qt) * done, k - done)
-        acc = acc + tail * simd.load_tail_f32(x + 4 * done, k - done)
+        acc = simd.fma_f32x16(tail, simd.load_tail_f32(x + 4 * done, k - done), acc)
     return simd.sum_f32x16(acc)
 
 
 def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     lanes = np.zeros(16, np.float32)
     for i in range(k):
-        product = _get(qt, w + _width(qt) * i) * memory.get_f32(x + 4 * i)
-        lanes[i % 16] = np.float32(lanes[i % 16] + product)
+        weight = _get(qt, w + _width(qt) * i)
+        lanes[i % 16] = memory.fma_f32(weight, memory.get_f32(x + 4 * i), lanes[i % 16])
     return tree_sum(lanes)
 
 

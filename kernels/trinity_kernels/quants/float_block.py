@@ -1,0 +1,141 @@
+"""Rows of plain numbers times several tokens at once: the dot products of quants/floats.py, bit by
+bit, with each weight converted and each activation loaded once for a block of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_kernels._jit import choose
+from trinity_kernels.isa import jit_disabled
+
+# Rows and tokens whose sums the registers hold.
+_SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon": (2, 2)}
+_FLOATS = frozenset({"F32", "F16", "BF16"})
+
+
+def block_size(isa: Any, qt: Any) -> Any:
+    """Rows and tokens of a block; (0, 0) where the level or the type has none."""
+    return (0, 0)
+
+
+@choose(block_size)
+def _block_size_of(isa: Any, qt: Any) -> Any:
+    found = _SIZES.get(isa.value, (0, 0)) if qt.value in _FLOATS else (0, 0)
+    return lambda isa, qt: found
+
+
+def block_sums(isa: Any, qt: Any) -> Any:
+    """The address of room for a block's sums, in the caller's frame."""
+    return 0
+
+
+@choose(block_sums)
+def _block_sums_of(isa: Any, qt: Any) -> Any:
+    return lambda isa, qt: room()
+
+
+def dot_block(
+    isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
+    k: int, to: int,
+) -> None:  # fmt: skip
+    """Sums of ``rows`` by ``tokens`` products, at most a block, as float32 [row][token] at ``to``.
+
+    ``k`` is a multiple of 16.
+    """
+
+
+@choose(dot_block)
+def _dot_block_of(
+    isa: Any, qt: Any, w: Any, w_stride: Any, rows: Any, x: Any, x_stride: Any, tokens: Any,
+    k: Any, to: Any,
+) -> Any:  # fmt: skip
+    if qt.value not in _FLOATS or isa.value not in _SIZES:
+        return lambda isa, qt, w, w_stride, rows, x, x_stride, tokens, k, to: None
+
+    def body(
+        isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
+        k: int, to: int,
+    ) -> None:  # fmt: skip
+        emitted(isa, qt, w, w_stride, rows - 1, x, x_stride, tokens - 1, k, to)
+
+    return body
+
+
+if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import cgutils, types
+
+    from trinity_kernels import simd
+    from trinity_kernels._jit import intrinsic
+    from trinity_kernels.simd import F32, F32X16, I64
+
+    @intrinsic
+    def room(typingctx: Any) -> Any:
+        """16 float32 on the stack."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            found = cgutils.alloca_once(builder, ir.ArrayType(F32, 16))
+            return builder.ptrtoint(found, I64)
+
+        return types.intp(), codegen
+
+    def _weights(builder: Any, quant: str, address: Any) -> Any:
+        """16 weights as float32."""
+        if quant == "F32":
+            return builder.load(simd.pointer(builder, address, F32X16.ir), align=1)
+        if quant == "F16":
+            half = builder.load(simd.pointer(builder, address, simd.F16X16.ir), align=1)
+            return builder.fpext(half, F32X16.ir)
+        short = builder.load(simd.pointer(builder, address, simd.I16X16.ir), align=1)
+        wide = builder.zext(short, simd.I32X16.ir)
+        shift = ir.Constant(simd.I32X16.ir, [16] * 16)
+        return builder.bitcast(builder.shl(wide, shift), F32X16.ir)
+
+    @intrinsic
+    def emitted(
+        typingctx: Any, isa: Any, qt: Any, w: Any, w_stride: Any, last_row: Any, x: Any,
+        x_stride: Any, last_token: Any, k: Any, to: Any,
+    ) -> Any:  # fmt: skip
+        """Rows and tokens behind the last ones are those again."""
+        rows, tokens = _SIZES[isa.value]
+        width = 4 if qt.value == "F32" else 2
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            _, _, w, w_stride, last_row, x, x_stride, last_token, k, to = args
+
+            def starts(base: Any, stride: Any, last: Any, count: int) -> list[Any]:
+                found = []
+                for i in range(count):
+                    over = builder.icmp_signed("<", last, I64(i))
+                    number = builder.select(over, last, I64(i))
+                    found.append(builder.add(base, builder.mul(number, stride)))
+                return found
+
+            w_at = starts(w, w_stride, last_row, rows)
+            x_at = starts(x, x_stride, last_token, tokens)
+            sums = [
+                [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
+                for _ in range(rows)
+            ]
+            for row in sums:
+                for total in row:
+                    builder.store(ir.Constant(F32X16.ir, None), total)
+            with cgutils.for_range(builder, builder.sdiv(k, I64(16))) as loop:
+                w_step = builder.mul(loop.index, I64(16 * width))
+                x_step = builder.mul(loop.index, I64(64))
+                loaded = [_weights(builder, qt.value, builder.add(at, w_step)) for at in w_at]
+                for t, at in enumerate(x_at):
+                    pointer = simd.pointer(builder, builder.add(at, x_step), F32X16.ir)
+                    value = builder.load(pointer, align=1)
+                    for r, weight in enumerate(loaded):
+                        operands = [weight, value, builder.load(sums[r][t])]
+                        fused = simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, operands)
+                        builder.store(fused, sums[r][t])
+            for r in range(rows):
+                for t in range(tokens):
+                    first = simd.fold(builder, builder.load(sums[r][t]), 16, "fadd")
+                    place = builder.add(to, I64(4 * (r * tokens + t)))
+                    builder.store(first, simd.pointer(builder, place, F32), align=1)
+            return context.get_dummy_value()
+
+        return types.void(isa, qt, *[types.intp] * 8), codegen
