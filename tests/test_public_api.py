@@ -45,7 +45,8 @@ def test_missing_name_is_an_attribute_error() -> None:
 def test_signatures() -> None:
     load = inspect.signature(trinity.load)
     assert list(load.parameters) == [
-        "path", "threads", "context_length", "kv_type", "isa", "i2s_layout", "progress"
+        "path", "threads", "context_length", "kv_type", "isa", "i2s_layout", "tl_config",
+        "progress",
     ]  # fmt: skip
     assert load.parameters["kv_type"].default == "f16"
     keyword_only = [p.name for p in load.parameters.values() if p.kind is p.KEYWORD_ONLY]

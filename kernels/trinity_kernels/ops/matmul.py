@@ -72,12 +72,16 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         sums = block_sums(isa, qt)
         for row in range(first, last, rows):
             height = min(rows, last - row)
+            # Every group of tokens asks for its part of the next rows.
+            part = rows * w_stride // ((tokens + at_once - 1) // at_once)
+            ahead = w + (row + rows) * w_stride
             for token in range(0, tokens, at_once):
                 width = min(at_once, tokens - token)
                 dot_block(
                     isa, qt, w + row * w_stride, w_stride, height, x + token * x_stride, x_stride,
-                    width, k, sums,
+                    width, k, ahead, part * 16 // k, sums,
                 )  # fmt: skip
+                ahead += part
                 for r in range(height):
                     for t in range(width):
                         y = np.float32(get_f32(sums + 4 * (r * at_once + t)) * scale)

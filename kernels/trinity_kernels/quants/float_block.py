@@ -36,27 +36,28 @@ def _block_sums_of(isa: Any, qt: Any) -> Any:
 
 def dot_block(
     isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
-    k: int, to: int,
+    k: int, ahead: int, pace: int, to: int,
 ) -> None:  # fmt: skip
     """Sums of ``rows`` by ``tokens`` products, at most a block, as float32 [row][token] at ``to``.
 
-    ``k`` is a multiple of 16.
+    ``k`` is a multiple of 16. With every 16 products, it asks for two cache lines, the first ones at
+    ``ahead`` and each next pair ``pace`` bytes further.
     """
 
 
 @choose(dot_block)
 def _dot_block_of(
     isa: Any, qt: Any, w: Any, w_stride: Any, rows: Any, x: Any, x_stride: Any, tokens: Any,
-    k: Any, to: Any,
+    k: Any, ahead: Any, pace: Any, to: Any,
 ) -> Any:  # fmt: skip
     if qt.value not in _FLOATS or isa.value not in _SIZES:
-        return lambda isa, qt, w, w_stride, rows, x, x_stride, tokens, k, to: None
+        return lambda isa, qt, w, w_stride, rows, x, x_stride, tokens, k, ahead, pace, to: None
 
     def body(
         isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
-        k: int, to: int,
+        k: int, ahead: int, pace: int, to: int,
     ) -> None:  # fmt: skip
-        emitted(isa, qt, w, w_stride, rows - 1, x, x_stride, tokens - 1, k, to)
+        emitted(isa, qt, w, w_stride, rows - 1, x, x_stride, tokens - 1, k, ahead, pace, to)
 
     return body
 
@@ -94,14 +95,14 @@ if not jit_disabled():
     @intrinsic
     def emitted(
         typingctx: Any, isa: Any, qt: Any, w: Any, w_stride: Any, last_row: Any, x: Any,
-        x_stride: Any, last_token: Any, k: Any, to: Any,
+        x_stride: Any, last_token: Any, k: Any, ahead: Any, pace: Any, to: Any,
     ) -> Any:  # fmt: skip
         """Rows and tokens behind the last ones are those again."""
         rows, tokens = _SIZES[isa.value]
         width = 4 if qt.value == "F32" else 2
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            _, _, w, w_stride, last_row, x, x_stride, last_token, k, to = args
+            _, _, w, w_stride, last_row, x, x_stride, last_token, k, ahead, pace, to = args
 
             def starts(base: Any, stride: Any, last: Any, count: int) -> list[Any]:
                 found = []
@@ -123,6 +124,11 @@ if not jit_disabled():
             with cgutils.for_range(builder, builder.sdiv(k, I64(16))) as loop:
                 w_step = builder.mul(loop.index, I64(16 * width))
                 x_step = builder.mul(loop.index, I64(64))
+                for line in (0, 64):
+                    at = builder.add(ahead, builder.mul(loop.index, pace))
+                    at = simd.pointer(builder, builder.add(at, I64(line)), simd.I8)
+                    operands = [at, simd.I32(0), simd.I32(2), simd.I32(1)]
+                    simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
                 loaded = [_weights(builder, qt.value, builder.add(at, w_step)) for at in w_at]
                 for t, at in enumerate(x_at):
                     pointer = simd.pointer(builder, builder.add(at, x_step), F32X16.ir)
@@ -138,4 +144,4 @@ if not jit_disabled():
                     builder.store(first, simd.pointer(builder, place, F32), align=1)
             return context.get_dummy_value()
 
-        return types.void(isa, qt, *[types.intp] * 8), codegen
+        return types.void(isa, qt, *[types.intp] * 10), codegen
