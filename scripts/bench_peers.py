@@ -134,11 +134,21 @@ def model_files(shape: str, folder: Path) -> tuple[Path, Path]:
     return paths[0], paths[-1]
 
 
+def forget(path: Path) -> None:
+    """Drop a file's pages from memory, where the system can: the next reader lays them out."""
+    with suppress(AttributeError, OSError), open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def measure_shape(
     shape: str, tests: list[Test], options: argparse.Namespace, threads: int, folder: Path
 ) -> dict[str, Any]:
     """All rounds of a shape: one after the other, every engine in each."""
     ours, theirs = model_files(shape, folder)
+    if options.fresh:
+        for path in {ours, theirs}:
+            forget(path)
     context = max(test.depth + test.count for test in tests)
     with ExitStack() as stack:
         engines: dict[str, CPUEngine] = {}
@@ -256,6 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
         default=PEER_MODES[:1],
         help="llama.cpp's attention; with both, the better counts (plain is better at depth)",
     )
+    add("--fresh", action="store_true", help="read the files from the disk anew first")
     add("--no-peer", action="store_true", help="measure trinity alone")
     add("--isa", action="append", help="trinity's level, repeatable; default the best")
     add("--threads", "-t", type=int, help="of both engines; default the physical cores")

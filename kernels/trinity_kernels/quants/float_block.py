@@ -38,10 +38,10 @@ def dot_block(
     isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
     k: int, ahead: int, pace: int, to: int,
 ) -> None:  # fmt: skip
-    """Sums of ``rows`` by ``tokens`` products, at most a block, as float32 [row][token] at ``to``.
+    """Sums of ``rows`` by ``tokens`` products, at most a block, as [row][token] at ``to``.
 
-    ``k`` is a multiple of 16. With every 16 products, it asks for two cache lines, the first ones at
-    ``ahead`` and each next pair ``pace`` bytes further.
+    ``k`` is a multiple of 16. With every 16 products it asks for two cache lines, the first ones
+    at ``ahead`` and each next pair ``pace`` bytes further.
     """
 
 
@@ -51,7 +51,14 @@ def _dot_block_of(
     k: Any, ahead: Any, pace: Any, to: Any,
 ) -> Any:  # fmt: skip
     if qt.value not in _FLOATS or isa.value not in _SIZES:
-        return lambda isa, qt, w, w_stride, rows, x, x_stride, tokens, k, ahead, pace, to: None
+
+        def nothing(
+            isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int,
+            tokens: int, k: int, ahead: int, pace: int, to: int,
+        ) -> None:  # fmt: skip
+            pass
+
+        return nothing
 
     def body(
         isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
