@@ -141,6 +141,8 @@ def train(
 ) -> BitNet:
     """Goes on from ``checkpoint`` where there is one, and leaves the finished model there."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # Else the threads add up the embedding's gradient in the order in which they come.
+    torch.use_deterministic_algorithms(True)
     torch.manual_seed(recipe.seed)
     model = BitNet(recipe).to(device)
     both = optimizers(model)
