@@ -50,7 +50,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "attention_merge": (attention.attention_merge, _NONE),
     "gated": (activation.gated, activation.ACTIVATIONS),
     "tile_activations": (matmul_tiles.tile_activations, _NONE),
-    "tile_bf16": (matmul_tiles.tile_bf16, _NONE),
+    "tile_q8": (matmul_tiles.tile_q8, _NONE),
     "tile_split": (matmul_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
     "matmul_panels": (matmul_panels.matmul_panels, tuple(sorted(panel_types()))),
@@ -242,7 +242,11 @@ def _check_matmul(level: str, tag: str) -> str | None:
 
 
 def _check_matmul_tiles(level: str, tag: str) -> str | None:
-    op, tokens = matmul_tiles, 21
+    return _check_tiles(level, tag, 21) or _check_tiles(level, tag, 11)
+
+
+def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
+    op = matmul_tiles
     slots, expected, magnitude, keep = _matmul_values(tag, tokens)
     out, x, bytes_ = keep[:3]
     form, k = FORMS[tag], x.shape[1]
@@ -250,11 +254,16 @@ def _check_matmul_tiles(level: str, tag: str) -> str | None:
     scratch = np.zeros(op.scratch_bytes(form, k) + 64, np.uint8)
     slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
     source = bytes_ if form == "ternary" else x
-    prepared = slots | {matmul.X: _at(source), matmul.X_STRIDE: source.strides[0]}
+    prepared = slots | {
+        matmul.X: _at(source), matmul.X_STRIDE: source.strides[0],
+        op.CODES: _at(bytes_), op.CODES_STRIDE: bytes_.strides[0],
+    }  # fmt: skip
     _run(op.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
     relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
+    if form == "q8" and tokens <= op.GROUP:
+        relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
 
 
@@ -446,7 +455,7 @@ def _check_tile_activations(level: str, tag: str) -> str | None:
     return _check_matmul_tiles(level, "I2_S")
 
 
-def _check_tile_bf16(level: str, tag: str) -> str | None:
+def _check_tile_q8(level: str, tag: str) -> str | None:
     return _check_matmul_tiles(level, "Q8_0")
 
 
@@ -465,7 +474,7 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "attention_merge": _check_attention_merge,
     "gated": _check_gated,
     "tile_activations": _check_tile_activations,
-    "tile_bf16": _check_tile_bf16,
+    "tile_q8": _check_tile_q8,
     "tile_split": _check_tile_split,
     "matmul_tiles": _check_matmul_tiles,
     "matmul_panels": _check_matmul_panels,

@@ -28,22 +28,31 @@ _VOID = ir.VoidType()
 TILE_BYTES = 1024
 
 
-@intrinsic
-def tiles_begin(typingctx: Any, scratch: Any) -> Any:
-    """Configure all tiles as 16 rows of 64 bytes; ``scratch`` has 64 bytes to spare."""
+def _begin(w_bytes: int, x_rows: int, doc: str) -> Callable[..., Any]:
+    def begin(typingctx: Any, scratch: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            config = bytearray(64)
+            config[0] = 1
+            for tile in range(8):
+                config[16 + 2 * tile] = w_bytes if tile in (4, 5) else 64
+                config[48 + tile] = x_rows if tile in (6, 7) else 16
+            kind = ir.VectorType(I8, 64)
+            builder.store(ir.Constant(kind, list(config)), pointer(builder, args[0], kind), align=1)
+            call_named(builder, "llvm.x86.ldtilecfg", _VOID, [pointer(builder, args[0], I8)])
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        config = bytearray(64)
-        config[0] = 1
-        for tile in range(8):
-            config[16 + 2 * tile] = 64
-            config[48 + tile] = 16
-        kind = ir.VectorType(I8, 64)
-        builder.store(ir.Constant(kind, list(config)), pointer(builder, args[0], kind), align=1)
-        call_named(builder, "llvm.x86.ldtilecfg", _VOID, [pointer(builder, args[0], I8)])
-        return context.get_dummy_value()
+        return types.void(types.intp), codegen
 
-    return types.void(types.intp), codegen
+    begin.__doc__ = doc
+    return intrinsic(begin)
+
+
+tiles_begin = _begin(
+    64, 16, "Configure all tiles as 16 rows of 64 bytes; ``scratch`` has 64 bytes to spare."
+)
+blocks_begin = _begin(
+    32, 8, "As tiles_begin, for blocks of 32 bytes: weights half as wide, activations half as high."
+)
 
 
 @intrinsic
@@ -147,6 +156,43 @@ _I8, _BF16 = "llvm.x86.tdpbssd", "llvm.x86.tdpbf16ps"
 wide_i8, narrow_i8 = _wide(_I8), _narrow(_I8)
 wide_bf16 = {parts: _wide(_BF16, *parts) for parts in ((1, 1), (1, 2), (2, 2))}
 narrow_bf16 = {parts: _narrow(_BF16, *parts) for parts in ((1, 1), (1, 2), (2, 2))}
+
+
+def _block(number: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    @intrinsic
+    def block(typingctx: Any, w: Any, stride: Any, x: Any) -> Any:
+        """One weight tile, rows ``stride`` bytes apart, times one of activations: to the sum."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            weights, tokens = 4 + number % 2, 6 + number % 2
+            call_named(builder, "llvm.x86.tilezero", _VOID, [I8(number)])
+            for tile, at, step in ((weights, args[0], args[1]), (tokens, args[2], I64(64))):
+                operands = [I8(tile), pointer(builder, at, I8), step]
+                call_named(builder, "llvm.x86.tileloadd64", _VOID, operands)
+            call_named(builder, _I8, _VOID, [I8(number), I8(weights), I8(tokens)])
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, types.intp), codegen
+
+    @intrinsic
+    def store(typingctx: Any, to: Any) -> Any:
+        """The sum, 1024 bytes: [weight row][token]."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            operands = [I8(number), pointer(builder, args[0], I8), I64(64)]
+            call_named(builder, "llvm.x86.tilestored64", _VOID, operands)
+            return context.get_dummy_value()
+
+        return types.void(types.intp), codegen
+
+    return block, store
+
+
+# By the tile of the sum.
+block_0, store_0 = _block(0)
+block_1, store_1 = _block(1)
+block_2, store_2 = _block(2)
+block_3, store_3 = _block(3)
 
 
 @intrinsic

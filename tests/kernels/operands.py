@@ -72,7 +72,8 @@ class Product:
         }  # fmt: skip
         source = self.packed if form == "ternary" else self.x.view(np.uint8)
         first: dict[int, Slot] = {
-            matmul.X: source, matmul.X_STRIDE: source.strides[0], matmul.K: k, **shared,
+            matmul.X: source, matmul.X_STRIDE: source.strides[0], matmul.K: k,
+            op.CODES: self.packed, op.CODES_STRIDE: self.packed.strides[0], **shared,
         }  # fmt: skip
         return first, {**self.slots(), **shared}
 

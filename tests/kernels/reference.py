@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels.ops.matmul_tiles import padded_bytes, tile_bytes
+from trinity_kernels.ops.matmul_tiles import GROUP, padded_bytes
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.dot import activation_bytes
 
@@ -62,6 +62,11 @@ def roundings(quant: str, k: int) -> int:
     if block == 32:
         return -(-k // 64) + -(-k // 512) + 16
     return k // max(block, 16) + 12
+
+
+def tile_roundings(k: int) -> int:
+    """As ``roundings``, of blocks of 32 on int8 tiles: K / 32 products, and as many minima."""
+    return k // 16 + 8
 
 
 def q8_codes(x: Floats) -> tuple[Codes, Floats]:
@@ -143,6 +148,9 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
     m, k = x.shape
     if form == "ternary":
         lines = pack_ternary(*ternary_codes(x))[:, : padded_bytes(form, k)]
+    elif form == "q8" and m <= GROUP:
+        # The form itself but for its negated sums.
+        lines = pack_q8(*q8_codes(x))[:, : -(-k // 64) * 64 + -(-k // 512) * 128]
     elif form == "q8":
         lines = bf16_bytes(round_bf16(x))
     else:
@@ -153,7 +161,8 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
             bf16_bytes(round_bf16(padded - round_bf16(padded))),
         ]
         lines = np.stack([part.reshape(m, -1, 64) for part in parts], axis=2).reshape(m, -1)
-    whole = np.zeros((tile_bytes(form, k, m) // padded_bytes(form, k), lines.shape[1]), np.uint8)
+    groups = 1 if form == "q8" and m <= GROUP else -(-m // 32) * 2
+    whole = np.zeros((16 * groups, lines.shape[1]), np.uint8)
     whole[:m] = lines
     words = whole.reshape(len(whole) // 16, 16, -1, 16, 4)
     return np.ascontiguousarray(words.transpose(0, 2, 3, 1, 4)).reshape(-1)

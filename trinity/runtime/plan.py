@@ -287,7 +287,10 @@ class _Writer:
             tiled &= form == "ternary" or not self.exact
             panels = self.builder.by == "panels" and not self.exact
             # Tiles leave rows that fill no panel to the dot products, which need the codes.
-            limit = matmul_tiles.FEW if tiled and all(w.n % 16 == 0 for w, _, _ in group) else 0
+            # So do tiles of up to a group of tokens.
+            limit = matmul_tiles.GROUP + 1
+            if not tiled or any(w.n % 16 for w, _, _ in group):
+                limit = 0
             if form != "f32":
                 operand = int(self.buffers.codes.ctypes.data), activation_bytes(form, k)
                 kernel = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
@@ -300,7 +303,8 @@ class _Writer:
                 op = matmul_tiles
                 first = operand if form == "ternary" else source
                 self.record(op.tiles_of(form), "none", {
-                    matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k, **self._tiles(),
+                    matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k,
+                    op.CODES: operand[0], op.CODES_STRIDE: operand[1], **self._tiles(),
                 }, rows=rows)  # fmt: skip
             for weight, out, out_stride in group:
                 values = {

@@ -15,7 +15,7 @@ from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.record import KERNEL, ROWS
 from trinity_kernels.team import Team
 
-_MATMULS = ("matmul", "matmul_tiles", "tile_activations", "tile_bf16")
+_MATMULS = ("matmul", "matmul_tiles", "tile_activations", "tile_q8", "tile_split")
 _WIDTHS = {
     "rmsnorm": rmsnorm.K, "quantize_ternary": quantize.K, "quantize_q8": quantize.K,
     "gated": activation.K, **dict.fromkeys(_MATMULS, matmul.K),

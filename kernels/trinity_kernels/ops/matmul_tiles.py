@@ -20,7 +20,7 @@ import numpy as np
 
 from trinity_kernels._jit import Kernel, choose, inline, tile_kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_i32
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64
 from trinity_kernels.ops.matmul import (
     ADD,
     BIAS,
@@ -35,13 +35,17 @@ from trinity_kernels.ops.matmul import (
     X,
     rows_by_dots,
 )
+from trinity_kernels.quants import block_tiles
+from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_panel
 from trinity_kernels.record import ROWS
 
-TILES, SCRATCH, SCRATCH_STRIDE = 14, 15, 16
+TILES, SCRATCH, SCRATCH_STRIDE, CODES, CODES_STRIDE = range(14, 19)
 # Below this many tokens a product of rows and vectors is as fast, and its reads run ahead better.
 FEW = 4
+# Up to this many share one tile: blocks of 32 are then multiplied as integers, else as bfloat16.
+GROUP = 16
 
 if not jit_disabled():
     from trinity_kernels import simd, tiles
@@ -50,7 +54,8 @@ if not jit_disabled():
 def tile_bytes(form: str, k: int, tokens: int) -> int:
     """Bytes of ``tokens`` activations as tiles."""
     groups = -(-tokens // 32) * 2
-    return groups * 16 * padded_bytes(form, k)
+    found = groups * 16 * padded_bytes(form, k)
+    return max(found, 1024 * _code_columns(k)) if form == "q8" else found
 
 
 def padded_bytes(form: str, k: int) -> int:
@@ -60,16 +65,40 @@ def padded_bytes(form: str, k: int) -> int:
     return -(-k // 32) * (128 if form == "f32" else 64)
 
 
+def _code_columns(k: int) -> int:
+    # Columns of 64 bytes of the q8 form: its codes, scales and scaled sums.
+    return (k + 63) // 64 + (k + 511) // 512 * 2
+
+
 def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs: two panels, the sums, their transpose, a tile configuration."""
     return 32 * max(padded_bytes(form, k), 1024) + 4096 + 1024 + 64
+
+
+@inline
+def _turn(
+    source: int, stride: int, columns: int, tokens: int, to: int, scratch: int, first: int,
+    step: int,
+) -> None:  # fmt: skip
+    """Some columns of 64 bytes of 16 tokens, of which some may be missing, each to a tile."""
+    for column in range(first, columns, step):
+        at = source + 64 * column
+        if tokens >= 16:
+            tiles.transpose_16x16(at, to + 1024 * column, stride)
+        else:
+            for t in range(16):
+                line = simd.splat_i32x16(0)
+                if t < tokens:
+                    line = simd.load_i32x16(at + t * stride)
+                simd.store_i32x16(scratch + 64 * t, line)
+            tiles.transpose_16x16(scratch, to + 1024 * column, 64)
 
 
 @tile_kernel
 def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Row-major int8 activations to tiles: words of 4 bytes of k, 16 tokens side by side.
 
-    Slots: X, X_STRIDE, K as in matmul, TILES. Missing tokens of the last tiles are zeros.
+    Slots: X, X_STRIDE, K as in matmul, TILES, SCRATCH. Missing tokens of the last tiles are zeros.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < 4:
@@ -79,26 +108,20 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
     stride = get_i64(record + 8 * X_STRIDE)
     chunks = (k + 255) // 256 * 4
     groups = (tokens + 31) // 32 * 2
+    scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     for group in range(groups):
-        for chunk in range(thread, chunks, threads):
-            to = get_i64(record + 8 * TILES) + (group * chunks + chunk) * 1024
-            source = x + group * 16 * stride + 64 * chunk
-            if group * 16 + 16 <= tokens:
-                tiles.transpose_16x16(source, to, stride)
-            else:
-                for t in range(16):
-                    for word in range(16):
-                        value = np.int32(0)
-                        if group * 16 + t < tokens:
-                            value = get_i32(source + t * stride + 4 * word)
-                        set_i32(to + 64 * word + 4 * t, value)
+        to = get_i64(record + 8 * TILES) + group * chunks * 1024
+        left = tokens - 16 * group
+        _turn(x + 16 * group * stride, stride, chunks, left, to, scratch, thread, threads)
 
 
 @tile_kernel
-def tile_bf16(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Float32 activations to bfloat16 tiles: pairs of k, 16 tokens side by side.
+def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """At most GROUP tokens: the q8 form, turned; more: float32 to bfloat16 tiles.
 
-    Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH.
+    Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
+    form. Turned, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of codes,
+    or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < 4:
@@ -107,6 +130,13 @@ def tile_bf16(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     chunks = (k + 31) // 32
     groups = (tokens + 31) // 32 * 2
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    if tokens <= GROUP:
+        codes = get_i64(record + 8 * CODES)
+        stride = get_i64(record + 8 * CODES_STRIDE)
+        to = get_i64(record + 8 * TILES)
+        columns = (k + 63) // 64 + (k + 511) // 512 * 2
+        _turn(codes, stride, columns, tokens, to, scratch, thread, threads)
+        return
     zeros = simd.splat_f32x16(np.float32(0))
     for group in range(groups):
         for chunk in range(thread, chunks, threads):
@@ -161,7 +191,7 @@ def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
 
 def tiles_of(form: str) -> Kernel:
     """The kernel that brings activations of a form to tiles."""
-    return {"ternary": tile_activations, "q8": tile_bf16, "f32": tile_split}[form]
+    return {"ternary": tile_activations, "q8": tile_q8, "f32": tile_split}[form]
 
 
 def _sizes(qt: Any) -> Any: ...
@@ -285,6 +315,70 @@ def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) 
 
 
 @inline
+def _narrow_blocks(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
+    """As _narrow, for blocks of 32: integers, a block at a time."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    k = get_i64(record + 8 * K)
+    w = get_i64(record + 8 * W)
+    w_stride = get_i64(record + 8 * W_STRIDE)
+    _, _, _, at_once, _, part_bytes = _sizes(qt)
+    nbytes = part_bytes // 8
+    scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    sums = scratch + block_tiles.ROOM_BYTES
+    turned = sums + 4096
+    blocks = k // 32
+    x = get_i64(record + 8 * TILES)
+    x_scales = x + (k + 63) // 64 * 1024
+    x_sums = x_scales + (k + 511) // 512 * 1024
+    tiles.blocks_begin(turned + 1024)
+    for panel in range(first, last, at_once):
+        count = min(at_once, last - panel)
+        rows = w + 16 * panel * w_stride
+        # The next panels, in order, a part at a time: there when their turn comes.
+        ahead = rows + 16 * at_once * w_stride
+        for line in range(0, 1024 * count, 64):
+            simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
+        parts = (blocks + block_tiles.PART - 1) // block_tiles.PART * count
+        # The part that is read, the one multiplied, and the one added: the first block, the panel.
+        start0, p0, start1, p1, start2, p2, start3, p3 = 0, 0, 0, 0, 0, 0, 0, 0
+        for turn in range(parts + 3):
+            source0 = rows + 16 * p0 * w_stride + start0 * nbytes
+            source1 = rows + 16 * p1 * w_stride + start1 * nbytes
+            size0 = min(block_tiles.PART, blocks - start0)
+            size1 = min(block_tiles.PART, blocks - start1)
+            x1 = x + 512 * start1
+            s3, a3, to = x_scales + 64 * start3, x_sums + 64 * start3, sums + 1024 * p3
+            for step in range(4):
+                if 2 <= turn < parts + 2:
+                    block_tiles.store_step(step, scratch, turn - 2)
+                if 1 <= turn <= parts and step < size1:
+                    block_tiles.multiply_step(qt, step, source1, w_stride, x1, scratch, turn - 1)
+                if turn >= 3:
+                    block_tiles.add_step(qt, step, s3, a3, to, scratch, turn - 3)
+                if turn < parts:
+                    block_tiles.read_step(qt, step, source0, w_stride, size0, scratch, turn)
+                    block_tiles.ask_step(qt, step, ahead)
+            start3, p3, start2, p2, start1, p1 = start2, p2, start1, p1, start0, p0
+            ahead += 16 * block_tiles.PART * nbytes
+            p0 += 1
+            if p0 == count:
+                p0 = 0
+                start0 += block_tiles.PART
+        for p in range(count):
+            _write_sums(qt, record, sums + 1024 * p, turned, 16 * (panel + p), 0, tokens)
+    tiles.tiles_end()
+
+
+def _few(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None: ...
+
+
+@choose(_few)
+def _few_of(isa: Any, qt: Any, record: Any, thread: Any, first: Any, last: Any) -> Any:
+    narrow = _narrow_blocks if qt.value in block32_types() else _narrow
+    return lambda isa, qt, record, thread, first, last: narrow(isa, qt, record, thread, first, last)
+
+
+@inline
 def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
     """Panels first to last, two at once, for all tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
@@ -342,8 +436,8 @@ def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> N
             stop = n
         rows_by_dots(isa, qt, record, 16 * first, stop, tokens)
         return
-    if tokens <= 16:
-        _narrow(isa, qt, record, thread, first, last)
+    if tokens <= GROUP:
+        _few(isa, qt, record, thread, first, last)
     else:
         _wide(isa, qt, record, thread, first, last)
     if thread == threads - 1:
