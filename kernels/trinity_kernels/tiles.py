@@ -7,6 +7,8 @@ intrinsic over the fixed assignment
     tiles 4 5       weights: 16 rows of 64 bytes each
     tiles 6 7       activations: 4 bytes of k of each of 16 tokens to a row
 
+Of blocks of 32 bytes a weight tile has 16 rows of 32 bytes, one of activations 8 rows.
+
 An operand may be split into two tiles, its bfloat16 part and what that leaves, one behind the
 other: their product is then as good as float32's (the product of the two rests is left out).
 

@@ -1,14 +1,15 @@
 """The matrix product on AMX tiles: for prompts and batches, 16 rows by 16 tokens at a time.
 
 The record is that of ops/matmul.py with three slots more: TILES, the activations as tiles
-(``tile_activations``, ``tile_bf16``, ``tile_split``), and SCRATCH, per thread room for two panels
+(``tile_activations``, ``tile_q8``, ``tile_split``), and SCRATCH, per thread room for two panels
 of 16 unpacked rows and four tiles of sums. At most 16 tokens: four panels at once (of split weights
 two), unpacked and multiplied 256 elements at a time, so that no unpacked weight leaves the
-first-level cache. More: two panels, unpacked whole and multiplied by all tokens. Less than ``FEW``:
-the rows one by one, as in ops/matmul.py.
+first-level cache; blocks of 32 go as quants/block_tiles.py has it. More: two panels, unpacked whole
+and multiplied by all tokens. Less than ``FEW``: the rows one by one, as in ops/matmul.py.
 Numerics: I2_S sums are exact, and the rest is done as in quants.dot.ternary_result: every result
-has the same bits as the vector path's. Block types multiply bfloat16 weights (scale * code,
-rounded) by bfloat16 activations and sum in float32. F16 and BF16 weights are exact, their
+has the same bits as the vector path's. Block types multiply codes exactly and sum in float32 where
+tokens are at most 16, an output by its row and token alone; else bfloat16 weights (scale * code,
+rounded) by bfloat16 activations, summed in float32. F16 and BF16 weights are exact, their
 activations are split in two bfloat16, which leaves 2**-17 of each out.
 """
 
@@ -155,7 +156,10 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 
 @tile_kernel
 def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """As tile_bf16, each tile followed by that of what its bfloat16 leave of the float32."""
+    """Float32 to bfloat16 tiles, each followed by that of what its bfloat16 leave.
+
+    Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH.
+    """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < 4:
         return
