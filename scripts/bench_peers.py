@@ -4,8 +4,8 @@
     python scripts/bench_peers.py --shape A --isa amx --isa avx2 --batch 16 --depth 4096
 
 Shapes: A = BitNet 2B-4T, I2_S (llama.cpp: the same in TQ2_0); B = 1B llama, Q4_0 with Q8_0 head;
-C = the same, Q8_0; D = 100M llama, Q4_0; a type's name = 1B llama in that type, its output matrix in
-Q6_K. The weights are random; files that DIR lacks are written.
+C = the same, Q8_0; D = 100M llama, Q4_0; a type's name = 1B llama in that type, its output matrix
+in Q6_K. The weights are random; files that DIR lacks are written.
 
 llama.cpp is used through llama-cpp-python, in a process of its own that --peer-python starts. It is
 idle while trinity runs, and trinity while it runs. On a CPU with AMX build it with
