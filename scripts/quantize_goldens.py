@@ -1,18 +1,20 @@
 """Write which type llama.cpp's quantizer gives each tensor, for models of many shapes.
 
     pip install . llama-cpp-python
-    python scripts/quantize_goldens.py tests/data/quantize_types.json
+    python scripts/quantize_goldens.py tests/data/quantize_types.json --models ../shared/data/models
 
 Every model has the layers, the heads and the row lengths of its kind, but matrices of two rows
 only: llama.cpp's rules look at nothing else. It quantizes each of them to every mix, and what its
-files say goes into the JSON file, which tests/tools/test_quantize_types.py compares with. A check
-for developers: it needs nothing but the two packages, and the tests need only the file.
+files say goes into the JSON file, which tests/tools/test_quantize_types.py compares with. Of real
+models it keeps the digests of whole files. A check for developers: it needs nothing but the two
+packages, and the tests need only the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import hashlib
 import json
 import sys
 import tempfile
@@ -99,6 +101,11 @@ VARIANTS = {
     "patterns": Options(patterns=[(r"blk\.[0-3]\.attn_v", "q8_0"), ("ffn_(up|gate)", "q2_K"),
                                   ("attn_v", "q5_1"), ("token_embd", "q3_K")]),
 }  # fmt: skip
+# Real models, and mixes whose quantizers round alike on every machine.
+REAL = {
+    "stories260K.gguf": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16", "F32"),
+    "llama-2-tiny-random.gguf": ("Q8_0", "F16", "BF16", "F32"),
+}
 VARIED = ("llama-7b", "llama3.2-1b", "rows-of-288")
 
 
@@ -130,7 +137,9 @@ def write_model(path: Path, shape: Shape) -> None:
             writer.add_tensor(name, dims, kind, values.astype("<f4" if kind == "F32" else "<f2"))
 
 
-def quantize(source: Path, out: Path, mix: str, options: Options, shape: Shape) -> bool:
+def quantize(
+    source: Path, out: Path, mix: str, options: Options, shape: Shape | None = None
+) -> bool:
     """Let llama.cpp quantize; False where it refuses."""
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.nthread = 1
@@ -147,7 +156,7 @@ def quantize(source: Path, out: Path, mix: str, options: Options, shape: Shape) 
     if overrides:
         parameters.tt_overrides = ctypes.cast(table, type(parameters.tt_overrides))
     entries = []
-    for name, dims in shape.tensors():
+    for name, dims in shape.tensors() if shape else ():
         if len(dims) == 2:
             values = (ctypes.c_float * dims[1])(*([1.0] * dims[1]))
             entries.append((name.encode(), values, dims[1]))
@@ -206,7 +215,9 @@ def ranges(numbers: list[int]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path, help="the JSON file to write")
-    path = parser.parse_args().out
+    parser.add_argument("--models", type=Path, required=True, help="the folder of real models")
+    arguments = parser.parse_args()
+    path = arguments.out
     quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     cases: list[dict[str, object]] = []
@@ -220,10 +231,17 @@ def main() -> None:
                     case: dict[str, object] = {"shape": name, "variant": variant, "mix": mix}
                     done = quantize(source, out, mix, options, shape)
                     cases.append(case | (description(out, source) if done else {"refused": True}))
+        files: dict[str, dict[str, str]] = {}
+        for name, mixes in REAL.items():
+            for mix in mixes:
+                assert quantize(arguments.models / name, out, mix, Options())
+                digest = hashlib.sha256(out.read_bytes()).hexdigest()
+                files.setdefault(name, {})[mix] = digest
     document = {
         "made_by": f"scripts/quantize_goldens.py, llama-cpp-python {llama_cpp.__version__}",
         "shapes": {name: asdict(shape) for name, shape in SHAPES.items()},
         "variants": {name: asdict(options) for name, options in VARIANTS.items()},
+        "files": files,
         "cases": cases,
     }
     lines = json.dumps(document, separators=(",", ":")).replace('{"shape"', '\n{"shape"')
