@@ -26,15 +26,16 @@ from trinity.tools.quantize.rows import (
     read_rows,
     row_steps,
 )
-from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes
 
 TERNARY_BLOCKS = ("TQ1_0", "TQ2_0")
 
 
 def is_exact(source_type: str, target_type: str) -> bool:
-    """Whether both types are ternary, so that nothing is lost between them."""
-    return all(t in TYPES and TYPES[t].ternary for t in (source_type, target_type))
+    """Whether nothing can be lost: I2_S takes exact weights or none, TQ1_0 and TQ2_0 theirs."""
+    return target_type == "I2_S" or (
+        target_type in TERNARY_BLOCKS and source_type in ("I2_S", *TERNARY_BLOCKS)
+    )
 
 
 def rounds_in_half(tensor: Tensor) -> bool:
