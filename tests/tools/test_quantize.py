@@ -17,7 +17,8 @@ import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
-from trinity.tools.quantize import importance, quantize, rows
+from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
+from trinity.tools.quantize import quantize, rows
 
 GOLDENS = Path(__file__).resolve().parents[1] / "data" / "quantize_types.json"
 
@@ -207,16 +208,6 @@ def test_quantizing_twice_needs_leave(tmp_path: Path) -> None:
     assert content(out)[first][2] == expected.tobytes()
 
 
-class FakeImatrix:
-    """One entry per name."""
-
-    def __init__(self, entries: dict[str, NDArray[np.float32]]) -> None:
-        self.entries = entries
-
-    def mean(self, name: str) -> NDArray[np.float32] | None:
-        return self.entries.get(name)
-
-
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, float | None]]:
     """Counts the calls of the row quantizer by type and first importance."""
@@ -231,42 +222,56 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, float | None]]:
     return calls
 
 
-def give(monkeypatch: pytest.MonkeyPatch, entries: dict[str, NDArray[np.float32]]) -> None:
-    monkeypatch.setattr(importance, "read_imatrix", lambda path: FakeImatrix(entries))
+def imatrix_file(folder: Path, means: dict[str, NDArray[np.float32]]) -> Path:
+    """An importance matrix of 1024 tokens."""
+    path = folder / "x.imatrix"
+    count = np.array([1024])
+    entries = {name: Entry(1024 * mean[None], count) for name, mean in means.items()}
+    write_imatrix(path, Imatrix(entries, 512, ("war.txt", "peace.txt")))
+    return path
 
 
 def test_importance_reaches_the_quantizer(
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    used: Counter[tuple[str, float | None]],
+    source: Path, tmp_path: Path, used: Counter[tuple[str, float | None]]
 ) -> None:
     names = [name for name in content(source) if name.startswith("blk.") and "norm" not in name]
-    entries = {
+    means = {
         name: np.full(128 if "ffn_down" in name else 64, 3, np.float32)
         for name in names
         if name.endswith("weight") and not name.startswith("blk.7.ffn_")
     }
-    entries["token_embd.weight"] = np.ones(5, np.float32)  # of no use, whatever its length
-    give(monkeypatch, entries)
-    out = tmp_path / "out.gguf"
-    done = quantize(source, out, "Q4_0", imatrix="x.imatrix")
+    means["token_embd.weight"] = np.ones(5, np.float32)  # of no use, whatever its length
+    path, out = imatrix_file(tmp_path, means), tmp_path / "out.gguf"
+    done = quantize(source, out, "Q4_0", imatrix=path)
     # Q4_1 for ffn_down of the first eighth of the layers: llama.cpp's rule with an imatrix.
     assert used["Q4_1", 3.0] == 1
     assert used["Q4_0", 3.0] == 7 * 7 + 4 - 1
     assert used["Q4_0", None] == 1 + 3
     assert (
-        "x.imatrix has no entry for 3 of 56 tensors, which are quantized without: "
+        f"{path} has no entry for 3 of 56 tensors, which are quantized without: "
         "blk.7.ffn_down.weight, ..."
     ) in done.notes
     with GGUFProvider(out) as made:
-        assert made.metadata["quantize.imatrix.file"] == "x.imatrix"
+        theirs = {k: v for k, v in made.metadata.items() if k.startswith("quantize.")}
+        assert theirs == {
+            "quantize.imatrix.file": str(path),
+            "quantize.imatrix.dataset": "war.txt",
+            "quantize.imatrix.entries_count": 54,
+            "quantize.imatrix.chunks_count": 2,
+        }
+    again = tmp_path / "again.gguf"
+    quantize(out, again, "Q8_0", imatrix=path, allow_requantize=True)
+    with GGUFProvider(out) as made, GGUFProvider(again) as twice:
+        assert [*twice.metadata] == [*made.metadata]
 
 
 @pytest.mark.parametrize(
-    ("entries", "message"),
+    ("means", "message"),
     [
-        ({}, "has no entry for any tensor of this model, such as 'blk.0.attn_k.weight'"),
+        (
+            {"blk.9.attn_k.weight": np.ones(64, np.float32)},
+            "has no entry for any tensor of this model, such as 'blk.0.attn_k.weight'",
+        ),
         (
             {"blk.0.attn_k.weight": np.ones(63, np.float32)},
             "the entry of 'blk.0.attn_k.weight' has 63 values, but the tensor has 64 columns",
@@ -274,15 +279,11 @@ def test_importance_reaches_the_quantizer(
     ],
 )
 def test_an_imatrix_of_another_model_is_refused(
-    entries: dict[str, NDArray[np.float32]],
-    message: str,
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    means: dict[str, NDArray[np.float32]], message: str, source: Path, tmp_path: Path
 ) -> None:
-    give(monkeypatch, entries)
+    path = imatrix_file(tmp_path, means)
     with pytest.raises(InputError, match=message):
-        quantize(source, tmp_path / "out.gguf", "Q4_0", imatrix="x.imatrix")
+        quantize(source, tmp_path / "out.gguf", "Q4_0", imatrix=path)
 
 
 def test_it_is_a_public_name(source: Path, tmp_path: Path) -> None:

@@ -41,7 +41,14 @@ class Importance:
 
     def keys(self) -> dict[str, object]:
         """What llama.cpp's tool writes of the matrix into the file's metadata."""
-        return {"quantize.imatrix.file": self.path}
+        imatrix = self._imatrix
+        keys: dict[str, object] = {"quantize.imatrix.file": self.path}
+        if imatrix.datasets:
+            keys["quantize.imatrix.dataset"] = imatrix.datasets[0]
+        keys["quantize.imatrix.entries_count"] = len(imatrix.entries)
+        if imatrix.chunk_count:
+            keys["quantize.imatrix.chunks_count"] = imatrix.chunk_count
+        return keys
 
     def notes(self, quantized: Sequence[Assigned]) -> list[str]:
         """What the user should know. Raises InputError where no entry belongs to the model."""
