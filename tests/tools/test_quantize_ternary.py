@@ -12,7 +12,7 @@ from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import model_directory
 from tests.tools.test_quantize import content
 from tests.tools.test_quantize_refusals import changed
-from trinity.errors import InputError, UnsupportedError
+from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats import GGUFProvider
 from trinity.tools.convert import convert
 from trinity.tools.quantize import quantize
@@ -140,3 +140,34 @@ def test_rows_that_do_not_fit_make_it_inexact(tmp_path: Path) -> None:
     write_tiny_model(source, arch="bitnet-b1.58", type="I2_S", hidden_size=128)
     with pytest.raises(InputError, match="is I2_S and would become Q4_0"):
         quantize(source, tmp_path / "out.gguf", "TQ2_0")
+
+
+@pytest.mark.parametrize("wanted", ["TQ1_0", "Q4_0"])
+@pytest.mark.parametrize(
+    ("at", "raw", "message"),
+    [
+        (5, b"\xc0", "has the code 3 in rows 0 to 256"),
+        (-32, b"\0\0\xc0\x7f", "has the scale nan"),
+        (-32, b"\0\0\x80\xff", "has the scale -inf"),
+    ],
+)
+def test_damaged_i2_s(at: int, raw: bytes, message: str, wanted: str, tmp_path: Path) -> None:
+    source, bad = tmp_path / "source.gguf", tmp_path / "bad.gguf"
+    write_tiny_model(source, arch="bitnet-b1.58", type="I2_S", hidden_size=256)
+    name = "blk.1.attn_q.weight"
+    data = bytearray(content(source)[name][2])
+    at %= len(data)
+    data[at : at + len(raw)] = raw
+    bad.write_bytes(source.read_bytes().replace(content(source)[name][2], bytes(data)))
+    with pytest.raises(FormatError, match=message):
+        quantize(bad, tmp_path / "out.gguf", wanted, allow_requantize=True)
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_a_damaged_scale_tensor(tmp_path: Path) -> None:
+    source, bad = tmp_path / "source.gguf", tmp_path / "bad.gguf"
+    write_tiny_model(source, arch="bitnet-b1.58", type="TQ2_0", hidden_size=256, scale_tensors=True)
+    scale = np.array([np.inf], np.float32)
+    changed(source, bad, "blk.0.attn_q.scale", scale, "F32")
+    with pytest.raises(FormatError, match=r"attn_q\.scale' has the scale inf"):
+        quantize(bad, tmp_path / "out.gguf", "I2_S")

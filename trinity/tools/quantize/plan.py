@@ -13,7 +13,7 @@ from trinity.formats.provider import Tensor
 from trinity.models import find_architecture
 from trinity.tools.quantize.assignment import Assigned, Entry, Network, Overrides, assign, in_order
 from trinity.tools.quantize.mixes import PLAIN, Mix
-from trinity.tools.quantize.rows import I2_S_BLOCK, i2_s_scale, read_rows, row_steps
+from trinity.tools.quantize.rows import I2_S_BLOCK, finite, i2_s_scale, read_rows, row_steps
 from trinity.tools.quantize.ternary import (
     TERNARY_BLOCKS,
     check_start,
@@ -169,5 +169,6 @@ def _with_scales(provider: GGUFProvider, steps: Sequence[Step]) -> list[Step]:
 
 def _scale(provider: GGUFProvider, name: str) -> float | None:
     tensor = provider.tensor(name)
-    is_scale = tensor.type == "F32" and tensor.shape == (1,)
-    return float(tensor.data.view("<f4")[0]) if is_scale else None
+    if tensor.type != "F32" or tensor.shape != (1,):
+        return None
+    return float(finite(tensor, tensor.data.view("<f4")[0]))

@@ -77,16 +77,30 @@ def read_rows(tensor: Tensor, first: int, last: int) -> Floats:
 
 
 def i2_s_codes(tensor: Tensor, first: int, last: int) -> Bytes:
-    """The codes 0, 1, 2 of rows, which begin and end at whole blocks."""
+    """The codes 0, 1, 2 of rows, which begin and end at whole blocks. Raises FormatError for 3."""
     columns = tensor.shape[-1]
     packed = tensor.data[first * columns // 4 : last * columns // 4]
-    return unpack_codes(packed.reshape(-1, I2_S_BLOCK // 4)).reshape(last - first, columns)
+    codes = unpack_codes(packed.reshape(-1, I2_S_BLOCK // 4))
+    if codes.max() == 3:
+        raise FormatError(
+            f"{tensor.source}: tensor {tensor.name!r} has the code 3 in rows {first} to {last}; "
+            "only 0, 1 and 2 mean anything: the file is damaged"
+        )
+    return codes.reshape(last - first, columns)
 
 
 def i2_s_scale(tensor: Tensor) -> np.float32:
-    """The one scale of an I2_S tensor, behind its codes."""
+    """The one scale of an I2_S tensor, behind its codes. Raises FormatError where it is none."""
     at = tensor.shape[0] * tensor.shape[-1] // 4
-    scale: np.float32 = tensor.data[at : at + 4].view("<f4")[0]
+    return finite(tensor, tensor.data[at : at + 4].view("<f4")[0])
+
+
+def finite(tensor: Tensor, scale: np.float32) -> np.float32:
+    """``scale``. Raises FormatError where it is no finite number."""
+    if not np.isfinite(scale):
+        raise FormatError(
+            f"{tensor.source}: tensor {tensor.name!r} has the scale {scale}; the file is damaged"
+        )
     return scale
 
 
