@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +67,7 @@ def quantize(
     from trinity.tools.quantize import quantize as run
 
     patterns = [split_pattern(given) for given in tensor_type or ()]
-    with bar(f"quantizing {source}") as show:
+    with nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
         done = run(
             source,
             out,
@@ -80,13 +81,17 @@ def quantize(
             overwrite=force,
             dry_run=dry_run,
             threads=threads,
-            progress=(lambda done, total, name: None) if dry_run else show,
+            progress=show,
         )
     for note in done.notes:
         print(f"note: {note}", file=sys.stderr)
     if dry_run:
         show_table(done)
     print(summary(done, dry_run), file=sys.stdout if dry_run else sys.stderr)
+
+
+def silent(done: int, total: int, name: str) -> None:
+    """Progress that nobody sees."""
 
 
 def split_pattern(given: str) -> tuple[str, str]:
