@@ -171,3 +171,22 @@ def test_a_damaged_scale_tensor(tmp_path: Path) -> None:
     changed(source, bad, "blk.0.attn_q.scale", scale, "F32")
     with pytest.raises(FormatError, match=r"attn_q\.scale' has the scale inf"):
         quantize(bad, tmp_path / "out.gguf", "I2_S")
+
+
+def test_scales_that_must_be_rounded_are_told(tmp_path: Path) -> None:
+    """llama.cpp multiplies the feed-forward's bias with .scale too, so there can be none."""
+    source, other, out = (tmp_path / name for name in ("a.gguf", "b.gguf", "c.gguf"))
+    write_tiny_model(source, arch="bitnet-b1.58", type="I2_S", hidden_size=256, bias=True)
+    whole = source.read_bytes()
+    for part in ("ffn_up", "attn_q"):
+        data = content(source)[f"blk.0.{part}.weight"][2]
+        scale = np.array([0.1], "<f4").tobytes()
+        whole = whole.replace(data, data[:-32] + scale + data[-28:])
+    other.write_bytes(whole)
+    done = quantize(other, out, "TQ2_0")
+    assert [note[:50] for note in done.notes] == [
+        "the scales of 1 tensors, such as blk.0.ffn_up.weig"
+    ]
+    made = content(out)
+    assert "blk.0.ffn_up.scale" not in made
+    assert made["blk.0.attn_q.scale"][2] == np.array([0.1], "<f4").tobytes()

@@ -95,6 +95,19 @@ def notes(provider: GGUFProvider, steps: Sequence[Step]) -> list[str]:
         and not step.is_copy
         and not is_ternary(_beginning(provider.tensor(step.entry.name)))
     ]
+    rounded = [
+        step.entry.name
+        for step in steps
+        if step.entry.type == "I2_S"
+        and step.assigned.type in TERNARY_BLOCKS
+        and not step.bare
+        and rounds_in_half(provider.tensor(step.entry.name))
+    ]
+    if rounded:
+        found.append(
+            f"the scales of {len(rounded)} tensors, such as {rounded[0]}, are rounded to half "
+            "precision: beside their biases a .scale tensor would mean something else"
+        )
     if poor:
         found.append(
             f"{len(poor)} tensors are not ternary, such as {poor[0]}: a ternary type keeps little "
@@ -153,6 +166,8 @@ def _with_scales(provider: GGUFProvider, steps: Sequence[Step]) -> list[Step]:
             continue
         scale_name = f"{stem}scale"
         present = _scale(provider, scale_name) if scale_name in by_name else None
+        if present is None and scale_name in by_name:
+            continue
         if step.assigned.type == "I2_S" and present is not None:
             by_name[name] = replace(step, factor=present)
             del by_name[scale_name]

@@ -26,7 +26,7 @@ from trinity.tools.quantize.importance import Importance
 from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
 from trinity.tools.quantize.plan import Step, notes, planned
 from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps
-from trinity.tools.quantize.ternary import i2_s_chunks, to_blocks
+from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
 from trinity_kernels.team import default_threads
 
 Progress = Callable[[int, int, str], None]
@@ -195,8 +195,8 @@ class _Making:
             yield from in_order(self.pool, encode, row_steps(tensor.shape), self.ahead)
 
     def _encoder(self, tensor: Tensor, type_name: str, step: Step) -> Callable[[int, int], Array]:
-        if tensor.type == "I2_S" and step.bare:
-            return partial(to_blocks, tensor, type_name, True)
+        if step.bare:
+            return partial(bare_rows, tensor, type_name)
         columns = tensor.shape[-1]
         importance = (
             None if self.importance is None else self.importance.columns(tensor.name, columns)

@@ -45,10 +45,8 @@ def rounds_in_half(tensor: Tensor) -> bool:
         return bool(np.float32(np.float16(scale)) != scale)
 
 
-def to_blocks(tensor: Tensor, type_name: str, bare: bool, first: int, last: int) -> Bytes:
-    """Rows of an I2_S tensor in TQ1_0 or TQ2_0; ``bare``: as -1, 0, 1, without their scale."""
-    if not bare:
-        return encode_rows(tensor, read_rows(tensor, first, last), type_name)
+def bare_rows(tensor: Tensor, type_name: str, first: int, last: int) -> Bytes:
+    """Rows of an I2_S tensor in TQ1_0 or TQ2_0 as -1, 0, 1, without their scale."""
     values: Floats = i2_s_codes(tensor, first, last).astype(np.float32)
     values -= np.float32(1)
     return encode_rows(tensor, values, type_name)
@@ -112,7 +110,7 @@ def _packed(tensor: Tensor, first: int, last: int) -> Bytes:
 def _not_ternary(tensor: Tensor, one: np.float32, other: np.float32) -> UnsupportedError:
     return UnsupportedError(
         f"{tensor.source}: tensor {tensor.name!r} is not ternary: it has weights of magnitude "
-        f"{one:.6g} and {other:.6g}, and I2_S stores -s, 0 and s with one s for the tensor; for a "
+        f"{one:.9g} and {other:.9g}, and I2_S stores -s, 0 and s with one s for the tensor; for a "
         "BitNet model convert its Hugging Face directory with `python -m trinity convert`, for "
         "others take a type like Q4_K_M"
     )
