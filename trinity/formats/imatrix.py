@@ -1,0 +1,267 @@
+"""Importance matrices: for every linear weight the squares of its inputs, summed by channel.
+
+Quantizers weigh errors by them. The file is GGUF: ``general.type`` is "imatrix", the keys
+``imatrix.datasets``, ``imatrix.chunk_count`` and ``imatrix.chunk_size`` say what was evaluated,
+and a weight NAME has the float32 tensors ``NAME.in_sum2`` (matrices, K), the sums, and
+``NAME.counts`` (matrices, 1), how many tokens they are of. Newer llama.cpp adds ``NAME.in_sum``,
+which is not read. Source: llama.cpp tools/imatrix/imatrix.cpp, save_imatrix(); it and the
+quantizer skip what they do not know, such as ``trinity.imatrix.*``, where a run went on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.formats.gguf_layout import MAGIC
+from trinity.formats.gguf_metadata import GGUFMetadata
+from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
+from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.imatrix_dat import read_dat
+from trinity.formats.mapping import MappedFile, path_text
+
+DEFAULT_CHUNK_SIZE = 512
+SUMS, COUNTS = ".in_sum2", ".counts"
+DATASETS, CHUNK_COUNT, CHUNK_SIZE = (
+    "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size",
+)  # fmt: skip
+NEXT_CHUNK, TEXT_HASH = "trinity.imatrix.next_chunk", "trinity.imatrix.text_sha256"
+MAX_COUNT = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One weight's inputs. Shapes: sums (matrices, K), counts (matrices,).
+
+    A dense weight is one matrix; a stack of experts has several.
+    """
+
+    sums: NDArray[np.float32]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an interrupted run goes on: the chunk, and the SHA-256 of its text's chunks."""
+
+    next_chunk: int
+    text_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imatrix:
+    """An importance matrix.
+
+    Attributes:
+        entries: names of weights ("blk.0.attn_q.weight") to their sums.
+        chunk_size: tokens of a chunk.
+        datasets: names of the texts.
+        position: where the run that wrote it stood; None in files of others.
+        source: the file, for messages.
+    """
+
+    entries: Mapping[str, Entry]
+    chunk_size: int = DEFAULT_CHUNK_SIZE
+    datasets: tuple[str, ...] = ()
+    position: Position | None = None
+    source: str = field(default="the importance matrix", compare=False)
+
+    @property
+    def chunk_count(self) -> int:
+        """Whole chunks that the sums are of, by the largest count as in llama.cpp."""
+        counts = [int(entry.counts.max()) for entry in self.entries.values()]
+        return max(counts, default=0) // self.chunk_size
+
+    def mean(self, tensor_name: str) -> NDArray[np.float32] | None:
+        """Mean squares (K,) of a weight's inputs; None where there is no entry of that name.
+
+        Ones where no token was seen, as llama.cpp's quantizer has it.
+        Raises: UnsupportedError for a stack of experts.
+        """
+        entry = self.entries.get(tensor_name)
+        if entry is None:
+            return None
+        if len(entry.sums) != 1:
+            raise UnsupportedError(
+                f"{self.source}: {tensor_name!r} has {len(entry.sums)} matrices, a mixture of "
+                "experts, which trinity does not run"
+            )
+        if entry.counts[0] == 0:
+            return np.ones(entry.sums.shape[1], np.float32)
+        mean: NDArray[np.float32] = (entry.sums[0] / np.float64(entry.counts[0])).astype(np.float32)
+        return mean
+
+
+def read_imatrix(
+    path: str | os.PathLike[str], *, dat_chunk_size: int = DEFAULT_CHUNK_SIZE
+) -> Imatrix:
+    """The importance matrix at ``path``, GGUF or the older .dat.
+
+    ``dat_chunk_size``: tokens of a chunk, which .dat files do not tell; it changes counts and
+    sums alike, never a mean.
+    Raises: InputError where the file cannot be opened; FormatError where it is malformed, is
+    something else, or has numbers that are no sums of squares.
+    """
+    source = path_text(path)
+    file = MappedFile(source)
+    try:
+        buffer = file.buffer()
+        if buffer[:4] != MAGIC:
+            return _from_dat(file, source, dat_chunk_size)
+        structure = read_structure(buffer, source)
+        return _from_gguf(file, structure, GGUFMetadata(source, structure.entries, file.buffer))
+    finally:
+        file.close()
+
+
+def _from_dat(file: MappedFile, source: str, chunk_size: int) -> Imatrix:
+    dat = read_dat(file.buffer(), source)
+    entries = {}
+    for name, entry in dat.entries.items():
+        # Without calls the values are means, as the quantizer takes them.
+        sums = entry.values
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums *= np.float32(chunk_size)
+        counts = np.array([max(entry.calls, 1) * chunk_size], np.int64)
+        entries[name] = _checked(source, name, sums[None], counts)
+    return Imatrix(entries, chunk_size, (dat.dataset,) if dat.dataset else (), source=source)
+
+
+def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadata) -> Imatrix:
+    source = file.path
+    kind = metadata.get("general.type")
+    tensors = {info.name: info for info in structure.tensors}
+    names = [name.removesuffix(SUMS) for name in tensors if name.endswith(SUMS)]
+    if kind not in (None, "imatrix") or not names:
+        raise FormatError(
+            f"{source}: no importance matrix but a GGUF file of type {kind or 'model'!r:.40} with "
+            f"{len(names)} tensors called *{SUMS}; give a file that `python -m trinity imatrix` or "
+            "llama.cpp's llama-imatrix wrote"
+        )
+    entries = {}
+    for name in names:
+        sums = _floats(file, tensors[name + SUMS])
+        if name + COUNTS not in tensors:
+            raise FormatError(f"{source}: {name!r} has sums, but no {name + COUNTS!r}")
+        counts = _floats(file, tensors[name + COUNTS]).reshape(-1)
+        matrices = sums.size // tensors[name + SUMS].dims[0]
+        if len(counts) not in (1, matrices):
+            raise FormatError(
+                f"{source}: {name!r} has sums of {matrices} matrices, but {len(counts)} counts"
+            )
+        if not np.all((counts >= 0) & (counts <= MAX_COUNT)):
+            raise FormatError(
+                f"{source}: the counts of {name!r} are no numbers of tokens: the file is damaged"
+            )
+        whole = np.rint(counts).astype(np.int64)
+        if len(whole) != matrices:  # one for all, as dense stacks have it
+            whole = np.broadcast_to(whole, matrices)
+        entries[name] = _checked(source, name, sums.reshape(matrices, -1), whole)
+    chunk_size = _integer(source, metadata, CHUNK_SIZE)
+    if chunk_size < 1:
+        raise FormatError(f"{source}: {CHUNK_SIZE} is {chunk_size}; at least 1 is expected")
+    datasets: tuple[str, ...] = ()
+    if DATASETS in metadata and metadata.value_type(DATASETS) == "array[string]":
+        datasets = tuple(metadata[DATASETS])  # type: ignore[arg-type]
+    position = None
+    if NEXT_CHUNK in metadata and TEXT_HASH in metadata:
+        text_hash = str(metadata[TEXT_HASH])
+        position = Position(_integer(source, metadata, NEXT_CHUNK), text_hash)
+    return Imatrix(entries, chunk_size, datasets, position, source)
+
+
+def _floats(file: MappedFile, info: TensorInfo) -> NDArray[np.float32]:
+    if info.type != "F32" or not info.dims:
+        raise FormatError(
+            f"{file.path}: tensor {info.name!r} is {info.type} with dims {list(info.dims)}; "
+            "float32 is expected"
+        )
+    view = np.frombuffer(file.buffer(), "<f4", info.nbytes // 4, info.start)
+    return view.astype(np.float32)
+
+
+def _checked(source: str, name: str, sums: NDArray[np.float32], counts: NDArray[np.int64]) -> Entry:
+    bad = ~(np.isfinite(sums) & (sums >= 0))
+    if bad.any():
+        place = int(bad.argmax())
+        raise FormatError(
+            f"{source}: {name!r} has {sums.reshape(-1)[place]} at channel "
+            f"{place % sums.shape[1]} (and {int(bad.sum()) - 1} more like it), which is no sum of "
+            "squares: gather it again, with a model whose activations are finite"
+        )
+    return Entry(sums, counts)
+
+
+def _integer(source: str, metadata: GGUFMetadata, key: str) -> int:
+    value = metadata.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise FormatError(f"{source}: {key} is {value!r:.40}; an integer from 0 on is expected")
+    return value
+
+
+def write_imatrix(path: str | os.PathLike[str], imatrix: Imatrix) -> None:
+    """Write ``imatrix`` as GGUF, entries by name; an older file is replaced once all is there.
+
+    Numerics: counts become float32, which is exact up to 2^24 tokens.
+    Raises: InputError where there is no entry or the file cannot be written; FormatError for sums
+    that are not finite.
+    """
+    if not imatrix.entries:
+        raise InputError(f"{path_text(path)}: the importance matrix has no entries to write")
+    with GGUFWriter(path) as writer:
+        writer.add("general.type", "imatrix")
+        writer.add(DATASETS, list(imatrix.datasets), "array[string]")
+        writer.add(CHUNK_COUNT, imatrix.chunk_count, "uint32")
+        writer.add(CHUNK_SIZE, imatrix.chunk_size, "uint32")
+        if imatrix.position is not None:
+            writer.add(NEXT_CHUNK, imatrix.position.next_chunk, "uint32")
+            writer.add(TEXT_HASH, imatrix.position.text_sha256)
+        for name, entry in sorted(imatrix.entries.items()):
+            _checked(imatrix.source, name, entry.sums, entry.counts)
+            counts = entry.counts.astype(np.float32)[:, None]
+            writer.add_tensor(name + SUMS, entry.sums.shape, "F32", entry.sums)
+            writer.add_tensor(name + COUNTS, counts.shape, "F32", counts)
+
+
+def merge(first: Imatrix, second: Imatrix) -> Imatrix:
+    """The sums and counts of both, the texts one after the other, the first's chunk size.
+
+    One of the two may have entries that the other lacks, such as the output head's.
+    Numerics: added in float64, rounded once to float32.
+    Raises: InputError where the two are not of one model.
+    """
+    check_same_shapes(first, {name: entry.sums.shape for name, entry in second.entries.items()},
+                      second.source)  # fmt: skip
+    entries = dict(first.entries)
+    for name, entry in second.entries.items():
+        if name in entries:
+            other = entries[name]
+            sums = np.add(entry.sums, other.sums, dtype=np.float64).astype(np.float32)
+            entry = Entry(sums, entry.counts + other.counts)
+        entries[name] = entry
+    return Imatrix(entries, first.chunk_size, first.datasets + second.datasets, None, first.source)
+
+
+def check_same_shapes(imatrix: Imatrix, shapes: Mapping[str, tuple[int, ...]], source: str) -> None:
+    """Raise InputError unless ``imatrix`` fits ``shapes``, the (matrices, K) of each weight.
+
+    Every weight of a layer must be in both; ``source`` names whose shapes they are.
+    """
+    advice = "they belong to different models: take one that was gathered with this model"
+    for name, entry in imatrix.entries.items():
+        if name in shapes and entry.sums.shape != shapes[name]:
+            raise InputError(
+                f"{imatrix.source}: {name!r} has sums of shape {entry.sums.shape}, in {source} "
+                f"of {shapes[name]}; {advice}"
+            )
+    for name in sorted(set(imatrix.entries) ^ set(shapes)):
+        if name.startswith("blk."):
+            here, there = imatrix.source, source
+            if name not in imatrix.entries:
+                here, there = there, here
+            raise InputError(f"{here} has {name!r}, which {there} lacks; {advice}")
