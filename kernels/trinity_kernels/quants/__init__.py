@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trinity_kernels.ggml import TYPES_BY_NAME
-from trinity_kernels.quants import floats, i2_s, q4, q5, q8, tq
+from trinity_kernels.quants import floats, i2_s, iq1, iq2, iq3, q4, q5, q8, tq
 from trinity_kernels.quants.quant_type import QuantType
 
 __all__ = ["TYPES", "QuantType", "dequantize", "nbytes", "quantize"]
 
-_FAMILIES = (floats, q4, q5, q8, i2_s, tq)
+_FAMILIES = (floats, q4, q5, q8, i2_s, tq, iq1, iq2, iq3)
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
 
