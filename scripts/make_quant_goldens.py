@@ -1,7 +1,7 @@
 """Write tests/data/quants.npz: rows quantized by llama.cpp, and what llama.cpp reads from them.
 
 Usage: python scripts/make_quant_goldens.py path/to/libggml-base.so
-(the wheel of llama-cpp-python has one). Types that ggml's reference quantizers do not settle bit by bit.
+The wheel of llama-cpp-python has one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trinity_kernels.ggml import TYPES_BY_NAME
 
+# Those whose quantizer searches for the best codes.
 NAMES = (
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S",
     "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS",

@@ -210,12 +210,11 @@ def signed(rows: Grid, signs: NDArray[np.uint8]) -> Grid:
 
 def even_signs(index: Index) -> NDArray[np.uint8]:
     """Seven signs each to eight of which an even number are negative: the eighth is the parity."""
-    seven = (index & 127).astype(np.uint8)
-    odd = seven ^ seven >> 4
-    odd ^= odd >> 2
-    odd ^= odd >> 1
-    eight: NDArray[np.uint8] = seven | odd << np.uint8(7)
-    return eight
+    seven: NDArray[np.uint8] = (index & 127).astype(np.uint8)
+    odd = seven ^ seven >> np.uint8(4)
+    odd ^= odd >> np.uint8(2)
+    odd ^= odd >> np.uint8(1)
+    return seven | odd << np.uint8(7)
 
 
 def scaled(scales: NDArray[np.float32], codes: Grid) -> NDArray[np.float32]:
