@@ -6,10 +6,20 @@ both with a scale for 16; scales have 4 bits. IQ2_S has all signs, the others se
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from trinity_kernels.quants import codebooks
+from trinity_kernels import memory
+from trinity_kernels._jit import inline
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants import codebooks, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+
+if not jit_disabled():
+    from trinity_kernels.quants import emit
+    from trinity_kernels.quants.emit import F32, I16, I32, I64
 
 # qs: of each 32 elements 4 indices of a byte each, then 4 times 7 signs and the scale.
 _IQ2_XXS = np.dtype([("d", "<f2"), ("qs", [("index", "u1", 4), ("signs", "<u4")], 8)])
@@ -68,3 +78,109 @@ TYPES = tuple(
         ("IQ2_S", _IQ2_S, _decode_iq2_s, 0.3),
     )
 )
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+
+def _code_iq2_xxs(block: int, e: int) -> Any:
+    group = block + 2 + e // 32 * 8
+    row = e % 32 // 8
+    value = int(codebooks.IQ2_XXS[int(memory.get_u8(group + row)), e % 8])
+    return grid.signed_evenly(value, int(memory.get_u32(group + 4)) >> (7 * row) & 127, e % 8)
+
+
+def _scale_iq2_xxs(block: int, g: int) -> Any:
+    odd = 2 * (int(memory.get_u32(block + 6 + 8 * g)) >> 28) + 1
+    return np.float32(memory.get_f16(block) * np.float32(odd * 0.125))
+
+
+def _code_iq2_xs(block: int, e: int) -> Any:
+    word = int(memory.get_u16(block + 2 + e // 8 * 2))
+    return grid.signed_evenly(int(codebooks.IQ2_XS[word & 511, e % 8]), word >> 9, e % 8)
+
+
+def _code_iq2_s(block: int, e: int) -> Any:
+    high = int(memory.get_u8(block + 66 + e // 32)) >> (e % 32 // 8 * 2) & 3
+    row = int(memory.get_u8(block + 2 + e // 8)) | high * 256
+    signs = int(memory.get_u8(block + 34 + e // 8))
+    return grid.signed(int(codebooks.IQ2_S[row, e % 8]), signs, e % 8)
+
+
+@inline
+def _nibble_scale(block: int, at: int, g: int) -> Any:
+    odd = 2 * (int(memory.get_u8(block + at + g // 2)) >> (g % 2 * 4) & 15) + 1
+    return np.float32(memory.get_f16(block) * np.float32(odd * 0.125))
+
+
+def _scale_iq2_xs(block: int, g: int) -> Any:
+    return _nibble_scale(block, 66, g)
+
+
+def _scale_iq2_s(block: int, g: int) -> Any:
+    return _nibble_scale(block, 74, g)
+
+
+def _emit_iq2_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
+    at = 2 + 16 * part
+    index = grid.low_bytes(level, builder, block, [*range(at, at + 4), *range(at + 8, at + 12)])
+    codes = grid.rows(level, builder, "iq2_xxs", codebooks.IQ2_XXS + grid.OFFSET, index)
+    words = emit.load(builder, block, 2, emit.vector(I32, 16))
+    lanes = [2 * i + 1 for i in range(8) for _ in range(4)]
+    return grid.with_signs(builder, codes, grid.even_signs_of(builder, words, lanes, part))
+
+
+def _emit_scales_iq2_xxs(builder: Any, block: Any) -> Any:
+    words = emit.load(builder, block, 2, emit.vector(I32, 16))
+    bits = grid.spread(builder, words, range(1, 16, 2), [28] * 8)
+    return grid.odd_scales(builder, bits, _eighth(builder, block))
+
+
+def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
+    words = emit.load(builder, block, 2, emit.vector(I16, 32))
+    if grid.gathers(level):
+        index = grid.spread(builder, words, range(8 * part, 8 * part + 8), [0] * 8)
+        index = emit.masked(builder, index, 511)
+    else:
+        each = [emit.load(builder, block, 2 + 16 * part + 2 * i, I16) for i in range(8)]
+        index = [builder.and_(builder.zext(word, I64), I64(511)) for word in each]
+    codes = grid.rows(level, builder, "iq2_xs", codebooks.IQ2_XS + grid.OFFSET, index)
+    seven = builder.trunc(
+        builder.lshr(words, emit.constant(words.type, [9] * 32)), emit.vector(emit.I8, 32)
+    )
+    return grid.with_signs(builder, codes, grid.even_signs(builder, seven, part))
+
+
+def _emit_iq2_s(level: str, builder: Any, block: Any, part: int) -> Any:
+    index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
+    word = builder.zext(emit.load(builder, block, 66 + 2 * part, I16), I32)
+    index = grid.with_high_bits(index, builder, word, range(0, 16, 2), 3)
+    codes = grid.rows(level, builder, "iq2_s", codebooks.IQ2_S + grid.OFFSET, index)
+    return grid.with_signs(builder, codes, emit.load(builder, block, 34 + 8 * part, I64))
+
+
+def _emit_nibble_scales(at: int) -> Any:
+    def emit_scales(builder: Any, block: Any) -> Any:
+        packed = emit.load_bytes(builder, block, at, 8)
+        lanes = [i // 2 for i in range(16)]
+        bits = emit.masked(builder, grid.spread(builder, packed, lanes, [0, 4] * 8), 15)
+        return grid.odd_scales(builder, bits, _eighth(builder, block))
+
+    return emit_scales
+
+
+def _eighth(builder: Any, block: Any) -> Any:
+    return builder.fmul(emit.half(builder, block, 0), F32(0.125))
+
+
+for _name, _nbytes, _group, _emit, _code, _emit_scales, _scale in (
+    ("IQ2_XXS", 66, 32, _emit_iq2_xxs, _code_iq2_xxs, _emit_scales_iq2_xxs, _scale_iq2_xxs),
+    ("IQ2_XS", 74, 16, _emit_iq2_xs, _code_iq2_xs, _emit_nibble_scales(66), _scale_iq2_xs),
+    ("IQ2_S", 82, 16, _emit_iq2_s, _code_iq2_s, _emit_nibble_scales(74), _scale_iq2_s),
+):
+    register_superblock(
+        _name,
+        SuperBlock(
+            nbytes=_nbytes, emit_codes=_emit, code=_code, emit_scales=_emit_scales,
+            scale=_scale, group=_group, offset=grid.OFFSET,
+        ),
+    )  # fmt: skip
