@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import cpu_features, jit_disabled
 from trinity_kernels.quants.codebooks import Grid
 
 OFFSET = 64
 
 if not jit_disabled():
+    from numba.core import cgutils
+
     from trinity_kernels.quants import emit
     from trinity_kernels.quants.emit import I1, I8, I32, I64, ir
 
@@ -36,28 +38,14 @@ def _table(builder: Any, name: str, rows: Grid) -> Any:
     return found, word
 
 
-def gathers(level: str) -> bool:
-    """Whether a level looks rows up by one instruction: on avx2 that is slower than loads."""
-    return level in ("amx", "avx512vnni")
-
-
-def low_bytes(level: str, builder: Any, block: Any, offsets: Sequence[int]) -> Any:
-    """Indices that are bytes of a block: <n x i32>, or scalars where the level has no gather."""
-    if not gathers(level):
-        loaded = [emit.load(builder, block, offset, I8) for offset in offsets]
-        return [builder.zext(byte, I64) for byte in loaded]
+def low_bytes(builder: Any, block: Any, offsets: Sequence[int]) -> Any:
+    """Bytes of a block as indices, <n x i32>."""
     packed = emit.load_bytes(builder, block, offsets[0], offsets[-1] + 1 - offsets[0])
     return spread(builder, packed, [at - offsets[0] for at in offsets], [0] * len(offsets))
 
 
-def with_high_bits(index: Any, builder: Any, word: Any, shifts: Sequence[int], mask: int) -> Any:
+def with_high_bits(builder: Any, index: Any, word: Any, shifts: Sequence[int], mask: int) -> Any:
     """Bits of an i32, one shift for each index, above the eight of an index."""
-    if isinstance(index, list):
-        wide = builder.zext(word, I64)
-        return [
-            builder.or_(low, builder.and_(_shifted(builder, wide, shift - 8), I64(mask << 8)))
-            for low, shift in zip(index, shifts, strict=True)
-        ]
     # Rotated, so that one instruction shifts some lanes to the left and others to the right.
     words = emit.splat(builder, word, len(shifts))
     counts = emit.constant(words.type, [(8 - shift) % 32 for shift in shifts])
@@ -66,15 +54,11 @@ def with_high_bits(index: Any, builder: Any, word: Any, shifts: Sequence[int], m
     return builder.or_(index, emit.masked(builder, turned, mask << 8))
 
 
-def _shifted(builder: Any, value: Any, count: int) -> Any:
-    return builder.lshr(value, I64(count)) if count >= 0 else builder.shl(value, I64(-count))
-
-
 def rows(level: str, builder: Any, name: str, grid: Grid, index: Any) -> Any:
-    """The rows of 8 that <8 x i32> or 8 scalars name, or 16 of 4, as <64 x i8>."""
+    """The rows of 8 that <8 x i32> names, or 16 of 4, as <64 x i8>."""
     table, word = _table(builder, name, grid)
     bytes_ = emit.vector(I8, 64)
-    if not isinstance(index, list):
+    if level in ("amx", "avx512vnni") and "amx-tile" in cpu_features():
         kind = emit.vector(word, index.type.count)
         gather = f"llvm.x86.avx512.mask.gather.dp{'q' if word.width == 64 else 'i'}.512"
         args = [
@@ -82,11 +66,17 @@ def rows(level: str, builder: Any, name: str, grid: Grid, index: Any) -> Any:
             emit.constant(emit.vector(I1, kind.count), [1] * kind.count), I32(word.width // 8),
         ]  # fmt: skip
         return builder.bitcast(emit.call_named(builder, gather, kind, args), bytes_)
-    # In pairs, then pairs of these: fewer steps wait for each other.
+    # Through memory: lanes are slower to take out of a vector than to load.
+    spilled = cgutils.alloca_once(builder, index.type)
+    builder.store(index, spilled)
+    lanes = builder.bitcast(spilled, I32.as_pointer())
+    lanes = builder.asm(ir.FunctionType(lanes.type, [lanes.type]), "", "=r,0", [lanes], False)
     parts = []
-    for first, second in zip(index[::2], index[1::2], strict=True):
+    for start in range(0, index.type.count, 2):
         pair = ir.Constant(emit.vector(word, 2), ir.Undefined)
-        for lane, row in enumerate((first, second)):
+        for lane in range(2):
+            at = builder.gep(lanes, [I32(start + lane)])
+            row = builder.zext(builder.load(at), I64)
             value = builder.load(builder.gep(table, [I64(0), row]))
             pair = builder.insert_element(pair, value, I32(lane))
         parts.append(pair)

@@ -131,9 +131,9 @@ def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[i
 
 
 def _emit_iq1_s(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
+    index = grid.low_bytes(builder, block, range(2 + 8 * part, 10 + 8 * part))
     word = emit.load(builder, block, 34 + 4 * part, I32)
-    index = grid.with_high_bits(index, builder, word, [0, 3, 6, 9, 16, 19, 22, 25], 7)
+    index = grid.with_high_bits(builder, index, word, [0, 3, 6, 9, 16, 19, 22, 25], 7)
     return _emit_rows(level, builder, index, word, [15] * 4 + [31] * 4)
 
 
@@ -144,9 +144,9 @@ def _emit_scales_iq1_s(builder: Any, block: Any) -> Any:
 
 
 def _emit_iq1_m(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(level, builder, block, range(8 * part, 8 * part + 8))
+    index = grid.low_bytes(builder, block, range(8 * part, 8 * part + 8))
     word = emit.load(builder, block, 32 + 4 * part, I32)
-    index = grid.with_high_bits(index, builder, word, range(0, 32, 4), 7)
+    index = grid.with_high_bits(builder, index, word, range(0, 32, 4), 7)
     return _emit_rows(level, builder, index, word, range(3, 32, 4))
 
 

@@ -122,7 +122,7 @@ def _scale_iq2_s(block: int, g: int) -> Any:
 
 def _emit_iq2_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
     at = 2 + 16 * part
-    index = grid.low_bytes(level, builder, block, [*range(at, at + 4), *range(at + 8, at + 12)])
+    index = grid.low_bytes(builder, block, [*range(at, at + 4), *range(at + 8, at + 12)])
     codes = grid.rows(level, builder, "iq2_xxs", codebooks.IQ2_XXS + grid.OFFSET, index)
     words = emit.load(builder, block, 2, emit.vector(I32, 16))
     lanes = [2 * i + 1 for i in range(8) for _ in range(4)]
@@ -137,12 +137,8 @@ def _emit_scales_iq2_xxs(builder: Any, block: Any) -> Any:
 
 def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
     words = emit.load(builder, block, 2, emit.vector(I16, 32))
-    if grid.gathers(level):
-        index = grid.spread(builder, words, range(8 * part, 8 * part + 8), [0] * 8)
-        index = emit.masked(builder, index, 511)
-    else:
-        each = [emit.load(builder, block, 2 + 16 * part + 2 * i, I16) for i in range(8)]
-        index = [builder.and_(builder.zext(word, I64), I64(511)) for word in each]
+    index = grid.spread(builder, words, range(8 * part, 8 * part + 8), [0] * 8)
+    index = emit.masked(builder, index, 511)
     codes = grid.rows(level, builder, "iq2_xs", codebooks.IQ2_XS + grid.OFFSET, index)
     seven = builder.trunc(
         builder.lshr(words, emit.constant(words.type, [9] * 32)), emit.vector(emit.I8, 32)
@@ -151,9 +147,9 @@ def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
 
 
 def _emit_iq2_s(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
+    index = grid.low_bytes(builder, block, range(2 + 8 * part, 10 + 8 * part))
     word = builder.zext(emit.load(builder, block, 66 + 2 * part, I16), I32)
-    index = grid.with_high_bits(index, builder, word, range(0, 16, 2), 3)
+    index = grid.with_high_bits(builder, index, word, range(0, 16, 2), 3)
     codes = grid.rows(level, builder, "iq2_s", codebooks.IQ2_S + grid.OFFSET, index)
     return grid.with_signs(builder, codes, emit.load(builder, block, 34 + 8 * part, I64))
 

@@ -91,7 +91,7 @@ def _scale_iq3_s(block: int, g: int) -> Any:
 
 
 def _emit_iq3_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(level, builder, block, range(2 + 16 * part, 18 + 16 * part))
+    index = grid.low_bytes(builder, block, range(2 + 16 * part, 18 + 16 * part))
     codes = grid.rows(level, builder, "iq3_xxs", codebooks.IQ3_XXS + grid.OFFSET, index)
     words = emit.load(builder, block, 66, emit.vector(I32, 8))
     lanes = [i // 4 for i in range(32)]
@@ -105,9 +105,9 @@ def _emit_scales_iq3_xxs(builder: Any, block: Any) -> Any:
 
 
 def _emit_iq3_s(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(level, builder, block, range(2 + 16 * part, 18 + 16 * part))
+    index = grid.low_bytes(builder, block, range(2 + 16 * part, 18 + 16 * part))
     word = builder.zext(emit.load(builder, block, 66 + 2 * part, I16), I32)
-    index = grid.with_high_bits(index, builder, word, range(16), 1)
+    index = grid.with_high_bits(builder, index, word, range(16), 1)
     codes = grid.rows(level, builder, "iq3_s", codebooks.IQ3_S + grid.OFFSET, index)
     return grid.with_signs(builder, codes, emit.load(builder, block, 74 + 8 * part, I64))
 
