@@ -4,7 +4,8 @@
     python scripts/bench_peers.py --shape A --isa amx --isa avx2 --batch 16 --depth 4096
 
 Shapes: A = BitNet 2B-4T, I2_S (llama.cpp: the same in TQ2_0); B = 1B llama, Q4_0 with Q8_0 head;
-C = the same, Q8_0; D = 100M llama, Q4_0. The weights are random; files that DIR lacks are written.
+C = the same, Q8_0; D = 100M llama, Q4_0; a type's name = 1B llama in that type, its output matrix in
+Q6_K. The weights are random; files that DIR lacks are written.
 
 llama.cpp is used through llama-cpp-python, in a process of its own that --peer-python starts. It is
 idle while trinity runs, and trinity while it runs. On a CPU with AMX build it with
@@ -35,6 +36,8 @@ from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.tools.bench import Bench
 from trinity.tools.machine import machine, versions
 from trinity_kernels.bandwidth import read_bandwidth
+from trinity_kernels.ggml import TYPES_BY_NAME
+from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.team import default_threads
 
 HERE = Path(__file__).resolve().parent
@@ -52,6 +55,13 @@ SHAPES: dict[str, tuple[list[str], list[str] | None]] = {
         ["tiny", "--arch", "bitnet-b1.58", "--type", "I2_S"],
         ["tiny", "--arch", "bitnet", "--type", "TQ2_0"],
     ),
+}
+
+# A type's name: 1B llama in that type, with the output matrix that quantizers give it.
+SHAPES |= {
+    name: (["llama-1b", "--type", name, "--head-type", "Q6_K"], None)
+    for name in FORMS
+    if name in TYPES_BY_NAME and TYPES_BY_NAME[name].block_size > 1
 }
 
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod, sqrt
+from math import log2, prod, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +33,11 @@ CHUNK_BYTES = 4 << 20
 MERGES_PER_WORD = 280_147 / 127_744  # Llama 3's
 # general.file_type of llama.cpp, and of bitnet.cpp for I2_S.
 FILE_TYPES = {
-    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "BF16": 32,
-    "TQ1_0": 36, "TQ2_0": 37, "I2_S": 40, "I2_S_ARM": 40,
+    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10,
+    "Q3_K": 12, "Q4_K": 15, "Q5_K": 17, "Q6_K": 18, "IQ2_XXS": 19, "IQ2_XS": 20, "IQ3_XXS": 23,
+    "IQ1_S": 24, "IQ4_NL": 25, "IQ3_S": 26, "IQ2_S": 28, "IQ4_XS": 30, "IQ1_M": 31, "BF16": 32,
+    "TQ1_0": 36, "TQ2_0": 37, "MXFP4": 38, "NVFP4": 39, "I2_S": 40, "I2_S_ARM": 40, "Q1_0": 40,
+    "Q2_0": 41,
 }  # fmt: skip
 
 
@@ -100,17 +103,51 @@ def random_blocks(quant: QuantType, count: int, rms: float, rng: np.random.Gener
     blocks = np.frombuffer(bytearray(rng.bytes(count * quant.type_size)), quant.block)
     if quant.name == "Q8_0":
         np.maximum(blocks["qs"], -127, out=blocks["qs"])  # as the quantizer never writes -128
-    blocks["d"] = 1
-    if "m" in fields:
-        blocks["m"] = 0
-    sample = blocks[:256]
-    codes = quant.dequantize(sample.view(np.uint8), (len(sample) * quant.block_size,))
-    # Some spread, so that no two blocks need have the same scale.
-    scales = rng.uniform(0.8, 1.2, count).astype(np.float32) * (rms / float(codes.std()))
-    blocks["d"] = scales
-    if "m" in fields:
-        blocks["m"] = -scales * float(codes.mean())
+    if "e" in fields:  # the exponent of 2
+        blocks["e"] = 128
+        blocks["e"] = 128 + round(log2(rms / float(values_of(quant, blocks).std())))
+    elif "d" not in fields:
+        set_packed_scale(quant, blocks, rms)
+    else:
+        # Some spread, so that no two blocks need have the same scale.
+        scales = rng.uniform(0.8, 1.2, count).astype(np.float32)
+        least = next((name for name in ("m", "dmin") if name in fields), None)
+        ratio = 0.0
+        if least:
+            blocks["d"], blocks[least] = 1, 0
+            mean = float(values_of(quant, blocks).mean())
+            blocks["d"], blocks[least] = 0, 1
+            ratio = -mean / float(values_of(quant, blocks).mean())
+            blocks[least] = ratio
+        blocks["d"] = 1
+        scales *= rms / float(values_of(quant, blocks).std())
+        blocks["d"] = scales
+        if least:
+            blocks[least] = scales * ratio
     return blocks.tobytes()
+
+
+def values_of(quant: QuantType, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+    """What some of the blocks hold."""
+    sample = blocks[:256]
+    return quant.dequantize(sample.view(np.uint8), (len(sample) * quant.block_size,))
+
+
+def set_packed_scale(quant: QuantType, blocks: NDArray[np.void], rms: float) -> None:
+    """NVFP4: one byte for every group; IQ1_M: the upper four bits of each of four words."""
+    if quant.name == "NVFP4":
+        blocks["scales"] = 0x38  # 1, halved
+        blocks["scales"] = max(1, round(rms / float(values_of(quant, blocks).std()) * 512))
+        return
+    words = blocks["scales"].view("<u2").reshape(len(blocks), 4)
+
+    def write(scale: float) -> None:
+        bits = int(np.array(scale, np.float16).view(np.uint16))
+        for i in range(4):
+            words[:, i] = (words[:, i] & 0x0FFF) | (bits >> 4 * i & 15) << 12
+
+    write(1.0)
+    write(rms / float(values_of(quant, blocks).std()))
 
 
 def random_tensor(
@@ -255,7 +292,7 @@ def llama_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabula
         f"{arch}.attention.value_length": (shape.head_dim, None),
         f"{arch}.vocab_size": (shape.vocab_size, None),
         f"{arch}.rope.dimension_count": (shape.head_dim, None),
-        "general.file_type": (FILE_TYPES[type_name], None),
+        "general.file_type": (FILE_TYPES.get(type_name, 1), None),
         **vocabulary,
         "general.quantization_version": (2, None),
     }
@@ -286,7 +323,7 @@ def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabul
         f"{tokenizer}add_bos_token": (True, None),
         f"{arch}.attention.layer_norm_rms_epsilon": (1e-5, None),
         f"{arch}.rope.freq_base": (shape.rope_theta, None),
-        "general.file_type": (FILE_TYPES[type_name], None),
+        "general.file_type": (FILE_TYPES.get(type_name, 1), None),
         **{
             key: source[key]
             for key in (
@@ -307,6 +344,8 @@ def default_embedding_type(shape: Shape, type_name: str) -> str:
     """As quantizers do: the matrix that makes the logits is finer than the layers."""
     if shape.arch.startswith("bitnet") or TYPES[type_name].ternary:
         return "F16"
+    if TYPES[type_name].block_size == 256:
+        return "Q6_K"
     return type_name if TYPES[type_name].block_size == 1 else "Q8_0"
 
 

@@ -91,6 +91,10 @@ def _get_bf16(address: int) -> Any:
     return np.frombuffer(b"\0\0" + ctypes.string_at(int(address), 2), np.float32)[0]
 
 
+def _get_e8m0(address: int) -> Any:
+    return np.float32(2.0 ** (int(get_u8(address)) - 128))
+
+
 def _fma_f32(a: Any, b: Any, c: Any) -> Any:
     # The product is exact in float64; its sum rounds twice, which can show in the last bit.
     return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
@@ -100,6 +104,7 @@ fma_f32: Callable[..., Any] = _fma_f32
 get_f16: Callable[..., Any] = _get_f16
 set_f16: Callable[..., Any] = _set_f16
 get_bf16: Callable[..., Any] = _get_bf16
+get_e8m0: Callable[..., Any] = _get_e8m0
 
 if not jit_disabled():
     _HALF, _FLOAT, _I16, _I32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
@@ -136,6 +141,20 @@ if not jit_disabled():
         return types.float32(types.intp), codegen
 
     @intrinsic
+    def _compiled_get_e8m0(typingctx: Any, address: Any) -> Any:
+        """2**(e - 128), e the byte at ``address``; subnormal for 0 and 1."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            byte = builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), align=1)
+            e = builder.zext(byte, _I32)
+            normal = builder.shl(builder.sub(e, _I32(1)), _I32(23))
+            small = builder.shl(_I32(0x00200000), builder.and_(e, _I32(1)))
+            bits = builder.select(builder.icmp_unsigned("<", e, _I32(2)), small, normal)
+            return builder.bitcast(bits, _FLOAT)
+
+        return types.float32(types.intp), codegen
+
+    @intrinsic
     def _compiled_fma_f32(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
         """a * b + c, rounded once."""
 
@@ -146,4 +165,4 @@ if not jit_disabled():
         return f32(f32, f32, f32), codegen
 
     get_f16, set_f16, get_bf16 = _compiled_get_f16, _compiled_set_f16, _compiled_get_bf16
-    fma_f32 = _compiled_fma_f32
+    fma_f32, get_e8m0 = _compiled_fma_f32, _compiled_get_e8m0

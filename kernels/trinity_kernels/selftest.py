@@ -30,6 +30,7 @@ from trinity_kernels.ops import (
 )
 from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
+from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import FORMS, activation_bytes
 from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
@@ -206,11 +207,27 @@ def _form(name: str, x: NDArray[np.float32]) -> tuple[Array, Array]:
 # -- the checks ----------------------------------------------------------------------------------
 
 
+def _random_blocks(tag: str, n: int, k: int) -> NDArray[np.uint8]:
+    """Any codes, and scales of about 1 / 16."""
+    quant = TYPES[tag]
+    data = _rng().integers(0, 256, quant.nbytes((n, k)), np.uint8)
+    blocks = data.view(quant.block)
+    for name in quant.block.names or ():
+        if quant.block[name].kind == "f":
+            blocks[name] = _rng().uniform(-1, 1, len(blocks)) / 8
+        elif name == "e":  # of a power of 2
+            blocks[name] = _rng().integers(118, 125, len(blocks))
+    return data
+
+
 def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, float]:
     values = _rng().standard_normal((n, k)).astype(np.float32)
     if TYPES[tag].ternary:
         values = (_rng().integers(-1, 2, (n, k)) * np.float32(0.75)).astype(np.float32)
-    data = np.ascontiguousarray(quantize_weights(tag, values))
+    if FORMS[tag] == "q8" and not TYPES[tag].ternary:
+        data = _random_blocks(tag, n, k)
+    else:
+        data = np.ascontiguousarray(quantize_weights(tag, values))
     scale, stride = 1.0, data.nbytes // n
     if TYPES[tag].tensor_scale:
         stride = k // 4
@@ -257,12 +274,13 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
     prepared = slots | {
         matmul.X: _at(source), matmul.X_STRIDE: source.strides[0],
         op.CODES: _at(bytes_), op.CODES_STRIDE: bytes_.strides[0],
+        op.FLOATS: int(tag not in block32_types()),
     }  # fmt: skip
     _run(op.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
     relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
-    if form == "q8" and tokens <= op.GROUP:
+    if tag in block32_types() and tokens <= op.GROUP:
         relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
 

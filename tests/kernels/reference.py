@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 
 from trinity_kernels.ops.matmul_tiles import GROUP, padded_bytes
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import activation_bytes
+from trinity_kernels.quants.dot import FORMS, activation_bytes
 
 Bytes = NDArray[np.uint8]
+Blocks = NDArray[np.void]
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 AnyFloats = NDArray[Any]  # float16 or float32
+
+
+# Types whose minimum, or the offset of whose codes, is multiplied in floating point.
+FLOAT_OFFSETS = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q4_K", "Q5_K"}
 
 
 def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Bytes:
@@ -34,9 +39,18 @@ def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Byte
         values = rng.normal(size=fields.shape).astype(np.float32)
         if fields[name].dtype.kind == "f":
             fields[name] = values / 8
+        elif name == "e":  # of a power of 2
+            fields[name] = rng.integers(118, 128, fields.shape)
         elif quant == "BF16":
             fields[name] = values.view(np.uint32) >> 16
+    limit_scales(quant, fields)
     return blocks
+
+
+def limit_scales(quant: str, blocks: Blocks) -> None:
+    """Make finite what random bytes may not be: the scale that IQ1_M has in four parts."""
+    if quant == "IQ1_M":
+        blocks["scales"][..., 3] &= 0xBFFF
 
 
 def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
@@ -45,12 +59,12 @@ def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
     blocks = rows.reshape(-1).view(kind.block)
     values = kind.decode_blocks(blocks).astype(np.float64)
     magnitudes = np.abs(values)
-    names = kind.block.names or ()
-    if kind.block_size == 32 and quant != "Q8_0":
-        # Codes are multiplied unsigned, their offset or minimum apart.
-        magnitudes = magnitudes + 32 * np.abs(blocks["d"].astype(np.float64))[:, None]
-    if "m" in names:
-        magnitudes = magnitudes + 2 * np.abs(blocks["m"].astype(np.float64))[:, None]
+    if quant in FLOAT_OFFSETS:
+        # What unsigned codes stand above is multiplied apart: what codes of 0 stand for.
+        zeros = blocks.copy()
+        for name in {"qs", "qh"} & set(kind.block.names or ()):
+            zeros[name] = 0
+        magnitudes = magnitudes + 2 * np.abs(kind.decode_blocks(zeros).astype(np.float64))
     return values.reshape(len(rows), -1), magnitudes.reshape(len(rows), -1)
 
 
@@ -61,6 +75,8 @@ def roundings(quant: str, k: int) -> int:
         return 5
     if block == 32:
         return -(-k // 64) + -(-k // 512) + 16
+    if FORMS[quant] == "q8":
+        return -(-k // 64) + 16
     return k // max(block, 16) + 12
 
 

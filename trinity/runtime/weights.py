@@ -73,10 +73,10 @@ class Weights:
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {(n, k)}"
             )
-        if tensor.type not in TYPES:
+        if tensor.type not in FORMS and tensor.type != "I2_S_ARM":
             raise UnsupportedError(
                 f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity cannot "
-                f"run; it runs {', '.join(sorted(TYPES))}. Take a file quantized to one of these"
+                f"run; it runs {', '.join(sorted(FORMS))}. Take a file quantized to one of these"
             )
         return tensor
 

@@ -8,7 +8,8 @@ first-level cache; blocks of 32 go as quants/block_tiles.py has it. More: two pa
 and multiplied by all tokens. Less than ``FEW``: the rows one by one, as in ops/matmul.py.
 Numerics: I2_S sums are exact, and the rest is done as in quants.dot.ternary_result: every result
 has the same bits as the vector path's. Block types multiply codes exactly and sum in float32 where
-tokens are at most 16, an output by its row and token alone; else bfloat16 weights (scale * code,
+tokens are at most 16, an output by its row and token alone, and blocks have 32 elements; else
+bfloat16 weights (scale * code,
 rounded) by bfloat16 activations, summed in float32. F16 and BF16 weights are exact, their
 activations are split in two bfloat16, which leaves 2**-17 of each out.
 """
@@ -42,7 +43,7 @@ from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_panel
 from trinity_kernels.record import ROWS
 
-TILES, SCRATCH, SCRATCH_STRIDE, CODES, CODES_STRIDE = range(14, 19)
+TILES, SCRATCH, SCRATCH_STRIDE, CODES, CODES_STRIDE, FLOATS = range(14, 20)
 # Below this many tokens a product of rows and vectors is as fast, and its reads run ahead better.
 FEW = 4
 # Up to this many share one tile: blocks of 32 are then multiplied as integers, else as bfloat16.
@@ -56,7 +57,8 @@ def tile_bytes(form: str, k: int, tokens: int) -> int:
     """Bytes of ``tokens`` activations as tiles."""
     groups = -(-tokens // 32) * 2
     found = groups * 16 * padded_bytes(form, k)
-    return max(found, 1024 * _code_columns(k)) if form == "q8" else found
+    both = 1024 * _code_columns(k) + 16 * padded_bytes(form, k)
+    return max(found, both) if form == "q8" else found
 
 
 def padded_bytes(form: str, k: int) -> int:
@@ -116,6 +118,14 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
         _turn(x + 16 * group * stride, stride, chunks, left, to, scratch, thread, threads)
 
 
+@inline
+def _floats_at(k: int, tokens: int) -> int:
+    """Bytes from the tiles of the q8 form's activations to those of bfloat16."""
+    if tokens <= GROUP:
+        return 1024 * ((k + 63) // 64 + (k + 511) // 512 * 2)
+    return 0
+
+
 @tile_kernel
 def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """At most GROUP tokens: the q8 form, turned; more: float32 to bfloat16 tiles.
@@ -123,6 +133,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
     form. Turned, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of codes,
     or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
+    FLOATS: not 0 where some weight is no block of 32: bfloat16 tiles then follow the turned form.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < 4:
@@ -137,7 +148,10 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         to = get_i64(record + 8 * TILES)
         columns = (k + 63) // 64 + (k + 511) // 512 * 2
         _turn(codes, stride, columns, tokens, to, scratch, thread, threads)
-        return
+        if get_i64(record + 8 * FLOATS) == 0:
+            return
+        groups = 1
+    start = get_i64(record + 8 * TILES) + _floats_at(k, tokens)
     zeros = simd.splat_f32x16(np.float32(0))
     for group in range(groups):
         for chunk in range(thread, chunks, threads):
@@ -150,8 +164,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
                     tiles.store_bf16x32(row, low, simd.load_f32x16(source + 64))
                 else:
                     tiles.store_bf16x32(row, zeros, zeros)
-            to = get_i64(record + 8 * TILES) + (group * chunks + chunk) * 1024
-            tiles.transpose_16x16(scratch, to, 64)
+            tiles.transpose_16x16(scratch, start + (group * chunks + chunk) * 1024, 64)
 
 
 @tile_kernel
@@ -234,6 +247,17 @@ def _multiply_four_of(qt: Any, w: Any, stride: Any, x: Any) -> Any:
     return lambda qt, w, stride, x: product(w, stride, x)
 
 
+def _x_at(qt: Any, k: int) -> Any: ...
+
+
+@choose(_x_at)
+def _x_at_of(qt: Any, k: Any) -> Any:
+    # Of few tokens in the q8 form the integers come first.
+    if FORMS[qt.value] == "q8":
+        return lambda qt, k: _floats_at(k, GROUP)
+    return lambda qt, k: 0
+
+
 def _values(qt: Any, words: int, tail: int) -> Any: ...
 
 
@@ -295,7 +319,7 @@ def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) 
         # The next panels, in order, a part at a time: there when their turn comes.
         ahead = rows + 16 * at_once * w_stride
         tiles.tiles_zero()
-        x = get_i64(record + 8 * TILES)
+        x = get_i64(record + 8 * TILES) + _x_at(qt, k)
         for start in range(0, k, part):
             size = min(part, k - start)
             for p in range(count):
@@ -360,7 +384,7 @@ def _narrow_blocks(isa: Any, qt: Any, record: int, thread: int, first: int, last
                 if turn >= 3:
                     block_tiles.add_step(qt, step, s3, a3, to, scratch, turn - 3)
                 if turn < parts:
-                    block_tiles.read_step(qt, step, source0, w_stride, size0, scratch, turn)
+                    block_tiles.read_step(isa, qt, step, source0, w_stride, size0, scratch, turn)
                     block_tiles.ask_step(qt, step, ahead)
             start3, p3, start2, p2, start1, p1 = start2, p2, start1, p1, start0, p0
             ahead += 16 * block_tiles.PART * nbytes

@@ -12,12 +12,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trinity_kernels.ggml import TYPES_BY_NAME
-from trinity_kernels.quants import floats, i2_s, iq1, iq2, iq3, q4, q5, q8, tq
+from trinity_kernels.quants import (
+    floats,
+    fp4,
+    i2_s,
+    integers,
+    iq1,
+    iq2,
+    iq3,
+    iq4,
+    one_bit,
+    q2_k,
+    q4,
+    q4_k,
+    q5,
+    q6_k,
+    q8,
+    tq,
+)
 from trinity_kernels.quants.quant_type import QuantType
 
 __all__ = ["TYPES", "QuantType", "dequantize", "nbytes", "quantize"]
 
-_FAMILIES = (floats, q4, q5, q8, i2_s, tq, iq1, iq2, iq3)
+_FAMILIES = (
+    floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, one_bit, i2_s, tq,
+)  # fmt: skip
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
 

@@ -25,10 +25,12 @@ from trinity_kernels.quants.unpack import ask_for, register_unpack
 class Block32:
     """How one type of 32-element blocks is read.
 
-    ``codes(first, second)``: 64 codes as a byte vector from the addresses of two blocks, of which
-    the second is 0 where the row ends; ``code(block, j)``: one of them. ``offset_bits``: the
+    ``codes(isa, first, second)``: 64 codes as a byte vector from the addresses of two blocks, of
+    which the second is 0 where the row ends; ``code(block, j)``: one of them. ``offset_bits``: the
     codes are unsigned and stand 2**offset_bits above the signed ones (0: no offset).
-    ``signed``: the codes are signed bytes. ``min_at``: byte of a block's float16 minimum.
+    ``signed``: the codes are signed bytes, and lie as such at byte ``bytes_at`` if that is not 0.
+    ``min_at``: byte of a block's float16 minimum. ``power_of_2``: a block begins with an exponent
+    of 8 bits, the power of 2 above its scale, instead of with the scale as float16.
     """
 
     nbytes: int
@@ -37,6 +39,8 @@ class Block32:
     offset_bits: int = 0
     signed: bool = False
     min_at: int = 0
+    bytes_at: int = 0
+    power_of_2: bool = False
 
 
 _BLOCKS: dict[str, Block32] = {}
@@ -83,8 +87,20 @@ def _code(qt: Any, block: int, j: int) -> Any:
     return _BLOCKS[qt.value].code(block, j)
 
 
-def codes_of_pair(qt: Any, first: int, second: int) -> Any:
+def codes_of_pair(isa: Any, qt: Any, first: int, second: int) -> Any:
     """The type's ``codes`` (Block32)."""
+
+
+def _scale(qt: Any, block: int) -> Any:
+    """A block's scale."""
+    return memory.get_e8m0(block) if _BLOCKS[qt.value].power_of_2 else memory.get_f16(block)
+
+
+def strided_scales(qt: Any, column: int, stride: int) -> Any:
+    """The scales of 16 blocks, ``stride`` bytes apart."""
+
+
+def _tail_scales(qt: Any, column: int, stride: int, count: int) -> Any: ...
 
 
 def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
@@ -94,7 +110,7 @@ def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     sums = scales + (k + 511) // 512 * 64
     for b in range(k // 32):
         block = w + b * _nbytes(qt)
-        d = memory.get_f16(block)
+        d = _scale(qt, block)
         scale = np.float32(d * memory.get_f32(scales + 4 * b))
         for g in range(8):
             total = 0
@@ -124,7 +140,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
     left = k // 32 - done
     if left > 0:
         at = w + done * nbytes
-        d = strided_tail_f16(at, nbytes, left)
+        d = _tail_scales(qt, at, nbytes, left)
         scale = d * simd.load_f32x16(scales + 4 * done)
         if not _signed(qt):
             m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
@@ -154,7 +170,7 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     for s in range(k // 512):
         at = w + 16 * nbytes * s
         ahead = at + AHEAD
-        d = strided_f16x16(at, nbytes)
+        d = strided_scales(qt, at, nbytes)
         scale = d * simd.load_f32x16(scales + 64 * s)
         if not _signed(qt):
             m = d * simd.splat_f32x16(np.float32(-_offset(qt)))
@@ -212,12 +228,12 @@ def _unpack(
     for b in range(k // 32):
         column = w + b * nbytes
         ask_for(ahead + 16 * nbytes * b, 16 * nbytes)
-        simd.store_f32x16(spare, strided_f16x16(column, stride))
+        simd.store_f32x16(spare, strided_scales(qt, column, stride))
         if _min_at(qt) != 0:
             simd.store_f32x16(spare + 64, strided_f16x16(column + _min_at(qt), stride))
         for row in range(16):
             block = column + row * stride
-            codes = codes_of_pair(qt, block, 0)
+            codes = codes_of_pair(isa, qt, block, 0)
             low = simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(_offset(qt))
             high = simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(_offset(qt))
             d = simd.splat_f32x16(memory.get_f32(spare + 4 * row))
@@ -236,13 +252,13 @@ def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> An
 def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
     zero = simd.splat_i32x16(0)
     return simd.to_f32x16(
-        byte_dots.dot_u8i8(isa, zero, codes_of_pair(qt, first, second), simd.load_i8x64(x))
+        byte_dots.dot_u8i8(isa, zero, codes_of_pair(isa, qt, first, second), simd.load_i8x64(x))
     )
 
 
 def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
     sums = simd.load_i32x16(groups)
-    codes = codes_of_pair(qt, first, second)
+    codes = codes_of_pair(isa, qt, first, second)
     return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
 
 
@@ -251,6 +267,7 @@ if not jit_disabled():
     from numba.core import cgutils, types
 
     from trinity_kernels import byte_dots, simd, tiles
+    from trinity_kernels.quants import emit
 
     @choose(_nbytes)
     def _nbytes_of(qt: Any) -> Any:
@@ -278,9 +295,27 @@ if not jit_disabled():
         return lambda qt, block, j: code(block, j)
 
     @choose(codes_of_pair)
-    def _codes_of(qt: Any, first: Any, second: Any) -> Any:
+    def _codes_of(isa: Any, qt: Any, first: Any, second: Any) -> Any:
         codes = inline(_BLOCKS[qt.value].codes)
-        return lambda qt, first, second: codes(first, second)
+        return lambda isa, qt, first, second: codes(isa, first, second)
+
+    @choose(_scale)
+    def _scale_of(qt: Any, block: Any) -> Any:
+        if _BLOCKS[qt.value].power_of_2:
+            return lambda qt, block: memory.get_e8m0(block)
+        return lambda qt, block: memory.get_f16(block)
+
+    @choose(strided_scales)
+    def _strided_scales_of(qt: Any, column: Any, stride: Any) -> Any:
+        if _BLOCKS[qt.value].power_of_2:
+            return lambda qt, column, stride: strided_e8m0x16(column, stride)
+        return lambda qt, column, stride: strided_f16x16(column, stride)
+
+    @choose(_tail_scales)
+    def _tail_scales_of(qt: Any, column: Any, stride: Any, count: Any) -> Any:
+        if _BLOCKS[qt.value].power_of_2:
+            return lambda qt, column, stride, count: strided_tail_e8m0(column, stride, count)
+        return lambda qt, column, stride, count: strided_tail_f16(column, stride, count)
 
     @choose(_pair)
     def _pair_of(isa: Any, qt: Any, first: Any, second: Any, x: Any, groups: Any) -> Any:
@@ -288,35 +323,50 @@ if not jit_disabled():
             return _signed_pair
         return _unsigned_pair
 
-    @intrinsic
-    def strided_f16x16(typingctx: Any, address: Any, stride: Any) -> Any:
-        """16 float16, ``stride`` bytes apart, as float32."""
+    def _strided(element: Any, widen: Callable[..., Any], doc: str) -> Callable[..., Any]:
+        kind = ir.VectorType(element, 16)
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            halves = ir.Constant(simd.F16X16.ir, ir.Undefined)
-            for i in range(16):
-                at = builder.add(args[0], builder.mul(args[1], simd.I64(i)))
-                half = builder.load(simd.pointer(builder, at, simd.F16), align=1)
-                halves = builder.insert_element(halves, half, simd.I32(i))
-            return builder.fpext(halves, simd.F32X16.ir)
+        def strided(typingctx: Any, address: Any, stride: Any) -> Any:
+            def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+                found = ir.Constant(kind, ir.Undefined)
+                for i in range(16):
+                    at = builder.add(args[0], builder.mul(args[1], simd.I64(i)))
+                    one = builder.load(simd.pointer(builder, at, element), align=1)
+                    found = builder.insert_element(found, one, simd.I32(i))
+                return widen(builder, found)
 
-        return simd.F32X16(types.intp, types.intp), codegen
+            return simd.F32X16(types.intp, types.intp), codegen
 
-    @intrinsic
-    def strided_tail_f16(typingctx: Any, address: Any, stride: Any, count: Any) -> Any:
-        """As strided_f16x16, the first ``count`` of them and zeros; reads nothing beyond."""
+        strided.__doc__ = doc
+        return intrinsic(strided)
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            buffer = cgutils.alloca_once(builder, simd.F16X16.ir)
-            builder.store(ir.Constant(simd.F16X16.ir, None), buffer)
-            lanes = builder.bitcast(buffer, simd.F16.as_pointer())
-            with cgutils.for_range(builder, args[2]) as loop:
-                at = builder.add(args[0], builder.mul(args[1], loop.index))
-                half = builder.load(simd.pointer(builder, at, simd.F16), align=1)
-                builder.store(half, builder.gep(lanes, [loop.index]))
-            return builder.fpext(builder.load(buffer, align=1), simd.F32X16.ir)
+    def _strided_tail(element: Any, widen: Callable[..., Any], doc: str) -> Callable[..., Any]:
+        kind = ir.VectorType(element, 16)
 
-        return simd.F32X16(types.intp, types.intp, types.intp), codegen
+        def strided(typingctx: Any, address: Any, stride: Any, count: Any) -> Any:
+            def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+                buffer = cgutils.alloca_once(builder, kind)
+                builder.store(ir.Constant(kind, None), buffer)
+                lanes = builder.bitcast(buffer, element.as_pointer())
+                with cgutils.for_range(builder, args[2]) as loop:
+                    at = builder.add(args[0], builder.mul(args[1], loop.index))
+                    one = builder.load(simd.pointer(builder, at, element), align=1)
+                    builder.store(one, builder.gep(lanes, [loop.index]))
+                return widen(builder, builder.load(buffer, align=1))
+
+            return simd.F32X16(types.intp, types.intp, types.intp), codegen
+
+        strided.__doc__ = doc
+        return intrinsic(strided)
+
+    def _halves(builder: Any, halves: Any) -> Any:
+        return builder.fpext(halves, simd.F32X16.ir)
+
+    strided_f16x16 = _strided(simd.F16, _halves, "16 float16, ``stride`` bytes apart, as float32.")
+    strided_e8m0x16 = _strided(simd.I8, emit.powers_of_2, "As strided_f16x16, of E8M0.")
+    _TAIL = "The first ``count`` of 16; reads nothing beyond. The others are of no use."
+    strided_tail_f16 = _strided_tail(simd.F16, _halves, _TAIL)
+    strided_tail_e8m0 = _strided_tail(simd.I8, emit.powers_of_2, _TAIL)
 
     @intrinsic
     def spread(typingctx: Any, scales: Any, pair: Any) -> Any:

@@ -30,15 +30,15 @@ ROOM_BYTES = _SCALES + 4 * 512
 
 if not jit_disabled():
     from trinity_kernels import simd, tiles
-    from trinity_kernels.quants.block32 import strided_f16x16
+    from trinity_kernels.quants.block32 import strided_f16x16, strided_scales
 
 
 def _layout(qt: Any) -> Any:
     """Bytes of a block, where its minimum is (0: none), how far its codes stand above signed."""
 
 
-def _in_place(qt: Any) -> Any:
-    """Whether the codes lie in the file as a tile holds them."""
+def _bytes_at(qt: Any) -> Any:
+    """Where the codes lie in a block as a tile holds them; 0: they do not."""
 
 
 @choose(_layout)
@@ -48,29 +48,32 @@ def _layout_of(qt: Any) -> Any:
     return lambda qt: found
 
 
-@choose(_in_place)
-def _in_place_of(qt: Any) -> Any:
-    return (lambda qt: True) if block_of(qt.value).signed else (lambda qt: False)
+@choose(_bytes_at)
+def _bytes_at_of(qt: Any) -> Any:
+    at = block_of(qt.value).bytes_at
+    return lambda qt: at
 
 
 @inline
-def read_step(qt: Any, step: int, w: int, stride: int, blocks: int, room: int, turn: int) -> None:
+def read_step(
+    isa: Any, qt: Any, step: int, w: int, stride: int, blocks: int, room: int, turn: int
+) -> None:  # fmt: skip
     """A quarter of a part's codes, and a block's scales, to the thread's ``room``."""
     nbytes, min_at, offset = _layout(qt)
-    if not _in_place(qt):
+    if _bytes_at(qt) == 0:
         above = simd.splat_i8x64(offset)
         for row in range(4 * step, 4 * step + 4):
             first = w + row * stride
             line = room + _CODES + turn % 2 * 2048 + 64 * row
             if blocks == PART:
-                simd.store_i8x64(line, codes_of_pair(qt, first, first + nbytes) - above)
+                simd.store_i8x64(line, codes_of_pair(isa, qt, first, first + nbytes) - above)
                 first += 2 * nbytes
-                codes = codes_of_pair(qt, first, first + nbytes) - above
+                codes = codes_of_pair(isa, qt, first, first + nbytes) - above
                 simd.store_i8x64(line + 1024, codes)
             else:
                 for b in range(0, blocks, 2):
                     second = first + nbytes if b + 1 < blocks else 0
-                    simd.store_i8x64(line, codes_of_pair(qt, first, second) - above)
+                    simd.store_i8x64(line, codes_of_pair(isa, qt, first, second) - above)
                     first += 2 * nbytes
                     line += 1024
     scales = room + _SCALES + turn % 4 * 512 + 64 * step
@@ -78,7 +81,7 @@ def read_step(qt: Any, step: int, w: int, stride: int, blocks: int, room: int, t
     m = simd.splat_f32x16(np.float32(0))
     # Of blocks that a row lacks the sums are left over from others: their scales are 0.
     if step < blocks:
-        d = strided_f16x16(w + step * nbytes, stride)
+        d = strided_scales(qt, w + step * nbytes, stride)
         if min_at != 0:
             m = strided_f16x16(w + step * nbytes + min_at, stride)
     simd.store_f32x16(scales, d)
@@ -91,8 +94,8 @@ def multiply_step(qt: Any, step: int, w: int, stride: int, x: int, room: int, tu
     """Multiply a part's block into its tile of sums; ``x``: the part's activations as tiles."""
     nbytes, _, _ = _layout(qt)
     at, pitch = room + _CODES + turn % 2 * 2048 + step // 2 * 1024 + step % 2 * 32, 64
-    if _in_place(qt):
-        at, pitch = w + step * nbytes + 2, stride
+    if _bytes_at(qt) != 0:
+        at, pitch = w + step * nbytes + _bytes_at(qt), stride
     _block(step, at, pitch, x + 512 * step)
 
 

@@ -18,72 +18,105 @@ from trinity_kernels.quants.codebooks import Grid
 OFFSET = 64
 
 if not jit_disabled():
-    from numba.core import cgutils
-
     from trinity_kernels.quants import emit
-    from trinity_kernels.quants.emit import I1, I8, I32, I64, ir
+    from trinity_kernels.quants.emit import I1, I8, I16, I32, I64, ir
 
 
-def _table(builder: Any, name: str, rows: Grid) -> Any:
+def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
     """A codebook as a constant of the module, a row to a word, and the words' type."""
-    word = ir.IntType(8 * rows.shape[1])
-    values = np.ascontiguousarray(rows).view(f"<u{rows.shape[1]}")[:, 0].tolist()
+    word = ir.IntType(8 * grid.shape[1])
+    values = np.ascontiguousarray(grid).view(f"<u{grid.shape[1]}")[:, 0].tolist()
     kind = ir.ArrayType(word, len(values))
-    found = builder.module.globals.get(f"trinity.{name}")
+    name = f"trinity.codebook.{len(values)}.{grid.shape[1]}"
+    found = builder.module.globals.get(name)
     if found is None:
-        found = ir.GlobalVariable(builder.module, kind, f"trinity.{name}")
+        found = ir.GlobalVariable(builder.module, kind, name)
         found.linkage, found.global_constant, found.unnamed_addr = "internal", True, True
         found.align = 64
         found.initializer = ir.Constant(kind, values)
     return found, word
 
 
-def low_bytes(builder: Any, block: Any, offsets: Sequence[int]) -> Any:
-    """Bytes of a block as indices, <n x i32>."""
-    packed = emit.load_bytes(builder, block, offsets[0], offsets[-1] + 1 - offsets[0])
-    return spread(builder, packed, [at - offsets[0] for at in offsets], [0] * len(offsets))
+def rows_of_bytes(level: str, builder: Any, grid: Grid, block: Any, offsets: Sequence[int]) -> Any:
+    """The rows that bytes of a block name: 8 of 8 or 16 of 4, as <64 x i8>."""
+    if gathers(level):
+        return _gathered(builder, grid, low_bytes(builder, block, offsets))
+    index = [builder.zext(emit.load(builder, block, at, I8), I64) for at in offsets]
+    return _loaded(builder, grid, index)
 
 
-def with_high_bits(builder: Any, index: Any, word: Any, shifts: Sequence[int], mask: int) -> Any:
-    """Bits of an i32, one shift for each index, above the eight of an index."""
-    # Rotated, so that one instruction shifts some lanes to the left and others to the right.
-    words = emit.splat(builder, word, len(shifts))
-    counts = emit.constant(words.type, [(8 - shift) % 32 for shift in shifts])
-    name = f"llvm.fshl.v{len(shifts)}i32"
-    turned = emit.call_named(builder, name, words.type, [words, words, counts])
-    return builder.or_(index, emit.masked(builder, turned, mask << 8))
+def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
+    """The rows that <8 x i16> or <16 x i16> name, as <64 x i8>."""
+    if gathers(level):
+        return _gathered(builder, grid, index)
+    # Four at a time to a register, from which they are faster to take than from a vector.
+    fours = builder.bitcast(index, emit.vector(I64, index.type.count // 4))
+    each = []
+    for i in range(fours.type.count):
+        four = builder.extract_element(fours, I32(i))
+        # An empty piece of assembly: LLVM would take them from the vector after all.
+        four = builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [four], False)
+        for shift in range(0, 64, 16):
+            each.append(builder.and_(builder.lshr(four, I64(shift)), I64(0xFFFF)))
+    return _loaded(builder, grid, each)
 
 
-def rows(level: str, builder: Any, name: str, grid: Grid, index: Any) -> Any:
-    """The rows of 8 that <8 x i32> names, or 16 of 4, as <64 x i8>."""
-    table, word = _table(builder, name, grid)
-    bytes_ = emit.vector(I8, 64)
-    if level in ("amx", "avx512vnni") and "amx-tile" in cpu_features():
-        kind = emit.vector(word, index.type.count)
-        gather = f"llvm.x86.avx512.mask.gather.dp{'q' if word.width == 64 else 'i'}.512"
-        args = [
-            ir.Constant(kind, None), builder.bitcast(table, I8.as_pointer()), index,
-            emit.constant(emit.vector(I1, kind.count), [1] * kind.count), I32(word.width // 8),
-        ]  # fmt: skip
-        return builder.bitcast(emit.call_named(builder, gather, kind, args), bytes_)
-    # Through memory: lanes are slower to take out of a vector than to load.
-    spilled = cgutils.alloca_once(builder, index.type)
-    builder.store(index, spilled)
-    lanes = builder.bitcast(spilled, I32.as_pointer())
-    lanes = builder.asm(ir.FunctionType(lanes.type, [lanes.type]), "", "=r,0", [lanes], False)
+def gathers(level: str) -> bool:
+    """Whether a gather is faster than loads: with AMX. Before, Intel's are slowed by a
+    mitigation (of GDS), and AMD's are many instructions inside."""
+    return level in ("amx", "avx512vnni") and "amx-tile" in cpu_features()
+
+
+def _gathered(builder: Any, grid: Grid, index: Any) -> Any:
+    table, word = _table(builder, grid)
+    count = index.type.count
+    kind = emit.vector(word, count)
+    args = [
+        ir.Constant(kind, None), builder.bitcast(table, I8.as_pointer()),
+        builder.zext(index, emit.vector(I32, count)),
+        emit.constant(emit.vector(I1, count), [1] * count), I32(word.width // 8),
+    ]  # fmt: skip
+    name = f"llvm.x86.avx512.mask.gather.dp{'q' if word.width == 64 else 'i'}.512"
+    return builder.bitcast(emit.call_named(builder, name, kind, args), emit.vector(I8, 64))
+
+
+def _loaded(builder: Any, grid: Grid, index: Sequence[Any]) -> Any:
+    table, word = _table(builder, grid)
+    values = [builder.load(builder.gep(table, [I64(0), row])) for row in index]
     parts = []
-    for start in range(0, index.type.count, 2):
+    for first, second in zip(values[::2], values[1::2], strict=True):
         pair = ir.Constant(emit.vector(word, 2), ir.Undefined)
-        for lane in range(2):
-            at = builder.gep(lanes, [I32(start + lane)])
-            row = builder.zext(builder.load(at), I64)
-            value = builder.load(builder.gep(table, [I64(0), row]))
-            pair = builder.insert_element(pair, value, I32(lane))
-        parts.append(pair)
+        pair = builder.insert_element(pair, first, I32(0))
+        parts.append(builder.insert_element(pair, second, I32(1)))
     while len(parts) > 1:
-        lanes = list(range(2 * parts[0].type.count))
+        lanes = [*range(2 * parts[0].type.count)]
         parts = [emit.shuffle(builder, *parts[i : i + 2], lanes) for i in range(0, len(parts), 2)]
-    return builder.bitcast(parts[0], bytes_)
+    return builder.bitcast(parts[0], emit.vector(I8, 64))
+
+
+def low_bytes(builder: Any, block: Any, offsets: Sequence[int]) -> Any:
+    """Bytes of a block as indices, <n x i16>."""
+    packed = emit.load_bytes(builder, block, offsets[0], offsets[-1] + 1 - offsets[0])
+    packed = emit.shuffle(builder, packed, packed, [at - offsets[0] for at in offsets])
+    return builder.zext(packed, emit.vector(I16, len(offsets)))
+
+
+def with_high_bits(
+    builder: Any, index: Any, block: Any, at: int, shifts: Sequence[int], bits: int
+) -> Any:
+    """Bits of the i16 at a block's byte, or of several, above the eight of an index.
+
+    ``shifts``: where in its word each index has them; each word serves equally many indices.
+    """
+    count = len(shifts)
+    words = emit.load(builder, block, at, emit.vector(I16, -(-count * bits // 16)))
+    lanes = [i * words.type.count // count for i in range(count)]
+    spread_out = emit.shuffle(builder, words, words, lanes)
+    upper = builder.shl(
+        spread_out, emit.constant(index.type, [16 - bits - shift for shift in shifts])
+    )
+    upper = builder.lshr(upper, emit.constant(index.type, [8 - bits] * count))
+    return builder.or_(index, emit.masked(builder, upper, ((1 << bits) - 1) << 8))
 
 
 def with_signs(builder: Any, codes: Any, signs: Any) -> Any:

@@ -161,4 +161,4 @@ def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
         simd.store_i8x64(at + 3072, v & three)
 
 
-register_unpack("I2_S", _unpack)
+register_unpack("I2_S", _unpack, step=64)

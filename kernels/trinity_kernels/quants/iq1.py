@@ -120,7 +120,7 @@ def _float_of_half(bits: int) -> Any:
 def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[int]) -> Any:
     """Codes of 8 rows, moved down where the row's bit of an i32 is set, else up."""
     codes = np.int8(8) * codebooks.IQ1 + np.int8(_OFFSET)
-    found = grid.rows(level, builder, "iq1", codes, index)
+    found = grid.rows(level, builder, codes, index)
     words = emit.splat(builder, word, 8)
     own = emit.masked(builder, words, [1 << bit for bit in bits])
     down = builder.icmp_unsigned("!=", own, ir.Constant(own.type, None))
@@ -132,8 +132,8 @@ def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[i
 
 def _emit_iq1_s(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(builder, block, range(2 + 8 * part, 10 + 8 * part))
+    index = grid.with_high_bits(builder, index, block, 34 + 4 * part, [0, 3, 6, 9] * 2, 3)
     word = emit.load(builder, block, 34 + 4 * part, I32)
-    index = grid.with_high_bits(builder, index, word, [0, 3, 6, 9, 16, 19, 22, 25], 7)
     return _emit_rows(level, builder, index, word, [15] * 4 + [31] * 4)
 
 
@@ -145,8 +145,8 @@ def _emit_scales_iq1_s(builder: Any, block: Any) -> Any:
 
 def _emit_iq1_m(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(builder, block, range(8 * part, 8 * part + 8))
+    index = grid.with_high_bits(builder, index, block, 32 + 4 * part, [0, 4, 8, 12] * 2, 3)
     word = emit.load(builder, block, 32 + 4 * part, I32)
-    index = grid.with_high_bits(builder, index, word, range(0, 32, 4), 7)
     return _emit_rows(level, builder, index, word, range(3, 32, 4))
 
 

@@ -22,7 +22,7 @@ if not jit_disabled():
     from trinity_kernels.quants.emit import F32, I16, I32, I64
 
 # qs: of each 32 elements 4 indices of a byte each, then 4 times 7 signs and the scale.
-_IQ2_XXS = np.dtype([("d", "<f2"), ("qs", [("index", "u1", 4), ("signs", "<u4")], 8)])
+_IQ2_XXS = np.dtype([("d", "<f2"), ("qs", "<u4", (8, 2))])
 # qs: of each 8 elements the index, and 7 signs above it.
 _IQ2_XS = np.dtype([("d", "<f2"), ("qs", "<u2", 32), ("scales", "u1", 8)])
 # qh: of each 32 elements the upper 2 bits of 4 indices.
@@ -40,7 +40,8 @@ def _scales(blocks: Blocks) -> Floats:
 
 
 def _decode_iq2_xxs(blocks: Blocks) -> Floats:
-    index, word = blocks["qs"]["index"].reshape(-1, 32), blocks["qs"]["signs"]
+    index, word = np.moveaxis(blocks["qs"], 2, 0)
+    index = np.ascontiguousarray(index).view(np.uint8)
     d = blocks["d"].astype(np.float32)[:, None]
     scales = d * (2 * (word >> 28) + 1).astype(np.float32) * np.float32(0.125)
     signs = word[:, :, None] >> np.arange(0, 28, 7, dtype=np.uint32)
@@ -122,8 +123,8 @@ def _scale_iq2_s(block: int, g: int) -> Any:
 
 def _emit_iq2_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
     at = 2 + 16 * part
-    index = grid.low_bytes(builder, block, [*range(at, at + 4), *range(at + 8, at + 12)])
-    codes = grid.rows(level, builder, "iq2_xxs", codebooks.IQ2_XXS + grid.OFFSET, index)
+    offsets = [*range(at, at + 4), *range(at + 8, at + 12)]
+    codes = grid.rows_of_bytes(level, builder, codebooks.IQ2_XXS + grid.OFFSET, block, offsets)
     words = emit.load(builder, block, 2, emit.vector(I32, 16))
     lanes = [2 * i + 1 for i in range(8) for _ in range(4)]
     return grid.with_signs(builder, codes, grid.even_signs_of(builder, words, lanes, part))
@@ -137,9 +138,9 @@ def _emit_scales_iq2_xxs(builder: Any, block: Any) -> Any:
 
 def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
     words = emit.load(builder, block, 2, emit.vector(I16, 32))
-    index = grid.spread(builder, words, range(8 * part, 8 * part + 8), [0] * 8)
+    index = emit.shuffle(builder, words, words, [*range(8 * part, 8 * part + 8)])
     index = emit.masked(builder, index, 511)
-    codes = grid.rows(level, builder, "iq2_xs", codebooks.IQ2_XS + grid.OFFSET, index)
+    codes = grid.rows(level, builder, codebooks.IQ2_XS + grid.OFFSET, index)
     seven = builder.trunc(
         builder.lshr(words, emit.constant(words.type, [9] * 32)), emit.vector(emit.I8, 32)
     )
@@ -148,9 +149,8 @@ def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
 
 def _emit_iq2_s(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(builder, block, range(2 + 8 * part, 10 + 8 * part))
-    word = builder.zext(emit.load(builder, block, 66 + 2 * part, I16), I32)
-    index = grid.with_high_bits(builder, index, word, range(0, 16, 2), 3)
-    codes = grid.rows(level, builder, "iq2_s", codebooks.IQ2_S + grid.OFFSET, index)
+    index = grid.with_high_bits(builder, index, block, 66 + 2 * part, range(0, 16, 2), 2)
+    codes = grid.rows(level, builder, codebooks.IQ2_S + grid.OFFSET, index)
     return grid.with_signs(builder, codes, emit.load(builder, block, 34 + 8 * part, I64))
 
 

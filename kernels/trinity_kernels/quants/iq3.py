@@ -18,7 +18,7 @@ from trinity_kernels.quants.superblock import SuperBlock, register_superblock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
-    from trinity_kernels.quants.emit import F32, I16, I32, I64
+    from trinity_kernels.quants.emit import F32, I32, I64
 
 # signs: of each 32 elements 4 times 7 signs and the scale.
 _IQ3_XXS = np.dtype([("d", "<f2"), ("qs", "u1", 64), ("signs", "<u4", 8)])
@@ -91,8 +91,8 @@ def _scale_iq3_s(block: int, g: int) -> Any:
 
 
 def _emit_iq3_xxs(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(builder, block, range(2 + 16 * part, 18 + 16 * part))
-    codes = grid.rows(level, builder, "iq3_xxs", codebooks.IQ3_XXS + grid.OFFSET, index)
+    offsets = range(2 + 16 * part, 18 + 16 * part)
+    codes = grid.rows_of_bytes(level, builder, codebooks.IQ3_XXS + grid.OFFSET, block, offsets)
     words = emit.load(builder, block, 66, emit.vector(I32, 8))
     lanes = [i // 4 for i in range(32)]
     return grid.with_signs(builder, codes, grid.even_signs_of(builder, words, lanes, part))
@@ -106,9 +106,8 @@ def _emit_scales_iq3_xxs(builder: Any, block: Any) -> Any:
 
 def _emit_iq3_s(level: str, builder: Any, block: Any, part: int) -> Any:
     index = grid.low_bytes(builder, block, range(2 + 16 * part, 18 + 16 * part))
-    word = builder.zext(emit.load(builder, block, 66 + 2 * part, I16), I32)
-    index = grid.with_high_bits(builder, index, word, range(16), 1)
-    codes = grid.rows(level, builder, "iq3_s", codebooks.IQ3_S + grid.OFFSET, index)
+    index = grid.with_high_bits(builder, index, block, 66 + 2 * part, range(16), 1)
+    codes = grid.rows(level, builder, codebooks.IQ3_S + grid.OFFSET, index)
     return grid.with_signs(builder, codes, emit.load(builder, block, 74 + 8 * part, I64))
 
 

@@ -53,7 +53,7 @@ if not jit_disabled():
 
     from trinity_kernels import byte_dots, simd, tiles
     from trinity_kernels._jit import intrinsic
-    from trinity_kernels.quants.block32 import codes_of_pair, strided_f16x16
+    from trinity_kernels.quants.block32 import codes_of_pair, strided_f16x16, strided_scales
     from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
 
     def _flip(isa: Any, qt: Any, codes: Any) -> Any: ...
@@ -93,12 +93,12 @@ if not jit_disabled():
                 other = second
                 if second != 0:
                     other = second + row * stride
-                codes = _flip(isa, qt, codes_of_pair(qt, first + row * stride, other))
+                codes = _flip(isa, qt, codes_of_pair(isa, qt, first + row * stride, other))
                 simd.store_i8x64(spare + 64 * row, codes)
             tiles.transpose_16x16(spare, to + 1024 * pair, 64)
         for b in range(blocks):
             column = w + b * nbytes
-            d = strided_f16x16(column, stride)
+            d = strided_scales(qt, column, stride)
             simd.store_f32x16(scales + 128 * b, d)
             simd.store_f32x16(scales + 128 * b + 64, _minima(isa, qt, column, stride, d))
 

@@ -104,7 +104,7 @@ def _code_q4_0(block: int, j: int) -> Any:
     return (int(memory.get_u8(block + 2 + j % 16)) >> (j // 16 * 4)) & 15
 
 
-def _codes_q4_0(first: int, second: int) -> Any:
+def _codes_q4_0(isa: Any, first: int, second: int) -> Any:
     return load_nibbles(first + 2, second + 2 if second != 0 else 0)
 
 
@@ -112,7 +112,7 @@ def _code_q4_1(block: int, j: int) -> Any:
     return (int(memory.get_u8(block + 4 + j % 16)) >> (j // 16 * 4)) & 15
 
 
-def _codes_q4_1(first: int, second: int) -> Any:
+def _codes_q4_1(isa: Any, first: int, second: int) -> Any:
     return load_nibbles(first + 4, second + 4 if second != 0 else 0)
 
 

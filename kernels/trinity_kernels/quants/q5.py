@@ -84,7 +84,7 @@ def _code_q5_0(block: int, j: int) -> Any:
     return low | ((int(memory.get_u32(block + 2)) >> j) & 1) << 4
 
 
-def _codes_q5_0(first: int, second: int) -> Any:
+def _codes_q5_0(isa: Any, first: int, second: int) -> Any:
     if second == 0:
         bits = fifth_bits(memory.get_u32(first + 2), np.uint32(0))
         return load_nibbles(first + 6, 0) | bits
@@ -97,7 +97,7 @@ def _code_q5_1(block: int, j: int) -> Any:
     return low | ((int(memory.get_u32(block + 4)) >> j) & 1) << 4
 
 
-def _codes_q5_1(first: int, second: int) -> Any:
+def _codes_q5_1(isa: Any, first: int, second: int) -> Any:
     if second == 0:
         bits = fifth_bits(memory.get_u32(first + 4), np.uint32(0))
         return load_nibbles(first + 8, 0) | bits

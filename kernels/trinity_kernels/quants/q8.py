@@ -21,6 +21,7 @@ if not jit_disabled():
     from trinity_kernels import simd
 
 _Q8_0 = np.dtype([("d", "<f2"), ("qs", "i1", 32)])
+_Q8_1 = np.dtype([("d", "<f2"), ("s", "<f2"), ("qs", "i1", 32)])
 
 
 def _decode(blocks: Blocks) -> Floats:
@@ -37,6 +38,20 @@ def _encode(values: Floats) -> Blocks:
     return blocks
 
 
+def _decode_q8_1(blocks: Blocks) -> Floats:
+    values: Floats = blocks["qs"].astype(np.float32) * blocks["d"].astype(np.float32)[:, None]
+    return values
+
+
+def _encode_q8_1(values: Floats) -> Blocks:
+    plain = _encode(values)
+    d = np.abs(values).max(axis=1) / np.float32(127)
+    blocks = np.empty(len(values), _Q8_1)
+    blocks["d"], blocks["qs"] = plain["d"], plain["qs"]
+    blocks["s"] = d * plain["qs"].sum(axis=1, dtype=np.int32).astype(np.float32)
+    return blocks
+
+
 TYPES = (
     QuantType(
         name="Q8_0",
@@ -47,6 +62,15 @@ TYPES = (
         max_rmse=6e-3,
         source="ggml-common.h block_q8_0; ggml-quants.c quantize_row_q8_0_ref",
     ),
+    QuantType(
+        name="Q8_1",
+        block_size=32,
+        block=_Q8_1,
+        decode_blocks=_decode_q8_1,
+        encode_blocks=_encode_q8_1,
+        max_rmse=6e-3,
+        source="ggml-common.h block_q8_1; ggml-quants.c quantize_row_q8_1_ref",
+    ),
 )
 
 # -- the compiled dot product ----------------------------------------------------------------------
@@ -56,11 +80,25 @@ def _code_q8_0(block: int, j: int) -> Any:
     return int(memory.get_i8(block + 2 + j))
 
 
-def _codes_q8_0(first: int, second: int) -> Any:
+def _codes_q8_0(isa: Any, first: int, second: int) -> Any:
     low = simd.load_i8x32(first + 2)
     if second == 0:
         return simd.concat_i8x32(low, simd.splat_i8x32(0))
     return simd.concat_i8x32(low, simd.load_i8x32(second + 2))
 
 
-register_block32("Q8_0", Block32(34, _codes_q8_0, _code_q8_0, signed=True))
+register_block32("Q8_0", Block32(34, _codes_q8_0, _code_q8_0, signed=True, bytes_at=2))
+
+
+def _code_q8_1(block: int, j: int) -> Any:
+    return int(memory.get_i8(block + 4 + j))
+
+
+def _codes_q8_1(isa: Any, first: int, second: int) -> Any:
+    low = simd.load_i8x32(first + 4)
+    if second == 0:
+        return simd.concat_i8x32(low, simd.splat_i8x32(0))
+    return simd.concat_i8x32(low, simd.load_i8x32(second + 4))
+
+
+register_block32("Q8_1", Block32(36, _codes_q8_1, _code_q8_1, signed=True, bytes_at=4))

@@ -24,19 +24,27 @@ if not jit_disabled():
 _BODIES: dict[str, Callable[..., Any]] = {}
 _PANELS: dict[str, Callable[..., Any]] = {}
 _SPLIT: set[str] = set()
+_STEPS: dict[str, int] = {}
 
 
 def register_unpack(
     quant: str, body: Callable[..., Any] | None = None, *,
-    panel: Callable[..., Any] | None = None, split: bool = False,
+    panel: Callable[..., Any] | None = None, split: bool = False, step: int | None = None,
 ) -> None:  # fmt: skip
-    """Give a type its way into tiles: a body for a row, or one for a panel."""
+    """Give a type its way into tiles: a body for a row, or one for a panel.
+
+    ``step``: bytes of 256 weights, where ggml's table of types does not tell them.
+    """
     assert body is not None or panel is not None
     _PANELS[quant] = panel or _rows
     if body is not None:
         _BODIES[quant] = body
     if split:
         _SPLIT.add(quant)
+    if step is None:
+        found = TYPES_BY_NAME[quant]
+        step = 256 // found.block_size * found.type_size
+    _STEPS[quant] = step
 
 
 def tile_types() -> frozenset[str]:
@@ -51,10 +59,7 @@ def tile_parts(quant: str, form: str) -> tuple[int, int]:
 
 def step_bytes(quant: str) -> int:
     """Bytes of 256 weights of a row."""
-    if quant == "I2_S":
-        return 64
-    found = TYPES_BY_NAME[quant]
-    return 256 // found.block_size * found.type_size
+    return _STEPS[quant]
 
 
 def unpack_tile_row(isa: Any, qt: Any, w: int, to: int, k: int) -> None:

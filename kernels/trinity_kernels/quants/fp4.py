@@ -1,0 +1,172 @@
+"""MXFP4 and NVFP4: floating-point codes of four bits (E2M1) under scales of eight.
+
+MXFP4: 32 elements, laid out as in Q4_0 behind one byte, the exponent of 2 (E8M0). NVFP4: 64
+elements in 4 groups of 16, each 8 bytes of such nibbles, behind 4 scales (E4M3 without sign).
+Codes are taken as the doubled values, which are integers; scales as half.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels import memory
+from trinity_kernels._jit import inline
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.q4 import pack_nibbles, unpack_nibbles
+from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+
+VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+
+_MXFP4 = np.dtype([("e", "u1"), ("qs", "u1", 16)])
+_NVFP4 = np.dtype([("scales", "u1", 4), ("qs", "u1", 32)])
+_TABLE = np.array(VALUES, np.float32)
+
+
+def powers_of_2(exponents: Bytes) -> Floats:
+    """Half of what E8M0 says, 2**(e - 128); E8M0 has no NaN here: 255 is 2**127."""
+    e = exponents.astype(np.uint32)
+    bits = np.where(e < 2, np.uint32(0x00200000) << (e & 1), (e - 1) << np.uint32(23))
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def half_e4m3(bytes_: Bytes) -> Floats:
+    """Half of what E4M3 says, its sign left out; 0x7F, where it has NaN, is 0."""
+    bits = (bytes_ & np.uint8(0x7F)).astype(np.uint32) << np.uint32(20)
+    values = bits.view(np.float32) * np.float32(2.0**119)
+    result: Floats = np.where(bytes_ == 0x7F, np.float32(0), values)
+    return result
+
+
+def _nearest(scaled: Floats) -> NDArray[np.uint8]:
+    """The codes (n, K) of the nearest values, of equally near ones the first in the table."""
+    codes: NDArray[np.uint8] = np.abs(scaled[..., None] - _TABLE).argmin(axis=-1).astype(np.uint8)
+    return codes
+
+
+def _decode_mxfp4(blocks: Blocks) -> Floats:
+    values: Floats = powers_of_2(blocks["e"])[:, None] * _TABLE[unpack_nibbles(blocks["qs"])]
+    return values
+
+
+def _encode_mxfp4(values: Floats) -> Blocks:
+    largest = np.abs(values).max(axis=1)
+    e = np.where(largest > 0, np.floor(np.log2(largest)) - 2 + 127, 0).astype(np.uint8)
+    blocks = np.empty(len(values), _MXFP4)
+    blocks["e"] = e
+    blocks["qs"] = pack_nibbles(_nearest(values / powers_of_2(e)[:, None]))
+    return blocks
+
+
+def _decode_nvfp4(blocks: Blocks) -> Floats:
+    d = half_e4m3(blocks["scales"])[:, :, None]
+    qs = blocks["qs"].reshape(-1, 4, 8)
+    codes = np.concatenate([qs & np.uint8(15), qs >> np.uint8(4)], axis=2)
+    values: Floats = d * _TABLE[codes]
+    return values.reshape(-1, 64)
+
+
+TYPES = (
+    QuantType(
+        name="MXFP4",
+        block_size=32,
+        block=_MXFP4,
+        decode_blocks=_decode_mxfp4,
+        encode_blocks=_encode_mxfp4,
+        max_rmse=0.13,
+        source="OCP Microscaling Formats 1.0; ggml-quants.c quantize_row_mxfp4_ref",
+    ),
+    QuantType(
+        name="NVFP4",
+        block_size=64,
+        block=_NVFP4,
+        decode_blocks=_decode_nvfp4,
+        encode_blocks=None,
+        max_rmse=0.12,
+        source="ggml-common.h block_nvfp4; ggml-quants.c dequantize_row_nvfp4",
+    ),
+)
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+
+@inline
+def value_of(nibble: int) -> int:
+    """The doubled value of a nibble: its lowest bits count ones, from 4 twos, from 6 fours."""
+    m = nibble & 7
+    value = m
+    if m >= 4:
+        value = (2 + (m & 1)) << ((m >> 1) - 1)
+    return -value if nibble > 7 else value
+
+
+def _code_mxfp4(block: int, j: int) -> Any:
+    nibble = int(memory.get_u8(block + 1 + j % 16)) >> (j // 16 * 4) & 15
+    return value_of(nibble)
+
+
+def _codes_mxfp4(isa: Any, first: int, second: int) -> Any:
+    return look_up(isa, load_nibbles(first + 1, second + 1 if second != 0 else 0))
+
+
+def _code_nvfp4(block: int, e: int) -> Any:
+    return value_of(int(memory.get_u8(block + 4 + e // 16 * 8 + e % 8)) >> (e // 8 % 2 * 4) & 15)
+
+
+def _scale_nvfp4(block: int, g: int) -> Any:
+    byte = int(memory.get_u8(block + g))
+    if byte == 0x7F:
+        return np.float32(0)
+    mantissa = byte & 7
+    exponent = byte >> 3 & 15
+    if exponent == 0:
+        return np.float32(mantissa * 2.0**-10)
+    return np.float32((8 + mantissa) * 2.0 ** (exponent - 11))
+
+
+def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:
+    packed = emit.load_bytes(builder, block, 4, 32)
+    order = [i for start in range(0, 32, 8) for i in [*range(start, start + 8)] * 2]
+    packed = emit.shuffle(builder, packed, packed, order)
+    codes = emit.masked(builder, emit.shifted_words(builder, packed, ([0] * 4 + [4] * 4) * 4), 15)
+    return emit.look_up(level, builder, codes, VALUES)
+
+
+def _emit_scales_nvfp4(builder: Any, block: Any) -> Any:
+    wide = emit.vector(emit.I32, 16)
+    bytes_ = builder.zext(emit.load_bytes(builder, block, 0, 4, repeat=4), wide)
+    bits = builder.shl(emit.masked(builder, bytes_, 0x7F), emit.constant(wide, [20] * 16))
+    kind = emit.F32X16
+    values = builder.fmul(builder.bitcast(bits, kind), emit.constant(kind, [2.0**119] * 16))
+    nan = builder.icmp_unsigned("==", bytes_, emit.constant(wide, [0x7F] * 16))
+    return builder.select(nan, emit.constant(kind, [0.0] * 16), values)
+
+
+if not jit_disabled():
+    from trinity_kernels import simd
+    from trinity_kernels._jit import intrinsic
+    from trinity_kernels.quants import emit
+    from trinity_kernels.quants.block32 import load_nibbles
+
+    @intrinsic
+    def look_up(typingctx: Any, isa: Any, codes: Any) -> Any:
+        """The doubled values of 64 codes."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit.look_up(sig.args[0].value, builder, args[1], VALUES)
+
+        return simd.I8X64(isa, simd.I8X64), codegen
+
+
+register_block32("MXFP4", Block32(17, _codes_mxfp4, _code_mxfp4, signed=True, power_of_2=True))
+register_superblock(
+    "NVFP4",
+    SuperBlock(
+        nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,
+        emit_scales=_emit_scales_nvfp4, scale=_scale_nvfp4, elements=64, group=16, signed=True,
+    ),
+)  # fmt: skip

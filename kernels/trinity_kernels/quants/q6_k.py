@@ -1,0 +1,129 @@
+"""Q6_K and Q8_K: 256 elements, the first in 16 groups of 16 with an int8 scale each.
+
+Q6_K: the lower four bits of 128 elements are nibbles of 64 bytes, the upper two, of elements l,
+32 + l, 64 + l and 96 + l, one byte. Q8_K is ggml's form of activations; no file has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, inverse
+from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+
+if not jit_disabled():
+    from trinity_kernels.quants import emit
+
+_Q6_K = np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")])
+_Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)])
+
+
+def _decode_q6_k(blocks: Blocks) -> Floats:
+    scales = blocks["d"].astype(np.float32)[:, None] * blocks["scales"].astype(np.float32)
+    nibble = np.array([0, 4], np.uint8)[:, None]
+    low = blocks["ql"].reshape(-1, 2, 1, 64) >> nibble & 15
+    pair = np.array([0, 2, 4, 6], np.uint8)[:, None]
+    high = blocks["qh"].reshape(-1, 2, 1, 32) >> pair & 3
+    codes = low.reshape(-1, 16, 16) | high.reshape(-1, 16, 16) << 4
+    values: Floats = scales[:, :, None] * (codes.astype(np.float32) - np.float32(32))
+    return values.reshape(-1, 256)
+
+
+def _decode_q8_k(blocks: Blocks) -> Floats:
+    values: Floats = blocks["d"][:, None] * blocks["qs"].astype(np.float32)
+    return values
+
+
+def _encode_q8_k(values: Floats) -> Blocks:
+    """Codes up to -128: the scale has the opposite sign of the largest element."""
+    index = np.abs(values).argmax(axis=1)[:, None]
+    d = np.take_along_axis(values, index, axis=1) / np.float32(-127)
+    blocks = np.empty(len(values), _Q8_K)
+    blocks["d"] = d[:, 0]
+    blocks["qs"] = np.minimum(np.rint(values * inverse(d)), 127).astype(np.int8)
+    blocks["bsums"] = blocks["qs"].reshape(-1, 16, 16).sum(axis=2)
+    return blocks
+
+
+TYPES = (
+    QuantType(
+        name="Q6_K",
+        block_size=256,
+        block=_Q6_K,
+        decode_blocks=_decode_q6_k,
+        encode_blocks=None,
+        max_rmse=0.02,
+        source="ggml-common.h block_q6_K; ggml-quants.c dequantize_row_q6_K",
+    ),
+    QuantType(
+        name="Q8_K",
+        block_size=256,
+        block=_Q8_K,
+        decode_blocks=_decode_q8_k,
+        encode_blocks=_encode_q8_k,
+        max_rmse=8e-3,
+        source="ggml-common.h block_q8_K; ggml-quants.c quantize_row_q8_K_ref",
+    ),
+)
+
+# -- the compiled dot product ----------------------------------------------------------------------
+
+
+def _code_q6_k(block: int, e: int) -> Any:
+    half, at = e // 128, e % 128
+    low = int(memory.get_u8(block + 64 * half + at % 64)) >> (at // 64 * 4) & 15
+    return low | (int(memory.get_u8(block + 128 + 32 * half + at % 32)) >> (at // 32 * 2) & 3) * 16
+
+
+def _scale_q6_k(block: int, g: int) -> Any:
+    return np.float32(memory.get_f16(block + 208) * np.float32(memory.get_i8(block + 192 + g)))
+
+
+def _emit_codes_q6_k(level: str, builder: Any, block: Any, part: int) -> Any:
+    half, upper = divmod(part, 2)
+    low = emit.load_bytes(builder, block, 64 * half, 64)
+    low = emit.masked(builder, emit.shifted_right(builder, low, [4 * upper]), 15)
+    high = emit.load_bytes(builder, block, 128 + 32 * half, 32, repeat=2)
+    high = emit.shifted_right(builder, high, [0, 2] if upper else [-4, -2])
+    return builder.or_(low, emit.masked(builder, high, 48))
+
+
+def _emit_scales_q6_k(builder: Any, block: Any) -> Any:
+    scales = emit.floats(builder, emit.load_bytes(builder, block, 192, 16), signed=True)
+    return builder.fmul(scales, emit.splat(builder, emit.half(builder, block, 208)))
+
+
+def _code_q8_k(block: int, e: int) -> Any:
+    return int(memory.get_i8(block + 4 + e))
+
+
+def _scale_q8_k(block: int, g: int) -> Any:
+    return memory.get_f32(block)
+
+
+def _emit_codes_q8_k(level: str, builder: Any, block: Any, part: int) -> Any:
+    return emit.load_bytes(builder, block, 4 + 64 * part, 64)
+
+
+def _emit_scales_q8_k(builder: Any, block: Any) -> Any:
+    return emit.splat(builder, emit.load(builder, block, 0, emit.F32))
+
+
+register_superblock(
+    "Q6_K",
+    SuperBlock(
+        nbytes=210, emit_codes=_emit_codes_q6_k, code=_code_q6_k, emit_scales=_emit_scales_q6_k,
+        scale=_scale_q6_k, group=16, offset=32,
+    ),
+)  # fmt: skip
+register_superblock(
+    "Q8_K",
+    SuperBlock(
+        nbytes=292, emit_codes=_emit_codes_q8_k, code=_code_q8_k, emit_scales=_emit_scales_q8_k,
+        scale=_scale_q8_k, group=256, signed=True,
+    ),
+)  # fmt: skip
