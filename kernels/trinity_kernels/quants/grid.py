@@ -40,13 +40,13 @@ def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
 def rows_of_bytes(level: str, builder: Any, grid: Grid, block: Any, offsets: Sequence[int]) -> Any:
     """The rows that bytes of a block name: 8 of 8 or 16 of 4, as <64 x i8>."""
     if gathers(level):
-        return _gathered(builder, grid, low_bytes(builder, block, offsets))
+        return _gathered(builder, grid, low_bytes(level, builder, block, offsets))
     index = [builder.zext(emit.load(builder, block, at, I8), I64) for at in offsets]
     return _loaded(builder, grid, index)
 
 
 def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
-    """The rows that <8 x i16> or <16 x i16> name, as <64 x i8>."""
+    """The rows that 8 or 16 indices name, as low_bytes has them, as <64 x i8>."""
     if gathers(level):
         return _gathered(builder, grid, index)
     # Four at a time to a register, from which they are faster to take than from a vector.
@@ -72,8 +72,7 @@ def _gathered(builder: Any, grid: Grid, index: Any) -> Any:
     count = index.type.count
     kind = emit.vector(word, count)
     args = [
-        ir.Constant(kind, None), builder.bitcast(table, I8.as_pointer()),
-        builder.zext(index, emit.vector(I32, count)),
+        ir.Constant(kind, None), builder.bitcast(table, I8.as_pointer()), index,
         emit.constant(emit.vector(I1, count), [1] * count), I32(word.width // 8),
     ]  # fmt: skip
     name = f"llvm.x86.avx512.mask.gather.dp{'q' if word.width == 64 else 'i'}.512"
@@ -94,11 +93,11 @@ def _loaded(builder: Any, grid: Grid, index: Sequence[Any]) -> Any:
     return builder.bitcast(parts[0], emit.vector(I8, 64))
 
 
-def low_bytes(builder: Any, block: Any, offsets: Sequence[int]) -> Any:
-    """Bytes of a block as indices, <n x i16>."""
+def low_bytes(level: str, builder: Any, block: Any, offsets: Sequence[int]) -> Any:
+    """Bytes of a block as indices: <n x i32> for a gather, else <n x i16>."""
     packed = emit.load_bytes(builder, block, offsets[0], offsets[-1] + 1 - offsets[0])
     packed = emit.shuffle(builder, packed, packed, [at - offsets[0] for at in offsets])
-    return builder.zext(packed, emit.vector(I16, len(offsets)))
+    return builder.zext(packed, emit.vector(I32 if gathers(level) else I16, len(offsets)))
 
 
 def with_high_bits(
@@ -108,15 +107,22 @@ def with_high_bits(
 
     ``shifts``: where in its word each index has them; each word serves equally many indices.
     """
-    count = len(shifts)
-    words = emit.load(builder, block, at, emit.vector(I16, -(-count * bits // 16)))
-    lanes = [i * words.type.count // count for i in range(count)]
-    spread_out = emit.shuffle(builder, words, words, lanes)
-    upper = builder.shl(
-        spread_out, emit.constant(index.type, [16 - bits - shift for shift in shifts])
-    )
-    upper = builder.lshr(upper, emit.constant(index.type, [8 - bits] * count))
-    return builder.or_(index, emit.masked(builder, upper, ((1 << bits) - 1) << 8))
+    n = len(shifts)
+    count = -(-n * bits // 16)
+    words = emit.load(builder, block, at, emit.vector(I16, count))
+    mask = ((1 << bits) - 1) << 8
+    if index.type.element == I16:
+        own = emit.shuffle(builder, words, words, [i * count // n for i in range(n)])
+        own = builder.shl(own, emit.constant(index.type, [16 - bits - shift for shift in shifts]))
+        own = builder.lshr(own, emit.constant(index.type, [8 - bits] * n))
+        return builder.or_(index, emit.masked(builder, own, mask))
+    # All words (or one twice) in each lane, rotated: some to the left and some to the right.
+    whole = emit.shuffle(builder, words, words, [i % count for i in range(2 * n)])
+    whole = builder.bitcast(whole, index.type)
+    turns = [(8 - shift - 16 * (i * count // n)) % 32 for i, shift in enumerate(shifts)]
+    args = [whole, whole, emit.constant(index.type, turns)]
+    own = emit.call_named(builder, f"llvm.fshl.v{n}i32", index.type, args)
+    return builder.or_(index, emit.masked(builder, own, mask))
 
 
 def with_signs(builder: Any, codes: Any, signs: Any) -> Any:

@@ -119,19 +119,18 @@ def _float_of_half(bits: int) -> Any:
 
 def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[int]) -> Any:
     """Codes of 8 rows, moved down where the row's bit of an i32 is set, else up."""
-    codes = np.int8(8) * codebooks.IQ1 + np.int8(_OFFSET)
-    found = grid.rows(level, builder, codes, index)
-    words = emit.splat(builder, word, 8)
-    own = emit.masked(builder, words, [1 << bit for bit in bits])
+    up = np.int8(8) * codebooks.IQ1 + np.int8(_OFFSET + 1)
+    found = grid.rows(level, builder, up, index)
+    own = emit.masked(builder, emit.splat(builder, word, 8), [1 << bit for bit in bits])
     down = builder.icmp_unsigned("!=", own, ir.Constant(own.type, None))
-    wide = emit.vector(I64, 8)
-    ones = emit.constant(wide, [0x0101010101010101] * 8)
-    step = builder.select(down, emit.constant(wide, [-1] * 8), ones)
-    return builder.add(found, builder.bitcast(step, found.type))
+    # Two less in all 8 bytes at once: none of them is as small.
+    wide = builder.bitcast(found, emit.vector(I64, 8))
+    lower = builder.sub(wide, emit.constant(wide.type, [0x0202020202020202] * 8))
+    return builder.bitcast(builder.select(down, lower, wide), found.type)
 
 
 def _emit_iq1_s(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(builder, block, range(2 + 8 * part, 10 + 8 * part))
+    index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
     index = grid.with_high_bits(builder, index, block, 34 + 4 * part, [0, 3, 6, 9] * 2, 3)
     word = emit.load(builder, block, 34 + 4 * part, I32)
     return _emit_rows(level, builder, index, word, [15] * 4 + [31] * 4)
@@ -144,7 +143,7 @@ def _emit_scales_iq1_s(builder: Any, block: Any) -> Any:
 
 
 def _emit_iq1_m(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(builder, block, range(8 * part, 8 * part + 8))
+    index = grid.low_bytes(level, builder, block, range(8 * part, 8 * part + 8))
     index = grid.with_high_bits(builder, index, block, 32 + 4 * part, [0, 4, 8, 12] * 2, 3)
     word = emit.load(builder, block, 32 + 4 * part, I32)
     return _emit_rows(level, builder, index, word, range(3, 32, 4))

@@ -140,6 +140,8 @@ def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
     words = emit.load(builder, block, 2, emit.vector(I16, 32))
     index = emit.shuffle(builder, words, words, [*range(8 * part, 8 * part + 8)])
     index = emit.masked(builder, index, 511)
+    if grid.gathers(level):
+        index = builder.zext(index, emit.vector(I32, 8))
     codes = grid.rows(level, builder, codebooks.IQ2_XS + grid.OFFSET, index)
     seven = builder.trunc(
         builder.lshr(words, emit.constant(words.type, [9] * 32)), emit.vector(emit.I8, 32)
@@ -148,7 +150,7 @@ def _emit_iq2_xs(level: str, builder: Any, block: Any, part: int) -> Any:
 
 
 def _emit_iq2_s(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(builder, block, range(2 + 8 * part, 10 + 8 * part))
+    index = grid.low_bytes(level, builder, block, range(2 + 8 * part, 10 + 8 * part))
     index = grid.with_high_bits(builder, index, block, 66 + 2 * part, range(0, 16, 2), 2)
     codes = grid.rows(level, builder, codebooks.IQ2_S + grid.OFFSET, index)
     return grid.with_signs(builder, codes, emit.load(builder, block, 34 + 8 * part, I64))

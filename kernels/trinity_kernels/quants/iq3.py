@@ -105,7 +105,7 @@ def _emit_scales_iq3_xxs(builder: Any, block: Any) -> Any:
 
 
 def _emit_iq3_s(level: str, builder: Any, block: Any, part: int) -> Any:
-    index = grid.low_bytes(builder, block, range(2 + 16 * part, 18 + 16 * part))
+    index = grid.low_bytes(level, builder, block, range(2 + 16 * part, 18 + 16 * part))
     index = grid.with_high_bits(builder, index, block, 66 + 2 * part, range(16), 1)
     codes = grid.rows(level, builder, codebooks.IQ3_S + grid.OFFSET, index)
     return grid.with_signs(builder, codes, emit.load(builder, block, 74 + 8 * part, I64))
