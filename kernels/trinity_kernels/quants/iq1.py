@@ -121,10 +121,11 @@ def _emit_rows(level: str, builder: Any, index: Any, word: Any, bits: Sequence[i
     """Codes of 8 rows, moved down where the row's bit of an i32 is set, else up."""
     up = np.int8(8) * codebooks.IQ1 + np.int8(_OFFSET + 1)
     found = grid.rows(level, builder, up, index)
-    own = emit.masked(builder, emit.splat(builder, word, 8), [1 << bit for bit in bits])
-    down = builder.icmp_unsigned("!=", own, ir.Constant(own.type, None))
     # Two less in all 8 bytes at once: none of them is as small.
     wide = builder.bitcast(found, emit.vector(I64, 8))
+    own = builder.bitcast(emit.splat(builder, word, 16), wide.type)
+    own = emit.masked(builder, own, [1 << bit for bit in bits])
+    down = builder.icmp_unsigned("!=", own, ir.Constant(own.type, None))
     lower = builder.sub(wide, emit.constant(wide.type, [0x0202020202020202] * 8))
     return builder.bitcast(builder.select(down, lower, wide), found.type)
 
