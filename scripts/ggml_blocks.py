@@ -59,6 +59,8 @@ def random_blocks(quant: QuantType, rng: np.random.Generator) -> NDArray[np.uint
     for name in quant.block.names or ():
         if quant.block[name].kind == "f":
             blocks[name] = rng.normal(size=BLOCKS)
+    if quant.name == "IQ1_M":  # its scale is in four parts
+        blocks["scales"][:, 3] &= 0xBFFF
     return data
 
 
