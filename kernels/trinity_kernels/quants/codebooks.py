@@ -1,8 +1,7 @@
 """The codebooks of IQ1, IQ2 and IQ3: rows of 8 or 4 values that an index of 8 to 11 bits names.
 
 Each is the text of its codes, row after row, in base64: 2 or 3 bits a code, the first one in the
-upper bits. Rows are in ascending order of their codes read as digits, the first digit lowest, so
-that a table's order is a fact of the format: llama.cpp's quantizers write the indices.
+upper bits. Which rows a codebook has is part of the format.
 
 Source: the tables iq1s_grid, iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid and iq3s_grid of
 ggml-common.h.

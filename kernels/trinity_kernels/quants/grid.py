@@ -20,6 +20,7 @@ OFFSET = 64
 if not jit_disabled():
     from trinity_kernels.quants import emit
     from trinity_kernels.quants.emit import I1, I8, I16, I32, I64, ir
+    from trinity_kernels.simd import call_named
 
 
 def _table(builder: Any, grid: Grid) -> tuple[Any, Any]:
@@ -62,8 +63,10 @@ def rows(level: str, builder: Any, grid: Grid, index: Any) -> Any:
 
 
 def gathers(level: str) -> bool:
-    """Whether a gather is faster than loads: with AMX. Before, Intel's are slowed by a
-    mitigation (of GDS), and AMD's are many instructions inside."""
+    """Whether rows are found by one instruction, which is faster than loads where there is AMX.
+
+    Intel's older processors slow it down (against "gather data sampling"), AMD's take it apart.
+    """
     return level in ("amx", "avx512vnni") and "amx-tile" in cpu_features()
 
 
@@ -76,7 +79,7 @@ def _gathered(builder: Any, grid: Grid, index: Any) -> Any:
         emit.constant(emit.vector(I1, count), [1] * count), I32(word.width // 8),
     ]  # fmt: skip
     name = f"llvm.x86.avx512.mask.gather.dp{'q' if word.width == 64 else 'i'}.512"
-    return builder.bitcast(emit.call_named(builder, name, kind, args), emit.vector(I8, 64))
+    return builder.bitcast(call_named(builder, name, kind, args), emit.vector(I8, 64))
 
 
 def _loaded(builder: Any, grid: Grid, index: Sequence[Any]) -> Any:
@@ -89,7 +92,8 @@ def _loaded(builder: Any, grid: Grid, index: Sequence[Any]) -> Any:
         parts.append(builder.insert_element(pair, second, I32(1)))
     while len(parts) > 1:
         lanes = [*range(2 * parts[0].type.count)]
-        parts = [emit.shuffle(builder, *parts[i : i + 2], lanes) for i in range(0, len(parts), 2)]
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [emit.shuffle(builder, low, high, lanes) for low, high in pairs]
     return builder.bitcast(parts[0], emit.vector(I8, 64))
 
 
@@ -121,7 +125,7 @@ def with_high_bits(
     whole = builder.bitcast(whole, index.type)
     turns = [(8 - shift - 16 * (i * count // n)) % 32 for i, shift in enumerate(shifts)]
     args = [whole, whole, emit.constant(index.type, turns)]
-    own = emit.call_named(builder, f"llvm.fshl.v{n}i32", index.type, args)
+    own = call_named(builder, f"llvm.fshl.v{n}i32", index.type, args)
     return builder.or_(index, emit.masked(builder, own, mask))
 
 
@@ -142,7 +146,7 @@ def even_signs_of(builder: Any, words: Any, lanes: Sequence[int], part: int) -> 
 def even_signs(builder: Any, seven: Any, part: int) -> Any:
     """A part's signs as an i64, of a block's 32 times 7, <32 x i8>: the eighth is the parity."""
     name = "llvm.ctpop.v32i8"
-    ones = emit.call_named(builder, name, seven.type, [seven])
+    ones = call_named(builder, name, seven.type, [seven])
     eighth = builder.shl(ones, emit.constant(seven.type, [7] * 32))
     words = builder.bitcast(builder.or_(seven, eighth), emit.vector(I64, 4))
     return builder.extract_element(words, I32(part))
@@ -168,15 +172,15 @@ def odd_scales(builder: Any, bits: Any, d: Any) -> Any:
 
 
 @inline
-def signed(value: int, signs: int, j: int) -> int:
+def signed(value: int, signs: int, j: int) -> Any:
     """A value above OFFSET, negated where bit j of ``signs`` is set."""
     return OFFSET - value if signs >> j & 1 else OFFSET + value
 
 
 @inline
-def signed_evenly(value: int, seven: int, j: int) -> int:
+def signed_evenly(value: int, seven: int, j: int) -> Any:
     """As signed, of seven bits and their parity."""
     odd = seven ^ seven >> 4
     odd ^= odd >> 2
     odd ^= odd >> 1
-    return signed(value, seven & 127 | (odd & 1) << 7, j)
+    return signed(value, seven | (odd & 1) << 7, j)

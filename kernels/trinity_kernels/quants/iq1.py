@@ -75,7 +75,6 @@ TYPES = tuple(
 
 # -- the compiled dot product ----------------------------------------------------------------------
 
-
 # Codes are eighths of the codebook's values, above which they stand, one more or less.
 _OFFSET = 16
 
