@@ -8,7 +8,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.tiny_models import write_tiny_model
-from trinity.cli.inspect import plain, printable
+from trinity.cli.inspect import plain
+from trinity.cli.inspect_tables import printable
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +67,42 @@ def test_a_file_cannot_control_the_terminal() -> None:
 
 def test_json_has_no_nan() -> None:
     assert plain(np.array([1.0, np.nan])) == [1.0, "nan"]
+
+
+def test_types_are_summed_up(run: Run, model: Path) -> None:
+    found = json.loads(run("inspect", str(model), "--json").stdout)
+    (row,) = found["types"].values()
+    assert row["tensors"] == len(found["tensors"])
+    assert row["bytes"] == found["tensor_bytes"]
+    assert row["bits_per_weight"] == found["bits_per_weight"] == 32
+
+
+def test_diff_ends_as_diff_does(run: Run, model: Path, tmp_path: Path) -> None:
+    same = run("inspect", str(model), "--diff", str(model))
+    assert (same.exit_code, "no difference" in same.stdout) == (0, True)
+    other = tmp_path / "other.gguf"
+    write_tiny_model(other, seed=1)
+    result = run("inspect", str(model), "--diff", str(other))
+    assert result.exit_code == 1
+    assert "token_embd.weight" in result.stdout
+    found = json.loads(run("inspect", str(model), "--diff", str(other), "--json").stdout)
+    assert {t["name"] for t in found["tensors_changed"]} >= {"token_embd.weight"}
+
+
+def test_verify(run: Run, model: Path, tmp_path: Path) -> None:
+    result = run("inspect", str(model), "--verify")
+    assert result.exit_code == 0, result.stdout
+    assert "nothing is wrong" in result.stdout
+    damaged = tmp_path / "damaged.gguf"
+    data = bytearray(model.read_bytes())
+    data[-4:] = np.array([np.nan], "<f4").tobytes()
+    damaged.write_bytes(data)
+    result = run("inspect", str(damaged), "--verify")
+    assert result.exit_code == 1
+    assert "1 finding" in result.stdout
+    found = json.loads(run("inspect", str(damaged), "--verify", "--json").stdout)
+    assert found["findings"][0]["expected"] == "finite numbers"
+
+
+def test_two_questions_at_once(run: Run, model: Path) -> None:
+    assert run("inspect", str(model), "--verify", "--diff", str(model)).exit_code == 2

@@ -1,38 +1,92 @@
-"""trinity inspect: what is in a model file."""
+"""trinity inspect: what is in a model file, whether it is sound, and what differs from another."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trinity.cli import inspect_tables as tables
 from trinity.cli import options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from trinity.formats import WeightProvider
+    from trinity.formats.provider import Tensor
 
 LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
-WIDEST_SHOWN = 100  # characters of a value in the table
 
 
 def inspect(
     model: Annotated[str, typer.Argument(metavar="FILE", help="The model, a GGUF file.")],
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff",
+            metavar="OTHER",
+            help="Show what differs from this model instead; exit status 1 where anything does.",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Show checksums of all tensors, and what is wrong in their blocks, instead; exit "
+            "status 1 where something is.",
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the header, the configuration, the metadata and the tensors of a model file."""
     from trinity.model import open_weights
 
-    description = describe(open_weights(model))
-    if as_json:
-        print(json.dumps(description, ensure_ascii=False, allow_nan=False))
+    if diff is not None and verify:
+        raise typer.BadParameter("--diff and --verify are two questions; ask one at a time")
+    provider = open_weights(model)
+    if diff is not None:
+        show_diff(provider, open_weights(diff), as_json)
+    elif verify:
+        show_verification(provider, as_json)
+    elif as_json:
+        print(json.dumps(describe(provider), ensure_ascii=False, allow_nan=False))
     else:
-        show(description)
+        tables.show(describe(provider))
+
+
+def show_diff(first: WeightProvider, second: WeightProvider, as_json: bool) -> None:
+    """Compare, print, and end with status 1 where something differs."""
+    from trinity.cli.convert import bar
+    from trinity.tools.diff import diff
+
+    with bar("comparing") as progress:
+        found = diff(first, second, progress)
+    if as_json:
+        values = asdict(found)
+        for tensor in values["tensors_changed"]:
+            tensor["rmse"] = plain(tensor["rmse"])
+        print(json.dumps(values, ensure_ascii=False, allow_nan=False))
+    else:
+        tables.show_diff(found, first.path, second.path)
+    if not found.is_empty:
+        raise typer.Exit(1)
+
+
+def show_verification(provider: WeightProvider, as_json: bool) -> None:
+    """Check, print, and end with status 1 where something is wrong."""
+    from trinity.cli.convert import bar
+    from trinity.tools.verify import verify
+
+    with bar("verifying") as progress:
+        found = verify(provider, progress)
+    if as_json:
+        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+    else:
+        tables.show_verification(found)
+    if found.findings:
+        raise typer.Exit(1)
 
 
 def describe(provider: WeightProvider) -> dict[str, object]:
@@ -56,9 +110,34 @@ def describe(provider: WeightProvider) -> dict[str, object]:
             {"name": t.name, "shape": list(t.shape), "type": t.type, "bytes": t.nbytes}
             for t in tensors
         ],
+        "types": totals(tensors),
         "tensor_bytes": sum(t.nbytes for t in tensors),
         "parameters": sum(math.prod(t.shape) for t in tensors),
+        "bits_per_weight": bits(sum(t.nbytes for t in tensors), tensors),
     }
+
+
+def totals(tensors: Sequence[Tensor]) -> dict[str, dict[str, object]]:
+    """Per type how many tensors, parameters and bytes; the largest first."""
+    groups: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.type, []).append(tensor)
+    found: dict[str, dict[str, object]] = {
+        name: {
+            "tensors": len(group),
+            "parameters": sum(math.prod(t.shape) for t in group),
+            "bytes": sum(t.nbytes for t in group),
+            "bits_per_weight": bits(sum(t.nbytes for t in group), group),
+        }
+        for name, group in groups.items()
+    }
+    return dict(sorted(found.items(), key=lambda item: -int(str(item[1]["bytes"]))))
+
+
+def bits(nbytes: int, tensors: Sequence[Tensor]) -> float | None:
+    """Bits per parameter; None where there is none."""
+    parameters = sum(math.prod(t.shape) for t in tensors)
+    return round(8 * nbytes / parameters, 4) if parameters else None
 
 
 def header(provider: WeightProvider) -> dict[str, object]:
@@ -98,62 +177,3 @@ def plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def printable(value: object) -> str:
-    """One line without control characters: a file must not write to the terminal as it likes."""
-    if isinstance(value, dict) and "array" in value:
-        return f"{value['array']}, {value['length']} elements"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if not text.isprintable():
-        text = json.dumps(text)
-    return text if len(text) <= WIDEST_SHOWN else text[:WIDEST_SHOWN] + "..."
-
-
-def show(description: dict[str, object]) -> None:
-    """Print the description as tables; on a pipe without colours, wrapping and padding."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
-    with console.capture() as captured:
-        show_on(console, description)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
-
-
-def show_on(console: Console, description: dict[str, object]) -> None:
-    """Write the tables to ``console``."""
-    from rich.table import Table
-    from rich.text import Text
-
-    def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-        made = Table(box=None, pad_edge=False, show_header=bool(columns[0]))
-        for column in columns:
-            made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-        return made
-
-    def pairs(title: str, values: object) -> None:
-        console.print(Text(title, "bold"))
-        made = table("", "value")
-        for key, value in values.items() if isinstance(values, dict) else ():
-            made.add_row(Text(f"  {printable(key)}"), Text(printable(value)))
-        console.print(made)
-
-    pairs(printable(description["path"]), description["header"])
-    if description["config"] is not None:
-        pairs("configuration", description["config"])
-    else:
-        console.print(Text("configuration", "bold"))
-        console.print(Text(f"  none: {printable(description['config_error'])}"))
-    pairs("metadata", description["metadata"])
-    tensors = description["tensors"]
-    assert isinstance(tensors, list)
-    console.print(Text(f"{len(tensors)} tensors", "bold"))
-    made = table("  name", "shape", "type", "bytes", right=("bytes",))
-    for tensor in tensors:
-        shape = " x ".join(map(str, tensor["shape"]))
-        name = f"  {printable(tensor['name'])}"
-        made.add_row(Text(name), Text(shape), Text(tensor["type"]), Text(f"{tensor['bytes']:,}"))
-    console.print(made)
-    total = f"{description['parameters']:,} parameters in {description['tensor_bytes']:,} bytes"
-    console.print(Text(total))

@@ -26,6 +26,17 @@ def anonymous_rss() -> int | None:
     return None if found is None else int(found.split()[0]) * 1024
 
 
+def available_memory() -> int | None:
+    """Memory that processes may take now without swapping; None where the system does not say."""
+    found = first_value("/proc/meminfo", "MemAvailable")
+    if found is not None:
+        return int(found.split()[0]) * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def machine() -> dict[str, object]:
     """The processor and the system."""
     cpu = first_value("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()

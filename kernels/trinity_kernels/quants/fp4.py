@@ -17,7 +17,7 @@ from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.block32 import Block32, register_block32
 from trinity_kernels.quants.q4 import pack_nibbles, unpack_nibbles
-from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, inverse
+from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, Unused, inverse
 from trinity_kernels.quants.superblock import SuperBlock, register_superblock
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
@@ -94,6 +94,16 @@ def _decode_nvfp4(blocks: Blocks) -> Floats:
     return values.reshape(-1, 64)
 
 
+def _has_nan(blocks: Blocks) -> NDArray[np.bool_]:
+    nan: NDArray[np.bool_] = blocks["e"] == np.uint8(255)
+    return nan
+
+
+def _has_odd_scale(blocks: Blocks) -> NDArray[np.bool_]:
+    odd: NDArray[np.bool_] = (blocks["scales"] >= np.uint8(0x7F)).any(axis=1)
+    return odd
+
+
 TYPES = (
     QuantType(
         name="MXFP4",
@@ -103,6 +113,7 @@ TYPES = (
         encode_blocks=_encode_mxfp4,
         max_rmse=0.13,
         source="OCP Microscaling Formats 1.0; ggml-quants.c quantize_row_mxfp4_ref",
+        unused=Unused("the exponent 255, E8M0's NaN", "exponents up to 254", _has_nan),
     ),
     QuantType(
         name="NVFP4",
@@ -112,6 +123,11 @@ TYPES = (
         encode_blocks=_encode_nvfp4,
         max_rmse=0.12,
         source="ggml-common.h block_nvfp4; ggml-quants.c dequantize_row_nvfp4",
+        unused=Unused(
+            "scales that are NaN or have a sign",
+            "scales from 0 to 0x7E",
+            _has_odd_scale,
+        ),
     ),
 )
 

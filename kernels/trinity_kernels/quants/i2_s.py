@@ -16,7 +16,14 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.dot import AHEAD, register_dot, ternary_place, ternary_result
-from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+from trinity_kernels.quants.quant_type import (
+    Blocks,
+    Bytes,
+    Floats,
+    QuantType,
+    Unused,
+    has_code_3,
+)
 from trinity_kernels.quants.unpack import register_unpack
 
 if not jit_disabled():
@@ -71,6 +78,8 @@ def _encode_arm(values: Floats) -> Blocks:
     return blocks
 
 
+_UNUSED = Unused("the fourth code, 3", "the codes 0, 1 and 2", has_code_3("qs"))
+
 TYPES = (
     QuantType(
         name="I2_S",
@@ -82,6 +91,7 @@ TYPES = (
         source="microsoft/BitNet ggml-bitnet-mad.cpp quantize_i2_s, x86",
         tensor_scale=True,
         ternary=True,
+        unused=_UNUSED,
     ),
     QuantType(
         name="I2_S_ARM",
@@ -93,6 +103,7 @@ TYPES = (
         source="microsoft/BitNet ggml-bitnet-mad.cpp quantize_i2_s, __ARM_NEON",
         tensor_scale=True,
         ternary=True,
+        unused=_UNUSED,
     ),
 )
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants import codebooks, grid
-from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
+from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, Unused
 from trinity_kernels.quants.superblock import SuperBlock, register_superblock
 
 if not jit_disabled():
@@ -57,6 +58,13 @@ def _decode_iq1_m(blocks: Blocks) -> Floats:
     return codebooks.scaled(scales * np.float32(0.125), codes)
 
 
+def _not_finite(blocks: Blocks) -> NDArray[np.bool_]:
+    """Whether IQ1_M's scale, of which each word has four bits, is infinite or NaN."""
+    last = blocks["scales"][:, 3] >> 12 & 7, blocks["scales"][:, 2] >> 12
+    infinite: NDArray[np.bool_] = (last[0] == 7) & (last[1] >= 12)
+    return infinite
+
+
 TYPES = tuple(
     QuantType(
         name=name,
@@ -65,6 +73,9 @@ TYPES = tuple(
         decode_blocks=decode,
         encode_blocks=None,
         max_rmse=max_rmse,
+        unused=Unused("a scale that is not finite", "a finite scale", _not_finite)
+        if name == "IQ1_M"
+        else None,
         source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
     )
     for name, block, decode, max_rmse in (

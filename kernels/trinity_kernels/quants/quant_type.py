@@ -20,6 +20,18 @@ _STEP = 1 << 16
 _TAIL_BYTES = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Bytes that blocks may hold and no quantizer writes; ``found`` takes (n,), gives (n,) bool.
+
+    ``what`` names them, ``expected`` what should be there.
+    """
+
+    what: str
+    expected: str
+    found: Callable[[Blocks], NDArray[np.bool_]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantType:
     """One quantization type: blocks of ``block_size`` elements, each laid out as ``block``.
@@ -29,6 +41,7 @@ class QuantType:
     ``tensor_scale``: the blocks hold bare codes; after them come 32 bytes, of which the first
     four are the float32 scale of the whole tensor, and blocks may straddle rows.
     ``ternary``: every value is -scale, 0 or +scale, and the quantizer expects such input.
+    ``unused``: what is valid in a block, but a sign of damage.
     ``max_rmse``: largest root mean square error, relative to that of the values, of a round
     trip of normally distributed values (of ternary values where ``ternary``).
     """
@@ -42,6 +55,7 @@ class QuantType:
     source: str
     tensor_scale: bool = False
     ternary: bool = False
+    unused: Unused | None = None
 
     @property
     def type_size(self) -> int:
@@ -117,6 +131,17 @@ class QuantType:
                     part / scale if self.tensor_scale else part
                 )
         return out
+
+
+def has_code_3(name: str) -> Callable[[Blocks], NDArray[np.bool_]]:
+    """Whether blocks have the fourth of a field's codes of two bits."""
+
+    def found(blocks: Blocks) -> NDArray[np.bool_]:
+        codes = blocks[name]
+        threes: NDArray[np.bool_] = (codes & codes >> 1 & np.uint8(0x55)).any(axis=-1)
+        return threes
+
+    return found
 
 
 def inverse(scales: Floats) -> Floats:

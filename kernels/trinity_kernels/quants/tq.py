@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline
@@ -15,6 +16,8 @@ from trinity_kernels.quants.quant_type import (
     Bytes,
     Floats,
     QuantType,
+    Unused,
+    has_code_3,
     inverse,
     round_half_away,
 )
@@ -101,6 +104,23 @@ def _encode_tq2_0(values: Floats) -> Blocks:
     return blocks
 
 
+def _valid_bytes(count: int) -> NDArray[np.bool_]:
+    """Which of 256 bytes hold ``count`` trits, the missing ones 0."""
+    step = 3 ** (5 - count)
+    valid = np.zeros(256, np.bool_)
+    valid[(np.arange(0, 243, step) * 256 + 242) // 243] = True
+    return valid
+
+
+_FIVE_TRITS, _FOUR_TRITS = _valid_bytes(5), _valid_bytes(4)
+
+
+def _no_trits(blocks: Blocks) -> NDArray[np.bool_]:
+    good = _FIVE_TRITS[blocks["qs"]].all(axis=1) & _FOUR_TRITS[blocks["qh"]].all(axis=1)
+    result: NDArray[np.bool_] = ~good
+    return result
+
+
 TYPES = (
     QuantType(
         name="TQ1_0",
@@ -111,6 +131,9 @@ TYPES = (
         max_rmse=5e-4,
         source="ggml-common.h block_tq1_0; ggml-quants.c quantize_row_tq1_0_ref",
         ternary=True,
+        unused=Unused(
+            "bytes that are no five trits", "fractions of 243 in 256ths, rounded up", _no_trits
+        ),
     ),
     QuantType(
         name="TQ2_0",
@@ -121,6 +144,7 @@ TYPES = (
         max_rmse=5e-4,
         source="ggml-common.h block_tq2_0; ggml-quants.c quantize_row_tq2_0_ref",
         ternary=True,
+        unused=Unused("the fourth code, 3", "the codes 0, 1 and 2", has_code_3("qs")),
     ),
 )
 

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.tiny_models import write_tiny_model
+
+
+def test_of_a_size(run: Run) -> None:
+    result = run("recommend", "--params", "7B", "--ram", "16GB", "--bandwidth", "30")
+    assert result.exit_code == 0, result.stderr
+    assert "take Q4_K_M" in result.stdout
+    row = next(line for line in result.stdout.splitlines() if line.startswith("Q4_K_M"))
+    assert row.endswith("take this")
+    assert "4.08 GB" in row
+
+
+def test_of_a_file_as_json(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, hidden_size=256, intermediate_size=512)
+    result = run("recommend", str(path), "--for", "quality", "--bandwidth", "30", "--json")
+    found = json.loads(result.stdout)
+    assert found["take"] == "Q8_0"
+    assert found["ram_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "--params"), (("x.gguf", "--params", "7B"), "--params"),
+        (("--params", "many"), "many"), (("--params", "7B", "--ram", "lots"), "lots"),
+        (("--params", "7B", "--for", "fun"), "fun"),
+        (("--params", "7B", "--bandwidth", "0"), "--bandwidth"),
+        (("--params", "7B", "--bandwidth", "30", "--ctx", "0"), "--ctx"),
+        (("missing.gguf", "--bandwidth", "30"), "missing.gguf"),
+    ],
+)  # fmt: skip
+def test_wrong_questions(run: Run, arguments: tuple[str, ...], expected: str) -> None:
+    result = run("recommend", *arguments)
+    assert result.exit_code in (1, 2)
+    assert expected in result.stderr

@@ -1,0 +1,69 @@
+"""Two models side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny_models import write_tiny_model
+from trinity.formats import GGUFWriter, open_weights
+from trinity.tools.diff import diff
+from trinity_kernels.quants import TYPES
+
+
+def made(path: Path, tensors: dict[str, tuple[str, np.ndarray]], **keys: object) -> Path:
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "llama")
+        for key, value in keys.items():
+            writer.add(key, value)
+        for name, (kind, values) in tensors.items():
+            writer.add_tensor(name, values.shape, kind, TYPES[kind].quantize(values))
+    return path
+
+
+def test_a_model_does_not_differ_from_its_copy(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        write_tiny_model(tmp_path / name, type="Q8_0")
+    found = diff(open_weights(tmp_path / "a.gguf"), open_weights(tmp_path / "b.gguf"))
+    assert found.is_empty
+    assert found.same_tensors == len(open_weights(tmp_path / "a.gguf").tensor_names())
+
+
+def test_keys_and_tensors(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    first = made(
+        tmp_path / "a.gguf",
+        {"w": ("F32", x), "only.a": ("F32", x), "shape": ("F32", x), "bytes": ("F32", x)},
+        one=1, both=[1, 2], nan=float("nan"), texts=["a", "b"],
+    )  # fmt: skip
+    second = made(
+        tmp_path / "b.gguf",
+        {
+            "w": ("Q8_0", x), "only.b": ("F32", x), "shape": ("F32", x[:2]),
+            "bytes": ("F32", x + np.float32(0.1)),
+        },
+        two=1, both=[1, 3], nan=float("nan"), texts=["a", "b"],
+    )  # fmt: skip
+    found = diff(open_weights(first), open_weights(second))
+    assert not found.is_empty
+    assert (found.keys_only_first, found.keys_only_second) == (["one"], ["two"])
+    assert found.keys_changed == ["both"]
+    assert (found.tensors_only_first, found.tensors_only_second) == (["only.a"], ["only.b"])
+    w, shape, bytes_ = found.tensors_changed
+    q8 = TYPES["Q8_0"]
+    error = q8.dequantize(q8.quantize(x), x.shape).astype(float) - x
+    expected = np.sqrt(np.square(error).sum() / np.square(x.astype(float)).sum())
+    assert w.types == ("F32", "Q8_0")
+    assert w.rmse == pytest.approx(expected, rel=1e-6)
+    assert (shape.shapes, shape.rmse) == (((4, 64), (2, 64)), None)
+    assert bytes_.rmse == pytest.approx(0.1 / np.sqrt(np.square(x).mean()), rel=1e-3)
+
+
+def test_ternary_types_mean_the_same(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(-1, 2, (8, 256)).astype(np.float32)
+    first = made(tmp_path / "a.gguf", {"w": ("I2_S", x)})
+    second = made(tmp_path / "b.gguf", {"w": ("TQ2_0", x)})
+    (tensor,) = diff(open_weights(first), open_weights(second)).tensors_changed
+    assert (tensor.types, tensor.rmse) == (("I2_S", "TQ2_0"), 0.0)

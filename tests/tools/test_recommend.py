@@ -1,0 +1,151 @@
+"""Sizes against those that llama.cpp publishes, and the choice among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_models import write_tiny_model
+from trinity.errors import InputError
+from trinity.formats import open_weights
+from trinity.tools.recommend import (
+    BY_QUALITY,
+    EFFICIENCY,
+    of_file,
+    of_size,
+    parse_bytes,
+    parse_count,
+    recommend,
+)
+
+# GiB of Llama 2 7B: llama.cpp, the table that its quantize tool prints for --help.
+LLAMA_2_7B = {
+    "Q3_K_S": 2.75, "Q3_K_M": 3.07, "Q3_K_L": 3.35, "Q4_0": 3.56, "Q4_K_S": 3.59,
+    "Q4_K_M": 3.80, "Q5_K_S": 4.33, "Q5_K_M": 4.45, "Q6_K": 5.15, "Q8_0": 6.67, "F16": 12.55,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LLAMA_2_7B)
+def test_sizes_are_those_that_llama_cpp_publishes(name: str) -> None:
+    found = recommend(of_size(7_000_000_000), ram=10**12, bandwidth=3e10)
+    row = next(row for row in found.rows if row.type == name)
+    assert row.file_bytes / 2**30 == pytest.approx(LLAMA_2_7B[name], rel=0.01)
+
+
+def test_grouped_queries_change_the_mix() -> None:
+    # The same table for Llama 3 8B; the one of Llama 2 is from before Q2_K's rules changed.
+    found = recommend(of_size(8_000_000_000), ram=10**12, bandwidth=3e10)
+    sizes = {row.type: row.file_bytes / 2**30 for row in found.rows}
+    assert sizes["Q2_K"] == pytest.approx(2.96, rel=0.01)
+    assert sizes["Q4_K_M"] == pytest.approx(4.58, rel=0.01)
+    assert sizes["Q6_K"] == pytest.approx(6.14, rel=0.01)
+
+
+def test_memory_counts_the_cache_of_the_context() -> None:
+    subject = of_size(8_000_000_000)
+    found = recommend(subject, ram=16 * 10**9, bandwidth=3e10, context=8192)
+    # Keys and values of 32 layers, 8 heads of 128, in half precision: 1 GiB for 8,192 tokens.
+    assert found.kv_cache_bytes == 2**30
+    for row in found.rows:
+        assert row.memory_bytes > row.file_bytes + found.kv_cache_bytes
+        assert row.fits == (row.memory_bytes <= found.ram_bytes)
+
+
+def test_speed_is_bandwidth_over_what_a_token_reads() -> None:
+    found = recommend(of_size(7_000_000_000), ram=10**12, bandwidth=3e10)
+    row = next(row for row in found.rows if row.type == "F16")
+    # All of 6.74e9 weights but the embedding of 32,000 x 4,096.
+    read = 2 * (6.738e9 - 32_000 * 4096)
+    assert row.tokens_per_second == pytest.approx(EFFICIENCY * 3e10 / read, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "size", "ram", "expected"),
+    [
+        ("balanced", 7e9, 16e9, "Q4_K_M"),
+        ("quality", 7e9, 16e9, "Q8_0"),
+        ("speed", 7e9, 16e9, "Q4_K_S"),
+        ("balanced", 1.2e9, 16e9, "Q6_K"),
+        ("balanced", 7e9, 6e9, "Q3_K_M"),
+        ("quality", 7e9, 8.5e9, "Q6_K"),
+        ("balanced", 70e9, 16e9, None),
+    ],
+)
+def test_choice(purpose: str, size: float, ram: float, expected: str | None) -> None:
+    found = recommend(of_size(int(size)), ram=int(ram), bandwidth=3e10, purpose=purpose)  # type: ignore[arg-type]
+    assert found.take == expected
+    if expected is None:
+        assert "cannot fit" in found.reason
+    else:
+        assert found.reason.startswith(f"take {expected}: ")
+
+
+def test_what_cannot_fit_is_told_what_could() -> None:
+    large = recommend(of_size(70_000_000_000), ram=16 * 10**9, bandwidth=3e10)
+    assert "models up to" in large.reason
+    long = recommend(of_size(7_000_000_000), ram=4 * 10**9, bandwidth=3e10, context=32_768)
+    shorter = int(long.reason.partition("--ctx ")[2].split()[0])
+    again = recommend(of_size(7_000_000_000), ram=4 * 10**9, bandwidth=3e10, context=shorter)
+    assert again.take == "Q2_K"
+
+
+def test_a_file_is_measured_by_its_own_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, hidden_size=256, intermediate_size=512)
+    provider = open_weights(path)
+    subject = of_file(provider)
+    found = recommend(subject, ram=10**9, bandwidth=3e10)
+    assert [row.type for row in found.rows] == list(BY_QUALITY)
+    assert found.context == provider.config.context_length
+    f16 = next(row for row in found.rows if row.type == "F16")
+    norms = sum(t.nbytes for t in map(provider.tensor, provider.tensor_names()) if len(t.shape) < 2)
+    assert f16.file_bytes == 2 * (subject.parameters - norms // 4) + norms
+    with pytest.raises(InputError, match="context of"):
+        recommend(subject, ram=10**9, bandwidth=3e10, context=10**6)
+
+
+def test_ternary_models_get_ternary_types(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, arch="bitnet-b1.58", type="I2_S", hidden_size=256, intermediate_size=512)
+    found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
+    assert found.take == "I2_S"
+    assert {"TQ1_0", "TQ2_0"} < {row.type for row in found.rows}
+
+
+def test_between_known_sizes_everything_grows() -> None:
+    found = [
+        recommend(of_size(int(size)), ram=10**12, bandwidth=3e10, context=1024)
+        for size in (5e8, 2e9, 5e9, 2e10, 5e10, 2e11)
+    ]
+    sizes = [[row.memory_bytes for row in one.rows] for one in found]
+    for smaller, larger in pairwise(sizes):
+        assert all(a < b for a, b in zip(smaller, larger, strict=True))
+    assert replace(found[0], rows=[]).parameters == pytest.approx(5e8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("7B", 7e9), ("7e9", 7e9), ("350M", 3.5e8), (" 1.5b ", 1.5e9)]
+)
+def test_counts(text: str, expected: float) -> None:
+    assert parse_count(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("16GB", 16e9), ("16GiB", 2**34), ("500MB", 5e8), ("16g", 2**34), ("1e3", None)],
+)
+def test_bytes(text: str, expected: float | None) -> None:
+    if expected is None:
+        with pytest.raises(InputError, match="--ram"):
+            parse_bytes(text)
+    else:
+        assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "B", "seven", "-7B", "7 GB", "0", "1e40", "nan", "7BB"])
+def test_bad_counts(text: str) -> None:
+    with pytest.raises(InputError, match="--params"):
+        parse_count(text)

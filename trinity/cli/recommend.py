@@ -1,0 +1,114 @@
+"""trinity recommend: which type of a model to take for this much memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from trinity.cli import options
+
+if TYPE_CHECKING:
+    from trinity.tools.recommend import Recommendation
+
+
+def recommend(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="A model file, of any type.")
+    ] = None,
+    params: Annotated[
+        str | None, typer.Option("--params", help="Instead of a file: its size, such as 7B.")
+    ] = None,
+    ram: Annotated[
+        str | None,
+        typer.Option("--ram", help="Memory to use, such as 16GB; default what is available now."),
+    ] = None,
+    purpose: Annotated[str, typer.Option("--for", help="quality, balanced or speed.")] = "balanced",
+    context: Annotated[
+        int | None, typer.Option("--ctx", "-c", help="Tokens of context; default 4096.")
+    ] = None,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option("--bandwidth", help="GB/s that memory gives; default: measured."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show a model's size in every type, what fits, what to take, and the speed to expect."""
+    from trinity.errors import InputError
+    from trinity.model import open_weights
+    from trinity.tools import recommend as tool
+
+    if (model is None) == (params is None):
+        raise InputError("give a model file or --params, one of the two")
+    if purpose not in ("quality", "balanced", "speed"):
+        raise InputError(f"--for is {purpose!r:.40}; it must be quality, balanced or speed")
+    if bandwidth is not None and not 0 < bandwidth < 1e6:
+        raise InputError(f"--bandwidth is {bandwidth}; expected GB/s, such as 30")
+    if params is not None:
+        subject = tool.of_size(tool.parse_count(params))
+    else:
+        assert model is not None
+        subject = tool.of_file(open_weights(model))
+    found = tool.recommend(
+        subject,
+        ram=tool.parse_bytes(ram) if ram is not None else available_memory(),
+        bandwidth=1e9 * bandwidth if bandwidth is not None else measured_bandwidth(),
+        purpose=cast(Literal["quality", "balanced", "speed"], purpose),
+        context=context,
+    )
+    if as_json:
+        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+    else:
+        show(found)
+
+
+def available_memory() -> int:
+    """Bytes that are free to use. Raises InputError where the system does not say."""
+    from trinity.errors import InputError
+    from trinity.tools.machine import available_memory as available
+
+    found = available()
+    if found is None:
+        raise InputError("this system does not tell its memory; give it as --ram, such as 16GB")
+    return found
+
+
+def measured_bandwidth() -> float:
+    """Bytes per second that this machine's cores read."""
+    from trinity_kernels.bandwidth import read_bandwidth
+    from trinity_kernels.team import default_threads
+
+    print("measuring memory bandwidth", file=sys.stderr, flush=True)
+    return read_bandwidth(default_threads(), nbytes=256 << 20, rounds=3)
+
+
+def show(found: Recommendation) -> None:
+    """Print the table and the choice."""
+    from rich.text import Text
+
+    from trinity.cli.inspect_tables import printable, show_with, table
+
+    def write(console: object) -> None:
+        numbers = ("bits per weight", "file", "memory", "tokens/s")
+        made = table("type", *numbers, "", right=numbers)
+        for row in found.rows:
+            size, memory = f"{row.file_bytes / 1e9:.2f} GB", f"{row.memory_bytes / 1e9:.2f} GB"
+            mark = "take this" if row.type == found.take else ("" if row.fits else "too large")
+            made.add_row(
+                row.type, f"{row.bits_per_weight:.2f}", size, memory,
+                f"{row.tokens_per_second:.1f}", mark,
+            )  # fmt: skip
+        console.print(made)  # type: ignore[attr-defined]
+        reason = Text(f"{found.reason}.", "bold")
+        console.print(reason)  # type: ignore[attr-defined]
+
+    print(f"{printable(found.model)}; memory to use: {found.ram_bytes / 1e9:.1f} GB")
+    print(
+        f"Memory counts the file, {found.kv_cache_bytes / 1e9:.2f} GB of cache for "
+        f"{found.context:,} tokens and 0.3 GB to work in; tokens/s from "
+        f"{found.bandwidth / 1e9:.1f} GB/s."
+    )
+    show_with(write)

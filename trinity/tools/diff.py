@@ -1,0 +1,125 @@
+"""What differs between two models: keys, tensors, shapes, types, and how far the values are apart.
+
+Works in pieces of rows, whatever the tensors' sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.provider import Tensor, WeightProvider
+from trinity_kernels.quants import TYPES
+
+Progress = Callable[[int, int, str], None]
+
+_STEP = 1 << 20  # values that are compared at a time
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """A tensor of both models that is not the same.
+
+    ``rmse``: the root mean square of the differences relative to that of the first model's values,
+    None where shapes differ or a type cannot be read; 0.0 where other bytes mean the same values.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    types: tuple[str, str]
+    rmse: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """Keys and tensors of the first model alone, of the second alone, and those that differ."""
+
+    keys_only_first: list[str]
+    keys_only_second: list[str]
+    keys_changed: list[str]
+    tensors_only_first: list[str]
+    tensors_only_second: list[str]
+    tensors_changed: list[TensorDifference]
+    same_tensors: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing differs."""
+        return not (
+            self.keys_only_first
+            or self.keys_only_second
+            or self.keys_changed
+            or self.tensors_only_first
+            or self.tensors_only_second
+            or self.tensors_changed
+        )
+
+
+def diff(
+    first: WeightProvider,
+    second: WeightProvider,
+    progress: Progress = lambda done, total, name: None,
+) -> Diff:
+    """Compare two open models. ``progress``: tensors done, tensors in all, the next one's name."""
+    keys, other_keys = first.metadata, second.metadata
+    names, other_names = first.tensor_names(), frozenset(second.tensor_names())
+    changed, same = [], 0
+    for number, name in enumerate(names):
+        progress(number, len(names), name)
+        if name not in other_names:
+            continue
+        a, b = first.tensor(name), second.tensor(name)
+        if (a.shape, a.type) == (b.shape, b.type) and np.array_equal(a.data, b.data):
+            same += 1
+        else:
+            shapes, types = (a.shape, b.shape), (a.type, b.type)
+            changed.append(TensorDifference(name, shapes, types, _rmse(a, b)))
+    progress(len(names), len(names), "")
+    return Diff(
+        keys_only_first=[key for key in keys if key not in other_keys],
+        keys_only_second=[key for key in other_keys if key not in keys],
+        keys_changed=[k for k in keys if k in other_keys and not _equal(keys[k], other_keys[k])],
+        tensors_only_first=[name for name in names if name not in other_names],
+        tensors_only_second=[n for n in second.tensor_names() if n not in frozenset(names)],
+        tensors_changed=changed,
+        same_tensors=same,
+    )
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        x, y = np.asarray(a), np.asarray(b)
+        return x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+    # NaN is equal to itself here: the same bytes are no difference.
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def _rmse(a: Tensor, b: Tensor) -> float | None:
+    if a.shape != b.shape or a.type not in TYPES or b.type not in TYPES:
+        return None
+    if not prod(a.shape):
+        return 0.0
+    error = size = 0.0
+    k = a.shape[-1] if a.shape else 1
+    rows = prod(a.shape) // k
+    flat = any(TYPES[t.type].tensor_scale for t in (a, b))
+    step = rows if flat else max(1, _STEP // k)
+    with np.errstate(all="ignore"):
+        for start in range(0, rows, step):
+            x, y = (_rows(t, start, min(start + step, rows), rows, k) for t in (a, b))
+            error += float(np.square(x - y, dtype=np.float64).sum())
+            size += float(np.square(x, dtype=np.float64).sum())
+    return sqrt(error / size) if size > 0 else (0.0 if error == 0 else float("inf"))
+
+
+def _rows(tensor: Tensor, first: int, last: int, rows: int, k: int) -> NDArray[np.float32]:
+    quant = TYPES[tensor.type]
+    if quant.tensor_scale:  # the scale stands behind all rows
+        return quant.dequantize(tensor.data, (rows, k))[first:last]
+    nbytes = quant.nbytes((1, k))
+    data = tensor.data.reshape(-1)[first * nbytes : last * nbytes]
+    return quant.dequantize(data, (last - first, k))

@@ -1,0 +1,220 @@
+"""Which type to take for a model: sizes from block bytes, memory with the KV cache, and speed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, prod
+from typing import Literal
+
+from trinity.config import ModelConfig
+from trinity.errors import InputError, UnsupportedError
+from trinity.formats.gguf_types import tensor_nbytes
+from trinity.formats.provider import WeightProvider
+from trinity.tools.quantize.assignment import Entry, Network, Overrides, assign
+from trinity.tools.quantize.mixes import MIXES
+from trinity.tools.shapes import SHAPES
+
+Purpose = Literal["quality", "balanced", "speed"]
+
+# Beside weights and cache: interpreter, compiled code, activations (docs/performance.md).
+WORKING_BYTES = 300 << 20
+# Of the read bandwidth, what decoding reaches (docs/performance.md: 0.75 to 0.95).
+EFFICIENCY = 0.8
+# Where the user names no context; less where the model has less.
+CONTEXT = 4096
+# From the least error to the largest: perplexities of llama.cpp's quantize documentation.
+BY_QUALITY = (
+    "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S", "IQ4_NL", "IQ4_XS", "Q4_0",
+    "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K",
+)  # fmt: skip
+TERNARY = ("I2_S", "TQ2_0", "TQ1_0")
+# What is taken, the first that fits. Small models lose more to few bits.
+_CHOICES: dict[Purpose, tuple[str, ...]] = {
+    "quality": BY_QUALITY[1:],
+    "balanced": ("Q4_K_M", "Q4_K_S", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"),
+    "speed": ("Q4_K_S", "IQ4_XS", "Q3_K_M", "Q3_K_S", "Q2_K"),
+}
+_SMALL = 4e9
+_WHY = {
+    "quality": "its text is hardly told from F16's, and it is the best that fits",
+    "balanced": "little is lost at a third of F16's size, so it is the usual choice",
+    "speed": "tokens/s go with the bytes read, and below 4 bits text gets worse quickly",
+}
+_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_BYTES = {
+    "": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One type: the file's bytes, bits per weight, memory in use, and tokens/s to expect."""
+
+    type: str
+    bits_per_weight: float
+    file_bytes: int
+    memory_bytes: int
+    fits: bool
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """``take`` is a type's name, or None where nothing fits; ``reason`` says why, in a sentence."""
+
+    model: str
+    parameters: int
+    context: int
+    kv_cache_bytes: int
+    ram_bytes: int
+    bandwidth: float
+    rows: list[Row]
+    take: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The model in question. ``factor``: its parameters relative to those of ``entries``."""
+
+    name: str
+    entries: list[Entry]
+    network: Network
+    kv_bytes_per_token: float
+    context_length: int
+    ternary: bool = False
+    factor: float = 1.0
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has."""
+        return round(self.factor * sum(prod(entry.shape) for entry in self.entries))
+
+
+def parse_count(text: str) -> int:
+    """Parameters from "7B", "350M" or "7e9". Raises InputError."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
+    value = float(found[1]) * _UNITS.get(found[2], 1) if found else 0.0
+    if not 1e5 <= value <= 1e14:
+        raise InputError(
+            f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
+        )
+    return round(value)
+
+
+def parse_bytes(text: str, option: str = "--ram") -> int:
+    """Bytes from "16GB", "16GiB" or "500MB". Raises InputError."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?B?)\s*", text.upper())
+    value = float(found[1]) * _BYTES.get(found[2], 0) if found else 0.0
+    if not 1e6 <= value <= 1e16:
+        raise InputError(f"{option} is {text!r:.40}; expected a size such as 16GB, 16GiB or 500MB")
+    return round(value)
+
+
+def of_size(parameters: int) -> Subject:
+    """A llama of about so many parameters: the known shape nearest in size, made to measure."""
+    sizes = [(sum(prod(e.shape) for e in shape.entries()), shape) for shape in SHAPES]
+    size, shape = min(sizes, key=lambda item: abs(log(item[0] / parameters)))
+    # A name rounds: what is called 7B has 6.7.
+    factor = 1.0 if abs(log(parameters / size)) < 0.06 else parameters / size
+    # Depth and width share the growth; the cache grows with both, weights with width squared.
+    per_token = 4.0 * shape.num_layers * shape.num_kv_heads * shape.head_dim * factor ** (2 / 3)
+    return Subject(
+        f"{parameters / 1e9:.3g}B parameters, shaped as {shape.name}",
+        shape.entries(), shape.network, per_token, 131_072, factor=factor,
+    )  # fmt: skip
+
+
+def of_file(provider: WeightProvider) -> Subject:
+    """The model of an open file. Raises ConfigError where it says too little of itself."""
+    config: ModelConfig = provider.config
+    tensors = [provider.tensor(name) for name in provider.tensor_names()]
+    entries = [Entry(t.name, t.shape, t.type) for t in tensors]
+    if not entries:
+        raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
+    network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
+    per_token = 4.0 * config.num_layers * config.num_kv_heads * config.head_dim
+    ternary = config.architecture.startswith("bitnet")
+    return Subject(provider.path, entries, network, per_token, config.context_length, ternary)
+
+
+def recommend(
+    subject: Subject, *, ram: int, bandwidth: float, purpose: Purpose = "balanced",
+    context: int | None = None,
+) -> Recommendation:  # fmt: skip
+    """Every type's size, and the one to take.
+
+    Units: ``ram`` bytes that the model may use, ``bandwidth`` bytes per second. The tokens/s are
+    those of an empty context: EFFICIENCY * bandwidth / bytes that a token reads.
+    Raises InputError for a context that the model does not have.
+    """
+    tokens = min(CONTEXT, subject.context_length) if context is None else context
+    if not 1 <= tokens <= subject.context_length:
+        raise InputError(
+            f"--ctx is {tokens}; {subject.name} has a context of {subject.context_length} tokens"
+        )
+    cache = round(subject.kv_bytes_per_token * tokens)
+    rows = []
+    for name in (*TERNARY, "F16") if subject.ternary else BY_QUALITY:
+        sizes = _sizes(subject, name)
+        weights = round(subject.factor * sum(nbytes for _, nbytes in sizes))
+        memory = weights + cache + WORKING_BYTES
+        read = subject.factor * _read_per_token(sizes)
+        bits = 8 * weights / subject.parameters
+        speed = EFFICIENCY * bandwidth / read
+        rows.append(Row(name, bits, weights, memory, memory <= ram, speed))
+    take, reason = _choice(subject, rows, purpose, ram, cache)
+    return Recommendation(
+        subject.name, subject.parameters, tokens, cache, ram, bandwidth, rows, take, reason
+    )
+
+
+def _sizes(subject: Subject, mix: str) -> list[tuple[str, int]]:
+    assigned = assign(subject.entries, MIXES[mix], subject.network, Overrides())
+    return [(a.entry.name, tensor_nbytes(a.type, a.entry.shape[::-1]) or 0) for a in assigned]
+
+
+def _read_per_token(sizes: Sequence[tuple[str, int]]) -> int:
+    """All weights but the embedding's, of which one row is read, unless it is the output too."""
+    names = {name for name, _ in sizes}
+    untied = "output.weight" in names
+    return sum(n for name, n in sizes if not (untied and name == "token_embd.weight"))
+
+
+def _choice(
+    subject: Subject, rows: Sequence[Row], purpose: Purpose, ram: int, cache: int
+) -> tuple[str | None, str]:
+    fitting = {row.type for row in rows if row.fits}
+    if subject.ternary:
+        order: Sequence[str] = TERNARY
+        why = "it keeps the ternary weights exactly, and everything else as it is"
+    else:
+        order, why = _CHOICES[purpose], _WHY[purpose]
+        if purpose == "balanced" and subject.parameters < _SMALL:
+            order, why = BY_QUALITY[2:], "a small model loses much to few bits, and stays fast"
+    for number, name in enumerate(order):
+        if name in fitting:
+            if number:
+                why = f"{order[0]} would not fit, and it is the next best that does"
+            return name, f"take {name}: {why}"
+    least = min(rows, key=lambda row: row.memory_bytes)
+    reason = (
+        f"it cannot fit: even {least.type} needs {_gb(least.memory_bytes)} with a context of this "
+        f"length, and {_gb(ram)} are there"
+    )
+    if least.memory_bytes - cache <= ram:
+        left = ram - (least.memory_bytes - cache)
+        shorter = int(left / subject.kv_bytes_per_token)
+        return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} would"
+    room = max(ram - WORKING_BYTES, 0) / (least.bits_per_weight / 8)
+    return (
+        None,
+        f"{reason}; models up to about {room / 1e9:.2g}B parameters would, at short context",
+    )
+
+
+def _gb(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.2f} GB"
