@@ -95,7 +95,7 @@ def _decode_nvfp4(blocks: Blocks) -> Floats:
 
 
 def _has_nan(blocks: Blocks) -> NDArray[np.bool_]:
-    nan: NDArray[np.bool_] = blocks["e"] == np.uint8(255)
+    nan: NDArray[np.bool_] = np.equal(blocks["e"], np.uint8(255))
     return nan
 
 
