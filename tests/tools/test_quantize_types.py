@@ -21,7 +21,14 @@ from trinity.tools.quantize.assignment import (
     assign,
     is_quantized,
 )
-from trinity.tools.quantize.mixes import ALIASES, MIXES, PLAIN, find_mix, find_tensor_type
+from trinity.tools.quantize.mixes import (
+    ALIASES,
+    MIXES,
+    PLAIN,
+    TENSOR_TYPES,
+    find_mix,
+    find_tensor_type,
+)
 from trinity_kernels.quantizers import WRITABLE
 
 GOLDENS = json.loads(
@@ -108,7 +115,7 @@ def test_types_are_llama_cpps(shape_name: str, variant: str) -> None:
         assert {name: made[name] for name in others} == others
         assert case["file_type"] == mix.file_type
         compared += 1
-    assert compared or variant == "output"
+    assert compared
 
 
 def test_every_mix_of_llama_cpp_is_there() -> None:
@@ -123,9 +130,8 @@ def test_every_assigned_type_can_be_written() -> None:
                 entries(shape), mix, network(shape), Overrides(), has_imatrix=has_imatrix
             )
             assert set(types(assigned).values()) <= {*WRITABLE, *PLAIN, "I2_S"}
-    assert set(PLAIN) | {"Q4_K", "Q6_K", "Q8_0"} <= {
-        find_tensor_type(t, "x") for t in WRITABLE
-    } | set(PLAIN)
+    assert set(TENSOR_TYPES) <= {*WRITABLE, "I2_S"}
+    assert {mix.base for mix in MIXES.values()} <= set(TENSOR_TYPES)
 
 
 def test_the_order_is_llama_cpps() -> None:

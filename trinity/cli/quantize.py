@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # As trinity.tools.quantize has them; written out, so that --help need not load the quantizers.
 TYPES = (
     "Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_0, Q4_1, Q4_K_S, Q4_K_M, Q5_0, Q5_1, Q5_K_S, Q5_K_M, Q6_K, "
-    "Q8_0, IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0, I2_S (ternary models), F16, BF16, F32"
+    "Q8_0, IQ4_NL, IQ4_XS, MXFP4, Q1_0, Q2_0, TQ1_0, TQ2_0, I2_S (ternary models), F16, "
+    "BF16, F32"
 )
 
 

@@ -20,6 +20,7 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 # What takes over where a row is no whole number of blocks; F16 where that does not fit either.
 _FALLBACKS = {
     "IQ4_XS": "IQ4_NL",
+    "Q2_0": "Q4_0",
     "Q2_K": "Q4_0",
     "Q3_K": "Q4_0",
     "TQ1_0": "Q4_0",
@@ -229,7 +230,7 @@ class _Rules:
 
     def _embedding(self, entry: Entry) -> str:
         match self.mix.base:
-            case "TQ1_0" | "TQ2_0":
+            case "TQ1_0" | "TQ2_0" | "Q2_0":
                 return "Q4_K"
             case "MXFP4":
                 return "Q8_0"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trinity.errors import InputError
 from trinity.formats.imatrix import Imatrix, read_imatrix
 from trinity.tools.quantize.assignment import Assigned
-from trinity.tools.quantize.mixes import PLAIN
+from trinity_kernels.quantizers import SEARCHED
 
 Floats = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ class Importance:
         expected = [
             a.entry
             for a in quantized
-            if a.type not in PLAIN and a.entry.name not in ("token_embd.weight", "output.weight")
+            if a.type in SEARCHED and a.entry.name not in ("token_embd.weight", "output.weight")
         ]
         missing = [e.name for e in expected if self.columns(e.name, e.shape[-1]) is None]
         if expected and len(missing) == len(expected):

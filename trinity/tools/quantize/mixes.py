@@ -28,15 +28,17 @@ _ROWS = (
     ("Q4_0", "Q4_0", 2), ("Q4_1", "Q4_1", 3), ("Q4_K_S", "Q4_K", 14), ("Q4_K_M", "Q4_K", 15),
     ("Q5_0", "Q5_0", 8), ("Q5_1", "Q5_1", 9), ("Q5_K_S", "Q5_K", 16), ("Q5_K_M", "Q5_K", 17),
     ("Q6_K", "Q6_K", 18), ("Q8_0", "Q8_0", 7), ("IQ4_NL", "IQ4_NL", 25), ("IQ4_XS", "IQ4_XS", 30),
-    ("TQ1_0", "TQ1_0", 36), ("TQ2_0", "TQ2_0", 37), ("I2_S", "I2_S", 40), ("MXFP4", "MXFP4", 38),
+    ("MXFP4", "MXFP4", 38), ("Q1_0", "Q1_0", 40), ("Q2_0", "Q2_0", 41),
+    ("TQ1_0", "TQ1_0", 36), ("TQ2_0", "TQ2_0", 37), ("I2_S", "I2_S", 40),
     ("F16", "F16", 1), ("BF16", "BF16", 32), ("F32", "F32", 0),
 )  # fmt: skip
 MIXES: dict[str, Mix] = {row[0]: Mix(*row) for row in _ROWS}
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
 PLAIN = ("F32", "F16", "BF16")
+_NOT_FOR_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K", "Q2_0_G128"}
 # I2_S has its own way: its one scale needs the whole tensor, not a row.
-TENSOR_TYPES: tuple[str, ...] = tuple(dict.fromkeys([*WRITABLE, "I2_S", *PLAIN]))
+TENSOR_TYPES: tuple[str, ...] = tuple(sorted(WRITABLE - _NOT_FOR_WEIGHTS | {"I2_S"}))
 
 
 def find_mix(name: str) -> Mix:
