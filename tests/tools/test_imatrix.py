@@ -24,6 +24,7 @@ from trinity_kernels.isa import available_levels
 
 TEXT = "Once upon a time the hen and the sheep were on the hill. " * 4
 CHUNK = 33
+GOLDEN = Path(__file__).resolve().parents[1] / "data" / "imatrix_stories260K.npz"
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"arch": "llama", "type": "F32", "tied": False, "bias": True, "qk_norm": True},
     "bitnet": {"arch": "bitnet-b1.58", "type": "F32"},
@@ -104,6 +105,23 @@ def test_sums_are_those_of_the_naive_forward_pass(folder: Path, name: str, head:
     assert (found.chunk_count, found.chunk_size) == (len(cut), CHUNK)
     assert [(p.done, p.total) for p in seen] == [(i + 1, len(cut)) for i in range(len(cut))]
     assert seen[-1].perplexity == pytest.approx(math.exp(np.concatenate(nlls).mean()), rel=1e-4)
+
+
+def test_sums_are_llama_cpps(shared_data: Path) -> None:
+    """tests/data/imatrix_stories260K.npz is of scripts/llama_cpp_imatrix.py."""
+    with np.load(GOLDEN) as file:
+        golden = dict(file)
+    tokens = golden["tokens"]
+    path = shared_data / "models" / "stories260K.gguf"
+    with load(path, threads=2, context_length=64, kv_type="f32") as model:
+        found = gather_imatrix(
+            model, tokens.reshape(-1).tolist(), chunk_size=tokens.shape[1], process_output=True
+        )
+    assert {*found.entries, "tokens"} == set(golden)
+    for name, entry in found.entries.items():
+        assert entry.counts.tolist() == [tokens.size]
+        largest = golden[name].max()
+        np.testing.assert_allclose(entry.sums[0], golden[name], rtol=0, atol=2e-3 * largest)
 
 
 @pytest.mark.parametrize("name", MODELS)
