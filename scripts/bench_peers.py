@@ -4,8 +4,9 @@
     python scripts/bench_peers.py --shape A --isa amx --isa avx2 --batch 16 --depth 4096
 
 Shapes: A = BitNet 2B-4T, I2_S (llama.cpp: the same in TQ2_0); B = 1B llama, Q4_0 with Q8_0 head;
-C = the same, Q8_0; D = 100M llama, Q4_0; a type's name = 1B llama in that type, its output matrix in
-Q6_K. The weights are random; files that DIR lacks are written.
+C = the same, Q8_0; D = 100M llama, Q4_0; a type's name = 1B llama in that type, its output matrix
+in Q6_K; a mix's (Q4_K_M) = 1B llama quantized to it. The weights are random; files that DIR lacks
+are written.
 
 llama.cpp is used through llama-cpp-python, in a process of its own that --peer-python starts. It is
 idle while trinity runs, and trinity while it runs. On a CPU with AMX build it with
@@ -35,6 +36,8 @@ from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.tools.bench import Bench
 from trinity.tools.machine import machine, versions
+from trinity.tools.quantize import quantize
+from trinity.tools.quantize.mixes import MIXES
 from trinity_kernels.bandwidth import read_bandwidth
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.quants.dot import FORMS
@@ -63,6 +66,9 @@ SHAPES |= {
     for name in FORMS
     if name in TYPES_BY_NAME and TYPES_BY_NAME[name].block_size > 1
 }
+# A mix's name: the same from F16 by trinity's quantizer.
+MIXED = MIXES.keys() - FORMS.keys()
+SHAPES |= {name: (["llama-1b", "--type", "F16"], None) for name in MIXED}
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,10 @@ def model_files(shape: str, folder: Path) -> tuple[Path, Path]:
             command = [sys.executable, str(maker), arguments[0], str(part), *arguments[1:]]
             paths_of_python = os.pathsep.join(p for p in sys.path if p)
             subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": paths_of_python})
+            if shape in MIXED:
+                whole = part.rename(part.with_suffix(".f16"))
+                quantize(whole, part, shape)
+                whole.unlink()
             part.rename(path)
         paths.append(path)
     return paths[0], paths[-1]

@@ -1,10 +1,11 @@
-"""Blocks of every type with the values that ggml itself gives them: tests/data/ggml_blocks.npz.
+"""What ggml itself reads and writes in every type: tests/data/ggml_blocks.npz, ggml_rows.npz.
 
-For development: needs llama-cpp-python, whose ggml library is called through ctypes. Two kinds of
-blocks each: random bytes under finite scales, and what ggml's own quantizer makes of normally
-distributed values, where it has one.
+For development: needs llama-cpp-python, whose ggml library is called through ctypes. ggml_blocks:
+blocks with their values, namely random bytes under finite scales, and what ggml's quantizer makes
+of normally distributed values. ggml_rows: what it makes of ``difficult_rows``, with and without
+importance.
 
-    python scripts/ggml_blocks.py tests/data/ggml_blocks.npz
+    python scripts/ggml_blocks.py tests/data
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels.ggml import TYPES_BY_NAME
+from trinity_kernels.quantizers import SEARCHED, WRITABLE
 from trinity_kernels.quants import TYPES, QuantType
 
 BLOCKS = 3
@@ -57,6 +59,8 @@ def random_blocks(quant: QuantType, rng: np.random.Generator) -> NDArray[np.uint
     for name in quant.block.names or ():
         if quant.block[name].kind == "f":
             blocks[name] = rng.normal(size=BLOCKS)
+    if quant.name == "IQ1_M":  # its scale is in four parts
+        blocks["scales"][:, 3] &= 0xBFFF
     return data
 
 
@@ -87,9 +91,40 @@ def values_of(ggml: Any, quant: QuantType, data: NDArray[np.uint8]) -> NDArray[n
     return out
 
 
+def difficult_rows() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Rows (10, 512) to quantize, and the importance (512,) of their columns."""
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(10, 512)).astype(np.float32)
+    rows[4] *= 1 + 50 * (rng.random(512) < 0.01)  # outliers
+    rows[5] *= np.float32(1e-7)
+    rows[6] *= np.float32(1e4)
+    rows[7] = np.abs(rows[7])
+    rows[8] = 1
+    rows[9] = 0
+    return rows, (rng.normal(size=512) ** 2 + 0.01).astype(np.float32)
+
+
+def quantized(ggml: Any, quant: QuantType, with_importance: bool) -> NDArray[np.uint8]:
+    """ggml's bytes of ``difficult_rows``."""
+    rows, importance = difficult_rows()
+    data = np.zeros(quant.nbytes(rows.shape), np.uint8)
+    given = importance.ctypes.data if with_importance else None
+    type_id = TYPES_BY_NAME[quant.name].id
+    ggml.ggml_quantize_chunk(type_id, rows.ctypes.data, data.ctypes.data, 0, *rows.shape, given)
+    return data
+
+
 def main() -> None:
-    """Write the file named on the command line."""
-    ggml, rng, found = library(), np.random.default_rng(5), {}
+    """Write both files into the folder named on the command line."""
+    folder, ggml, rng = Path(sys.argv[1]), library(), np.random.default_rng(5)
+    written = {}
+    for name in sorted(WRITABLE & TYPES_BY_NAME.keys() - {"Q8_1", "Q8_K"}):
+        if TYPES[name].block_size > 1 and not TYPES[name].ternary:
+            written[name] = quantized(ggml, TYPES[name], False)
+            if name in SEARCHED:
+                written[f"{name} by importance"] = quantized(ggml, TYPES[name], True)
+    np.savez_compressed(folder / "ggml_rows.npz", **written)
+    found = {}
     for quant in TYPES.values():
         if quant.name not in TYPES_BY_NAME or quant.block_size == 1:
             continue
@@ -101,7 +136,7 @@ def main() -> None:
             print(f"{quant.name}: ggml has no way to float", file=sys.stderr)
             continue
         found[f"{quant.name}.data"], found[f"{quant.name}.values"] = data, values
-    np.savez_compressed(sys.argv[1], **found)
+    np.savez_compressed(folder / "ggml_blocks.npz", **found)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ LAYERS = (
     ("trinity.tokenizers",),
     ("trinity.models",),
     ("trinity.runtime",),
-    ("trinity.model", "trinity"),
+    ("trinity.model",),
     ("trinity.tools",),
+    ("trinity",),
     ("trinity.cli",),
     ("trinity.__main__",),
 )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trinity.runtime.sampler import TokenLogprob
     from trinity.runtime.sampling_params import SamplingParams
     from trinity.tokenizers import Tokenizer
+    from trinity.tools.quantize import Quantization, quantize
 
 __all__ = [
     "Chunk",
@@ -51,6 +52,7 @@ __all__ = [
     "Model",
     "ModelConfig",
     "Perplexity",
+    "Quantization",
     "SamplingParams",
     "Tensor",
     "Timings",
@@ -66,6 +68,7 @@ __all__ = [
     "load",
     "load_tokenizer",
     "open_weights",
+    "quantize",
 ]
 
 _HOMES = {
@@ -88,6 +91,7 @@ _HOMES = {
     "trinity.runtime.sampler": ("TokenLogprob",),
     "trinity.runtime.sampling_params": ("SamplingParams",),
     "trinity.tokenizers": ("Tokenizer",),
+    "trinity.tools.quantize": ("Quantization", "quantize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -219,6 +219,8 @@ def _random_blocks(tag: str, n: int, k: int) -> NDArray[np.uint8]:
             blocks[name] = _rng().uniform(-1, 1, len(blocks)) / 8
         elif name == "e":  # of a power of 2
             blocks[name] = _rng().integers(118, 125, len(blocks))
+    if tag == "IQ1_M":  # its scale is in four parts: not infinite
+        blocks["scales"][:, 3] &= 0xBFFF
     return data
 
 

@@ -367,6 +367,7 @@ def _unary_f32(name: str, doc: str) -> Callable[..., Any]:
 
 abs_f32x16 = _unary_f32("llvm.fabs", "Absolute values.")
 rint_f32x16 = _unary_f32("llvm.rint", "Rounded to integers, half to even.")
+floor_f32x16 = _unary_f32("llvm.floor", "Rounded down to integers.")
 
 
 @intrinsic

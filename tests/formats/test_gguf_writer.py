@@ -358,3 +358,34 @@ def test_the_older_file_stays_mapped_while_it_is_replaced(tmp_path: Path) -> Non
             older = GGUFProvider(path)
     assert older.tensor("t").data.view(np.float32)[0] == 1.0
     assert GGUFProvider(path).tensor("t").data.view(np.float32)[0] == 2.0
+
+
+def test_encoded_values_pass_through(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    with GGUFWriter(first) as writer:
+        for i, (value, _) in enumerate(INFERRED):
+            writer.add(f"key.{i}", value)
+        writer.add_tensor("t", (3,), "F32", np.arange(3, dtype="<f4"))
+    with GGUFProvider(first) as given, GGUFWriter(second) as writer:
+        for key in given.metadata:
+            writer.add_encoded(key, given.metadata.encoded(key))
+        with pytest.raises(InputError, match=r"'key\.0' was added before"):
+            writer.add_encoded("key.0", b"")
+        with pytest.raises(InputError, match="alignment="):
+            writer.add_encoded("general.alignment", (4).to_bytes(4, "little") + bytes(4))
+        tensor = given.tensor("t")
+        writer.add_tensor("t", tensor.shape, tensor.type, tensor.data)
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("alignment", [1, 32, 4096])
+@pytest.mark.parametrize("num_tensors", [0, 1, 3])
+def test_the_size_is_known_before(num_tensors: int, alignment: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    writer = GGUFWriter(path, alignment=alignment)
+    writer.add("general.name", "x" * 77)
+    for i in range(num_tensors):
+        writer.add_tensor(f"t{i}", (i + 1, 7), "F16", bytes(14 * (i + 1)))
+    size = writer.size_bytes
+    writer.finish()
+    assert path.stat().st_size == size

@@ -16,6 +16,7 @@ from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.dot import FORMS, activation_bytes
 
 Bytes = NDArray[np.uint8]
+Blocks = NDArray[np.void]
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -42,7 +43,14 @@ def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Byte
             fields[name] = rng.integers(118, 128, fields.shape)
         elif quant == "BF16":
             fields[name] = values.view(np.uint32) >> 16
+    limit_scales(quant, fields)
     return blocks
+
+
+def limit_scales(quant: str, blocks: Blocks) -> None:
+    """Make finite what random bytes may not be: the scale that IQ1_M has in four parts."""
+    if quant == "IQ1_M":
+        blocks["scales"][..., 3] &= 0xBFFF
 
 
 def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:

@@ -51,7 +51,7 @@ def test_plain_python_gives_the_same_bits() -> None:
 
 @pytest.mark.skipif("avx2" not in available_levels(), reason="this CPU has no AVX2")
 def test_code_for_haswell_gives_the_same_bits() -> None:
-    cases = [case(tag) for tag in ("F16", "Q4_0", "Q8_0", "I2_S", "TQ1_0")]
+    cases = [case(tag) for tag in ("F16", "Q4_0", "Q8_0", "I2_S", "TQ1_0", "IQ2_S")]
     code = PRODUCTS.format(cases=cases, level="avx2") + ATTENTION.replace(
         "print(a", "print('attention', a"
     )

@@ -15,10 +15,11 @@ from gguf.quants import dequantize as gguf_dequantize
 from gguf.quants import quantize as gguf_quantize
 from numpy.typing import NDArray
 
+from tests.kernels.known_codebook_blocks import known_codebook_blocks
 from tests.kernels.known_super_blocks import known_super_blocks
 from trinity_kernels import quants
 from trinity_kernels.ggml import TYPES_BY_NAME
-from trinity_kernels.quants import TYPES, QuantType
+from trinity_kernels.quants import TYPES, QuantType, codebooks
 
 ALL = pytest.mark.parametrize("quant", TYPES.values(), ids=TYPES.keys())
 WRITTEN = pytest.mark.parametrize(
@@ -53,6 +54,7 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
     ternary = [-1.0, 0.0, 1.0]
     return {
         **known_super_blocks(),
+        **known_codebook_blocks(),
         "F32": (np.array([1.5, -2], np.float32).tobytes(), [1.5, -2.0]),
         "F16": (b"\x00\x3c\x00\xc0", [1.0, -2.0]),
         "BF16": (b"\x80\x3f\x00\xc0", [1.0, -2.0]),
@@ -161,7 +163,8 @@ def test_dequantize_equals_gguf_bit_for_bit(quant: QuantType) -> None:
     rows, row_blocks = (64, 2048) if quant.block_size == 1 else (64, 1024)
     data = random_tensor(quant, rows, row_blocks)
     shape = (rows, row_blocks * quant.block_size)
-    with np.errstate(over="ignore"):  # the largest of MXFP4's scales are beyond float32
+    # The largest of MXFP4's scales are beyond float32; IQ1_M's, in four parts, are any bits.
+    with np.errstate(over="ignore", invalid="ignore"):
         expected = gguf_dequantize(
             data.reshape(rows, -1).copy(), gguf.GGMLQuantizationType[quant.name]
         ).astype(np.float32)
@@ -197,6 +200,15 @@ def test_quantize_equals_gguf_bit_for_bit(quant: QuantType, magnitude: float) ->
     with np.errstate(over="ignore"):  # the largest scales overflow half precision, in both
         expected = gguf_quantize(values, kind).reshape(-1).view(np.uint8)
     assert np.array_equal(quants.quantize(quant.name, values), expected)
+
+
+@pytest.mark.parametrize("name", ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1"])
+def test_codebooks_equal_gguf(name: str) -> None:
+    source = getattr(gguf.quants, "IQ1_S" if name == "IQ1" else name)
+    source.init_grid()
+    grid = getattr(codebooks, name)
+    assert grid.dtype == np.int8
+    assert np.array_equal(grid, source.grid.reshape(source.grid_shape))
 
 
 def test_bf16_quantize_equals_gguf_on_every_upper_half() -> None:

@@ -54,6 +54,12 @@ class GGUFMetadata(Mapping[str, object]):
         entry = self._entries[key]
         return None if entry.element is None else entry.count
 
+    def encoded(self, key: str) -> bytes:
+        """``key``'s value as the file has it, its type before it; decodes nothing."""
+        entry = self._entries[key]
+        value_type = entry.type.id.to_bytes(4, "little")
+        return value_type + bytes(self._open_buffer()[entry.offset : entry.end])
+
 
 def read_value(buffer: Buffer, source: str, entry: Entry) -> object:
     """Decode one value: bool, int, float, str, a NumPy array of numbers, a list of anything else.

@@ -40,14 +40,16 @@ from trinity.formats.gguf_types import Extent, decide_types
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where one key's value lies; ``offset`` is its first byte, after the value type.
+    """Where one key's value lies: ``offset`` is its first byte, after the value type.
 
-    For an array ``element`` and ``count`` describe it; for anything else ``element`` is None.
+    ``end`` is the byte behind it. For an array ``element`` and ``count`` describe it; for anything
+    else ``element`` is None.
     """
 
     key: str
     type: ValueType
     offset: int
+    end: int
     element: ValueType | None = None
     count: int = 0
 
@@ -137,7 +139,7 @@ def _read_entry(cursor: Cursor) -> Entry:
     offset = cursor.pos
     if value_type.id == ARRAY_ID:
         element, count = _skip_array(cursor, depth=1)
-        return Entry(key, value_type, offset, element, count)
+        return Entry(key, value_type, offset, cursor.pos, element, count)
     if value_type.id == STRING_ID:
         length = cursor.u64(cursor.part)
         cursor.need(length, cursor.part)
@@ -145,7 +147,7 @@ def _read_entry(cursor: Cursor) -> Entry:
     else:
         cursor.need(value_type.min_bytes, cursor.part)
         cursor.pos += value_type.min_bytes
-    return Entry(key, value_type, offset)
+    return Entry(key, value_type, offset, cursor.pos)
 
 
 def _skip_array(cursor: Cursor, depth: int) -> tuple[ValueType, int]:

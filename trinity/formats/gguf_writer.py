@@ -78,14 +78,22 @@ class GGUFWriter:
         that the type cannot hold.
         """
         if key == "general.alignment":
-            if value != self._alignment:
-                raise InputError("general.alignment is set by GGUFWriter(path, alignment=...)")
             type = "uint32"
+        self.add_encoded(key, encode_value(key, value, type))
+
+    def add_encoded(self, key: str, value: bytes) -> None:
+        """Add one key whose value is there as bytes: the type, then what the type says.
+
+        Raises InputError for a key that is empty, too long or already there.
+        """
+        if key == "general.alignment":
+            if value != encode_value(key, self._alignment, "uint32"):
+                raise InputError("general.alignment is set by GGUFWriter(path, alignment=...)")
         elif key in self._keys:
             raise InputError(f"the key {key!r} was added before")
         if not 0 < len(encode_string(key, "the key")) - 8 <= MAX_KEY_BYTES:
             raise InputError(f"the key {key!r:.60} must be 1 to {MAX_KEY_BYTES} bytes long")
-        self._keys[key] = encode_value(key, value, type)
+        self._keys[key] = value
 
     def add_tensor(
         self,
@@ -123,6 +131,15 @@ class GGUFWriter:
             )
         info = encoded_name + _u32(len(dims)) + b"".join(_u64(size) for size in dims) + _u32(id_)
         self._tensors[name] = _PendingTensor(name, info, needed, data)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the file will have with the keys and tensors added so far."""
+        size = len(self._header())
+        if not self._tensors:
+            return size
+        data = sum(padded(tensor.nbytes, self._alignment) for tensor in self._tensors.values())
+        return padded(size, self._alignment) + data
 
     def finish(self) -> None:
         """Write the file; the end of the ``with`` block calls this.
@@ -163,15 +180,19 @@ class GGUFWriter:
             self.finish()
         return False
 
-    def _write(self, file: BinaryIO) -> None:
-        file.write(MAGIC + _u32(WRITTEN_VERSION))
-        file.write(_u64(len(self._tensors)) + _u64(len(self._keys)))
+    def _header(self) -> bytes:
+        """Everything before the tensors' data, without the padding behind it."""
+        parts = [MAGIC, _u32(WRITTEN_VERSION), _u64(len(self._tensors)), _u64(len(self._keys))]
         for key, value in self._keys.items():
-            file.write(encode_string(key, "the key") + value)
+            parts += [encode_string(key, "the key"), value]
         offset = 0
         for tensor in self._tensors.values():
-            file.write(tensor.info + _u64(offset))
+            parts += [tensor.info, _u64(offset)]
             offset += padded(tensor.nbytes, self._alignment)
+        return b"".join(parts)
+
+    def _write(self, file: BinaryIO) -> None:
+        file.write(self._header())
         if self._tensors:
             self._pad(file)
         for tensor in self._tensors.values():

@@ -17,6 +17,9 @@ from trinity_kernels.quants import (
     fp4,
     i2_s,
     integers,
+    iq1,
+    iq2,
+    iq3,
     iq4,
     one_bit,
     q2_k,
@@ -31,7 +34,9 @@ from trinity_kernels.quants.quant_type import QuantType
 
 __all__ = ["TYPES", "QuantType", "dequantize", "nbytes", "quantize"]
 
-_FAMILIES = (floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq4, fp4, one_bit, i2_s, tq)
+_FAMILIES = (
+    floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, one_bit, i2_s, tq,
+)  # fmt: skip
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
 

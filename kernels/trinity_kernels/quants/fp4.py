@@ -17,7 +17,7 @@ from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.block32 import Block32, register_block32
 from trinity_kernels.quants.q4 import pack_nibbles, unpack_nibbles
-from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, inverse
 from trinity_kernels.quants.superblock import SuperBlock, register_superblock
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
@@ -42,10 +42,24 @@ def half_e4m3(bytes_: Bytes) -> Floats:
     return result
 
 
+# Where the next larger value becomes the nearer one.
+_MIDDLES = np.array([0.5, 1.5, 2.5, 3.5, 5, 7, 10], np.float32)
+
+
 def _nearest(scaled: Floats) -> NDArray[np.uint8]:
-    """The codes (n, K) of the nearest values, of equally near ones the first in the table."""
-    codes: NDArray[np.uint8] = np.abs(scaled[..., None] - _TABLE).argmin(axis=-1).astype(np.uint8)
-    return codes
+    """The codes of the nearest values, of two equally near ones the smaller."""
+    codes = np.searchsorted(_MIDDLES, np.abs(scaled)).astype(np.uint8)
+    return np.where((scaled < 0) & (codes > 0), codes | np.uint8(8), codes)
+
+
+def _e4m3(values: Floats) -> Bytes:
+    """The nearest E4M3 of values >= 0, halves upwards; 448 of what is larger."""
+    clipped = np.minimum(values, np.float32(448))
+    bits = clipped.view(np.uint32)
+    # The mantissa's fourth bit rounds; a carry moves on into the exponent.
+    normal = (bits + np.uint32(1 << 19) >> np.uint32(20)).astype(np.int64) - (120 << 3)
+    small = np.minimum(clipped * np.float32(512) + np.float32(0.5), 7).astype(np.int64)
+    return np.where(clipped < 2.0**-6, small, np.minimum(normal, 0x7E)).astype(np.uint8)
 
 
 def _decode_mxfp4(blocks: Blocks) -> Floats:
@@ -59,6 +73,16 @@ def _encode_mxfp4(values: Floats) -> Blocks:
     blocks = np.empty(len(values), _MXFP4)
     blocks["e"] = e
     blocks["qs"] = pack_nibbles(_nearest(values / powers_of_2(e)[:, None]))
+    return blocks
+
+
+def _encode_nvfp4(values: Floats) -> Blocks:
+    groups = values.reshape(-1, 4, 16)
+    scales = _e4m3(np.abs(groups).max(axis=2) / np.float32(6))
+    codes = _nearest(groups * inverse(half_e4m3(scales))[:, :, None])
+    blocks = np.empty(len(values), _NVFP4)
+    blocks["scales"] = scales
+    blocks["qs"] = (codes[:, :, :8] | codes[:, :, 8:] << 4).reshape(-1, 32)
     return blocks
 
 
@@ -85,7 +109,7 @@ TYPES = (
         block_size=64,
         block=_NVFP4,
         decode_blocks=_decode_nvfp4,
-        encode_blocks=None,
+        encode_blocks=_encode_nvfp4,
         max_rmse=0.12,
         source="ggml-common.h block_nvfp4; ggml-quants.c dequantize_row_nvfp4",
     ),
@@ -137,11 +161,16 @@ def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:
 
 
 def _emit_scales_nvfp4(builder: Any, block: Any) -> Any:
-    wide = emit.vector(emit.I32, 16)
+    wide, kind = emit.vector(emit.I32, 16), emit.F32X16
     bytes_ = builder.zext(emit.load_bytes(builder, block, 0, 4, repeat=4), wide)
     bits = builder.shl(emit.masked(builder, bytes_, 0x7F), emit.constant(wide, [20] * 16))
-    kind = emit.F32X16
-    values = builder.fmul(builder.bitcast(bits, kind), emit.constant(kind, [2.0**119] * 16))
+    # The exponent's bias is 7 of 127. Without an exponent the mantissa alone counts: it is put
+    # under the lowest exponent, whose power is taken away. (Subnormal floats would be slow.)
+    normal = builder.add(bits, emit.constant(wide, [119 << 23] * 16))
+    small = builder.bitcast(builder.add(bits, emit.constant(wide, [120 << 23] * 16)), kind)
+    small = builder.fsub(small, emit.constant(kind, [2.0**-7] * 16))
+    without = builder.icmp_unsigned("<", bits, emit.constant(wide, [1 << 23] * 16))
+    values = builder.select(without, small, builder.bitcast(normal, kind))
     nan = builder.icmp_unsigned("==", bytes_, emit.constant(wide, [0x7F] * 16))
     return builder.select(nan, emit.constant(kind, [0.0] * 16), values)
 

@@ -25,7 +25,8 @@ def _codes(blocks: Blocks) -> Floats:
     return codes
 
 
-def _high_bits(codes: Bytes) -> Bytes:
+def pack_fifth_bits(codes: Bytes) -> Bytes:
+    """The fifth bits of codes (n, 32) as (n, 4) bytes, that of element 0 lowest."""
     return np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
 
 
@@ -37,7 +38,7 @@ def _decode_q5_0(blocks: Blocks) -> Floats:
 def _encode_q5_0(values: Floats) -> Blocks:
     d, codes = signed_codes(values, 16)
     blocks = np.empty(len(values), _Q5_0)
-    blocks["d"], blocks["qh"], blocks["qs"] = d[:, 0], _high_bits(codes), pack_nibbles(codes)
+    blocks["d"], blocks["qh"], blocks["qs"] = d[:, 0], pack_fifth_bits(codes), pack_nibbles(codes)
     return blocks
 
 
@@ -51,7 +52,7 @@ def _encode_q5_1(values: Floats) -> Blocks:
     d, m, codes = offset_codes(values, 31)
     blocks = np.empty(len(values), _Q5_1)
     blocks["d"], blocks["m"] = d[:, 0], m[:, 0]
-    blocks["qh"], blocks["qs"] = _high_bits(codes), pack_nibbles(codes)
+    blocks["qh"], blocks["qs"] = pack_fifth_bits(codes), pack_nibbles(codes)
     return blocks
 
 

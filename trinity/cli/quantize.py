@@ -1,0 +1,140 @@
+"""trinity quantize: a GGUF model with its weights in smaller types."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.convert import bar
+from trinity.errors import InputError
+
+if TYPE_CHECKING:
+    from trinity.tools.quantize import Quantization
+
+# As trinity.tools.quantize has them; written out, so that --help need not load the quantizers.
+TYPES = (
+    "Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_0, Q4_1, Q4_K_S, Q4_K_M, Q5_0, Q5_1, Q5_K_S, Q5_K_M, Q6_K, "
+    "Q8_0, IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0, I2_S (ternary models), F16, BF16, F32"
+)
+
+
+def quantize(
+    source: Annotated[str, typer.Argument(metavar="IN", help="The model, a GGUF file.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
+    type: Annotated[str, typer.Argument(metavar="TYPE", help=f"{TYPES}.")],
+    token_embedding_type: Annotated[
+        str | None,
+        typer.Option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
+    ] = None,
+    output_tensor_type: Annotated[
+        str | None,
+        typer.Option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
+    ] = None,
+    tensor_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tensor-type",
+            metavar="PATTERN=TYPE",
+            help="Type of tensors that have this regular expression in their name; may be "
+            "repeated, and the first that matches counts.",
+        ),
+    ] = None,
+    pure: Annotated[
+        bool, typer.Option("--pure", help="One type for all matrices instead of a mix.")
+    ] = False,
+    imatrix: Annotated[
+        str | None,
+        typer.Option("--imatrix", metavar="FILE", help="An importance matrix of this model."),
+    ] = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option(
+            "--allow-requantize", help="Quantize what is quantized already; it loses quality."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what each tensor would become.")
+    ] = False,
+    threads: options.Threads = None,
+) -> None:
+    """Quantize a GGUF model; which tensor gets which type follows llama.cpp."""
+    from trinity.tools.quantize import quantize as run
+
+    patterns = [split_pattern(given) for given in tensor_type or ()]
+    with nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
+        done = run(
+            source,
+            out,
+            type,
+            token_embedding_type=token_embedding_type,
+            output_tensor_type=output_tensor_type,
+            tensor_types=patterns,
+            pure=pure,
+            imatrix=imatrix,
+            allow_requantize=allow_requantize,
+            overwrite=force,
+            dry_run=dry_run,
+            threads=threads,
+            progress=show,
+        )
+    for note in done.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if dry_run:
+        show_table(done)
+    print(summary(done, dry_run), file=sys.stdout if dry_run else sys.stderr)
+
+
+def silent(done: int, total: int, name: str) -> None:
+    """Progress that nobody sees."""
+
+
+def split_pattern(given: str) -> tuple[str, str]:
+    """PATTERN=TYPE in its parts. Raises InputError."""
+    pattern, equals, type_name = given.rpartition("=")
+    if not (pattern and equals and type_name):
+        raise InputError(f"--tensor-type {given}: give PATTERN=TYPE, such as attn_v=Q8_0")
+    return pattern, type_name
+
+
+def summary(done: Quantization, dry_run: bool) -> str:
+    """One line: the file, its size before and after, bits per weight."""
+    became = "would become" if dry_run else "became"
+    return (
+        f"{done.path}: {done.type}, {done.architecture}, {len(done.tensors)} tensors; "
+        f"{done.source_bytes / 1e6:,.1f} MB {became} {done.num_bytes / 1e6:,.1f} MB, "
+        f"{done.bits_per_weight:.2f} bits per weight"
+    )
+
+
+def show_table(done: Quantization) -> None:
+    """Each tensor with its old and its new type, then how much each type takes."""
+    rows = [
+        (t.name, " x ".join(map(str, t.shape)), t.source_type, t.type, f"{t.nbytes:,}")
+        for t in done.tensors
+    ]
+    totals: dict[str, list[int]] = {}
+    for tensor in done.tensors:
+        totals.setdefault(tensor.type, []).append(tensor.nbytes)
+    print_columns([("tensor", "shape", "from", "to", "bytes"), *rows])
+    print()
+    by_size = sorted(totals.items(), key=lambda item: -sum(item[1]))
+    print_columns(
+        [("type", "tensors", "bytes")]
+        + [(name, str(len(sizes)), f"{sum(sizes):,}") for name, sizes in by_size]
+    )
+    print()
+
+
+def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows of text under each other; the last column is of numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        *texts, number = row
+        cells = [text.ljust(width) for text, width in zip(texts, widths, strict=False)]
+        print("  ".join([*cells, number.rjust(widths[-1])]))

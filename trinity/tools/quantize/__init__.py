@@ -1,0 +1,8 @@
+"""Makes a GGUF file of another one with its weights in smaller types, a few rows at a time."""
+
+from __future__ import annotations
+
+from trinity.tools.quantize.mixes import ALIASES, MIXES, TENSOR_TYPES
+from trinity.tools.quantize.quantization import Quantization, QuantizedTensor, quantize
+
+__all__ = ["ALIASES", "MIXES", "TENSOR_TYPES", "Quantization", "QuantizedTensor", "quantize"]

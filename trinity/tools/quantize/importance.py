@@ -1,0 +1,71 @@
+"""The importance of each column of a weight, out of an importance matrix, where it has one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity.formats.imatrix import Imatrix, read_imatrix
+from trinity.tools.quantize.assignment import Assigned
+from trinity.tools.quantize.mixes import PLAIN
+
+Floats = NDArray[np.float32]
+
+
+class Importance:
+    """What an importance matrix says of the tensors of a model."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._imatrix: Imatrix = read_imatrix(path)
+
+    def columns(self, name: str, size: int) -> Floats | None:
+        """Float32 (size,), or None where the matrix has no entry.
+
+        Raises InputError for an entry of another length. That of an embedding is passed over, as
+        llama.cpp does: rows are looked up, not multiplied.
+        """
+        found = self._imatrix.mean(name)
+        if found is None or found.shape == (size,):
+            return found
+        if name == "token_embd.weight":
+            return None
+        raise InputError(
+            f"{self.path}: the entry of {name!r} has {found.size} values, but the tensor has "
+            f"{size} columns; the importance matrix belongs to another model"
+        )
+
+    def keys(self) -> dict[str, object]:
+        """What llama.cpp's tool writes of the matrix into the file's metadata."""
+        imatrix = self._imatrix
+        keys: dict[str, object] = {"quantize.imatrix.file": self.path}
+        if imatrix.datasets:
+            keys["quantize.imatrix.dataset"] = imatrix.datasets[0]
+        keys["quantize.imatrix.entries_count"] = len(imatrix.entries)
+        if imatrix.chunk_count:
+            keys["quantize.imatrix.chunks_count"] = imatrix.chunk_count
+        return keys
+
+    def notes(self, quantized: Sequence[Assigned]) -> list[str]:
+        """What the user should know. Raises InputError where no entry belongs to the model."""
+        expected = [
+            a.entry
+            for a in quantized
+            if a.type not in PLAIN and a.entry.name not in ("token_embd.weight", "output.weight")
+        ]
+        missing = [e.name for e in expected if self.columns(e.name, e.shape[-1]) is None]
+        if expected and len(missing) == len(expected):
+            raise InputError(
+                f"{self.path}: has no entry for any tensor of this model, such as {missing[0]!r}; "
+                "it belongs to another model"
+            )
+        if not missing:
+            return []
+        return [
+            f"{self.path} has no entry for {len(missing)} of {len(expected)} tensors, which are "
+            f"quantized without: {missing[0]}" + (", ..." if len(missing) > 1 else "")
+        ]

@@ -1,0 +1,267 @@
+"""The quantization as a whole: everything is decided, then the file is written as it is made."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity.formats import GGUFProvider
+from trinity.formats.gguf_types import tensor_nbytes
+from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.mapping import path_text
+from trinity.formats.provider import Tensor
+from trinity.tools.quantize.assignment import Overrides
+from trinity.tools.quantize.importance import Importance
+from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
+from trinity.tools.quantize.plan import Step, notes, planned
+from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps
+from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
+from trinity_kernels.team import default_threads
+
+Progress = Callable[[int, int, str], None]
+Array = NDArray[np.generic]
+QUANTIZATION_VERSION = 2  # ggml's GGML_QNT_VERSION
+_REPLACED_KEYS = (
+    "general.quantization_version", "general.file_type",
+    "split.no", "split.count", "split.tensors.count",
+)  # fmt: skip
+_COPIED_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedTensor:
+    """A tensor of the output: ``nbytes`` in its new ``type``, which was ``source_type``."""
+
+    name: str
+    shape: tuple[int, ...]
+    source_type: str
+    type: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """What was made, or would be: the mix by its name, the tensors, the size of the file.
+
+    ``notes`` are remarks for the user, such as types that did not fit.
+    """
+
+    path: str
+    type: str
+    architecture: str
+    tensors: tuple[QuantizedTensor, ...]
+    source_bytes: int
+    num_bytes: int
+    notes: tuple[str, ...]
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits of all tensors' data by their weights."""
+        weights = sum(prod(tensor.shape) for tensor in self.tensors)
+        return 8 * sum(tensor.nbytes for tensor in self.tensors) / weights
+
+
+def quantize(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    type: str,
+    *,
+    token_embedding_type: str | None = None,
+    output_tensor_type: str | None = None,
+    tensor_types: Sequence[tuple[str, str]] = (),
+    pure: bool = False,
+    imatrix: str | os.PathLike[str] | None = None,
+    allow_requantize: bool = False,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    threads: int | None = None,
+    progress: Progress = lambda done, total, name: None,
+) -> Quantization:
+    """Write the GGUF model ``source`` to the file ``path`` with its weights in another type.
+
+    ``type`` is a mix's name, such as "Q4_K_M", in any case. ``tensor_types`` are pairs of a
+    regular expression and a type: the first that is found in a tensor's name counts. ``pure``
+    gives all matrices the mix's main type. ``imatrix`` names an importance matrix. ``dry_run``
+    writes nothing. ``threads`` default to the physical cores. ``progress`` is called with bytes
+    done, bytes in all, and the tensor to come.
+
+    Everything but the weights is decided and checked before the first byte is written, and the
+    file appears under its name only when it is complete. It has the keys of the source as they
+    were, but for general.file_type and general.quantization_version, and its alignment; a model
+    in several files becomes one.
+
+    Raises InputError for a bad argument, a file that is missing or that exists, too little space,
+    or weights that are quantized already; FormatError, ConfigError and UnsupportedError for a
+    model that is damaged or that this cannot be done with.
+    """
+    mix = find_mix(type)
+    overrides = _overrides(token_embedding_type, output_tensor_type, tensor_types, pure)
+    if threads is not None and threads < 1:
+        raise InputError(f"threads is {threads}; it must be at least 1")
+    target = path_text(path)
+    with GGUFProvider(source) as provider:
+        _check_target(target, provider, overwrite or dry_run)
+        importance = None if imatrix is None else Importance(imatrix)
+        steps = planned(
+            provider,
+            mix,
+            overrides,
+            has_imatrix=importance is not None,
+            allow_requantize=allow_requantize,
+        )
+        remarks = notes(provider, steps)
+        if importance is not None:
+            remarks += importance.notes([s.assigned for s in steps if not s.is_copy])
+        writer = GGUFWriter(target, alignment=provider.alignment)
+        _add_keys(writer, provider, mix, importance)
+        count = threads or default_threads()
+        with ThreadPoolExecutor(count, "trinity-quantize") as pool:
+            making = _Making(provider, importance, pool, count + 1, progress)
+            made = tuple(making.add(writer, step) for step in steps)
+            done = Quantization(
+                target,
+                mix.name,
+                provider.config.architecture,
+                made,
+                provider.size_bytes,
+                writer.size_bytes,
+                tuple(remarks),
+            )
+            if not dry_run:
+                _check_space(target, writer.size_bytes)
+                writer.finish()
+    progress(making.total, making.total, "")
+    return done
+
+
+class _Making:
+    """Gives the writer the tensors, whose bytes are made when their turn comes."""
+
+    def __init__(
+        self,
+        provider: GGUFProvider,
+        importance: Importance | None,
+        pool: Executor,
+        ahead: int,
+        progress: Progress,
+    ) -> None:
+        self.provider = provider
+        self.importance = importance
+        self.pool = pool
+        self.ahead = ahead
+        self.progress = progress
+        self.total = 0
+
+    def add(self, writer: GGUFWriter, step: Step) -> QuantizedTensor:
+        """Announce one tensor."""
+        entry, type_name = step.entry, step.assigned.type
+        nbytes = tensor_nbytes(type_name, entry.shape[::-1])
+        assert nbytes is not None, entry
+        data = partial(self._in_turn, step, self.total)
+        self.total += nbytes
+        writer.add_tensor(entry.name, entry.shape, type_name, data)
+        return QuantizedTensor(entry.name, entry.shape, entry.type, type_name, nbytes)
+
+    def _in_turn(self, step: Step, done: int) -> Iterator[Array]:
+        for chunk in self._chunks(step):
+            self.progress(done, self.total, step.entry.name)
+            yield chunk
+            done += chunk.nbytes
+
+    def _chunks(self, step: Step) -> Iterator[Array]:
+        if step.scale is not None:
+            yield np.array([step.scale], "<f4")
+            return
+        tensor = self.provider.tensor(step.entry.name)  # now: a file that has shrunk is noticed
+        type_name = step.assigned.type
+        if step.is_copy:
+            for first in range(0, tensor.nbytes, _COPIED_BYTES):
+                yield tensor.data[first : first + _COPIED_BYTES]
+        elif type_name == "I2_S":
+            yield from i2_s_chunks(tensor, step.factor, self.pool, self.ahead)
+        else:
+            encode = self._encoder(tensor, type_name, step)
+            yield from in_order(self.pool, encode, row_steps(tensor.shape), self.ahead)
+
+    def _encoder(self, tensor: Tensor, type_name: str, step: Step) -> Callable[[int, int], Array]:
+        if step.bare:
+            return partial(bare_rows, tensor, type_name)
+        columns = tensor.shape[-1]
+        importance = (
+            None if self.importance is None else self.importance.columns(tensor.name, columns)
+        )
+
+        def encode(first: int, last: int) -> Array:
+            return encode_rows(tensor, read_rows(tensor, first, last), type_name, importance)
+
+        return encode
+
+
+def _overrides(
+    embedding: str | None, output: str | None, patterns: Sequence[tuple[str, str]], pure: bool
+) -> Overrides:
+    compiled = []
+    for pattern, type_name in patterns:
+        option = f"--tensor-type {pattern}"
+        try:
+            found = re.compile(pattern, re.IGNORECASE)
+        except re.error as error:
+            raise InputError(f"{option}: no regular expression: {error}") from error
+        if not pattern:
+            raise InputError("--tensor-type: the pattern is empty; give a part of tensor names")
+        compiled.append((found, find_tensor_type(type_name, option)))
+    return Overrides(
+        None if output is None else find_tensor_type(output, "--output-tensor-type"),
+        None if embedding is None else find_tensor_type(embedding, "--token-embedding-type"),
+        tuple(compiled),
+        pure,
+    )
+
+
+def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
+    if os.path.isdir(target):
+        raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+    for path in provider.paths:
+        with suppress(OSError):
+            if os.path.samefile(path, target):
+                raise InputError(
+                    f"{target}: this is the model that is read; give another name to write"
+                )
+    if os.path.lexists(target) and not overwrite:
+        raise InputError(f"{target}: exists already; give another name, or --force to replace it")
+
+
+def _check_space(target: str, needed: int) -> None:
+    folder = os.path.dirname(target) or "."
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise InputError(
+                f"{target}: the file needs {needed:,} bytes, but {folder} has {free:,} left; make "
+                "room or write elsewhere"
+            )
+
+
+def _add_keys(
+    writer: GGUFWriter, provider: GGUFProvider, mix: Mix, importance: Importance | None
+) -> None:
+    """The keys of the source, then those that quantizing sets, in llama.cpp's order."""
+    ours = {} if importance is None else importance.keys()
+    for key in provider.metadata:
+        if key not in _REPLACED_KEYS and key not in ours:
+            writer.add_encoded(key, provider.metadata.encoded(key))
+    writer.add("general.quantization_version", QUANTIZATION_VERSION, "uint32")
+    writer.add("general.file_type", mix.file_type, "uint32")
+    for key, value in ours.items():
+        writer.add(key, value)

@@ -1,0 +1,123 @@
+"""Rows of a tensor as float32, and float32 rows as the bytes of another type."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from math import gcd
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError, InputError
+from trinity.formats.provider import Tensor
+from trinity.tools.quantize.mixes import PLAIN
+from trinity_kernels.quantizers import quantize_rows
+from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.i2_s import unpack_codes
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+T = TypeVar("T")
+
+# Weights of one step: 2 MB as float32. A thread holds that and what it becomes.
+STEP_WEIGHTS = 1 << 19
+I2_S_BLOCK = 128
+_LARGEST_HALF = 65504.0
+
+
+def row_steps(shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """First and last row of each step through a matrix; steps begin at whole blocks of I2_S."""
+    rows, columns = shape
+    whole = I2_S_BLOCK // gcd(I2_S_BLOCK, columns)
+    step = max(1, STEP_WEIGHTS // (columns * whole)) * whole
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+def in_order(
+    pool: Executor, function: Callable[[int, int], T], steps: Iterable[tuple[int, int]], ahead: int
+) -> Iterator[T]:
+    """``function`` of each step, computed by the pool, at most ``ahead`` results waiting."""
+    waiting: deque[Future[T]] = deque()
+    try:
+        for first, last in steps:
+            waiting.append(pool.submit(function, first, last))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def read_rows(tensor: Tensor, first: int, last: int) -> Floats:
+    """Rows of a matrix as float32 (last - first, columns).
+
+    Raises FormatError for values that are not finite numbers.
+    """
+    columns = tensor.shape[-1]
+    if tensor.type == "I2_S":
+        values = i2_s_codes(tensor, first, last).astype(np.float32)
+        values -= np.float32(1)
+        values *= i2_s_scale(tensor)
+    else:
+        quant = TYPES[tensor.type]
+        row_bytes = columns // quant.block_size * quant.type_size
+        raw = tensor.data[first * row_bytes : last * row_bytes]
+        values = quant.dequantize(raw, (last - first, columns))
+    if not (np.isfinite(values.max()) and np.isfinite(values.min())):
+        raise FormatError(
+            f"{tensor.source}: tensor {tensor.name!r} has values that are not finite numbers; "
+            "the file is damaged"
+        )
+    return values
+
+
+def i2_s_codes(tensor: Tensor, first: int, last: int) -> Bytes:
+    """The codes 0, 1, 2 of rows, which begin and end at whole blocks. Raises FormatError for 3."""
+    columns = tensor.shape[-1]
+    packed = tensor.data[first * columns // 4 : last * columns // 4]
+    codes = unpack_codes(packed.reshape(-1, I2_S_BLOCK // 4))
+    if codes.max() == 3:
+        raise FormatError(
+            f"{tensor.source}: tensor {tensor.name!r} has the code 3 in rows {first} to {last}; "
+            "only 0, 1 and 2 mean anything: the file is damaged"
+        )
+    return codes.reshape(last - first, columns)
+
+
+def i2_s_scale(tensor: Tensor) -> np.float32:
+    """The one scale of an I2_S tensor, behind its codes. Raises FormatError where it is none."""
+    at = tensor.shape[0] * tensor.shape[-1] // 4
+    return finite(tensor, tensor.data[at : at + 4].view("<f4")[0])
+
+
+def finite(tensor: Tensor, scale: np.float32) -> np.float32:
+    """``scale``. Raises FormatError where it is no finite number."""
+    if not np.isfinite(scale):
+        raise FormatError(
+            f"{tensor.source}: tensor {tensor.name!r} has the scale {scale}; the file is damaged"
+        )
+    return scale
+
+
+def encode_rows(
+    tensor: Tensor, values: Floats, type_name: str, importance: Floats | None = None
+) -> Bytes:
+    """``values``, rows of ``tensor``, in a type that is quantized row by row.
+
+    Raises InputError for values beyond what the type holds.
+    """
+    if type_name not in ("F32", "BF16", "MXFP4"):
+        largest = float(max(values.max(), -values.min()))
+        if largest > _LARGEST_HALF:
+            raise InputError(
+                f"{tensor.source}: tensor {tensor.name!r} has values up to {largest:.3g}, beyond "
+                f"the half precision of {type_name}; BF16 and F32 hold them"
+            )
+    if type_name in PLAIN:
+        return TYPES[type_name].quantize(values)
+    return quantize_rows(type_name, values, importance)
