@@ -35,20 +35,23 @@ def naive_logits(
     arch: str,
     int8_activations: bool,
     rope_interleaved: bool | None = None,
+    inputs: dict[str, Array] | None = None,
 ) -> NDArray[np.float32]:
     """Logits (T, V) of ``tokens`` at positions 0..T-1.
 
     ``tensors``: canonical names to dequantized values, linear weights (outputs, inputs).
     ``int8_activations``: the layers' linears are ternary, their inputs rounded to int8 per token.
     ``rope_interleaved``: rotate neighbours (True) or halves; by default as GGUF stores ``arch``.
+    ``inputs`` receives what every linear weight is multiplied with, (T, inputs), by its name.
     """
+    inputs = {} if inputs is None else inputs
     if rope_interleaved is None:
         rope_interleaved = arch == "llama"
     eps = config.rms_norm_eps
     cos, sin = rope_angles(tensors, config, len(tokens))
     x = tensors["token_embd.weight"][np.asarray(tokens)].astype(np.float64)
     for layer in range(config.num_layers):
-        weights = _Layer(tensors, layer, int8_activations)
+        weights = _Layer(tensors, layer, int8_activations, inputs)
         n = weights.norm("attn_norm", x, eps)
         q = weights.linear("attn_q", n).reshape(len(tokens), config.num_heads, -1)
         k = weights.linear("attn_k", n).reshape(len(tokens), config.num_kv_heads, -1)
@@ -63,6 +66,7 @@ def naive_logits(
         f = weights.norm("ffn_sub_norm", active * up, eps)
         x = x + weights.linear("ffn_down", f)
     x = rms_norm(x, tensors["output_norm.weight"], eps)
+    inputs["output.weight"] = x
     head = tensors.get("output.weight", tensors["token_embd.weight"])
     return (x @ head.astype(np.float64).T).astype(np.float32)
 
@@ -70,8 +74,11 @@ def naive_logits(
 class _Layer:
     """The tensors of one layer by their short names; an absent norm, bias or scale does nothing."""
 
-    def __init__(self, tensors: Weights, layer: int, int8_activations: bool) -> None:
+    def __init__(
+        self, tensors: Weights, layer: int, int8_activations: bool, inputs: dict[str, Array]
+    ) -> None:
         self.tensors = tensors
+        self.inputs = inputs
         self.prefix = f"blk.{layer}."
         self.int8_activations = int8_activations
 
@@ -82,6 +89,7 @@ class _Layer:
     def linear(self, name: str, x: Array) -> Array:
         """x (T, inputs) to (T, outputs): times .scale, then plus .bias (the FFN's before it)."""
         weight = self.tensors[f"{self.prefix}{name}.weight"]
+        self.inputs[f"{self.prefix}{name}.weight"] = x
         y: Array = (
             ternary_linear(x, weight) if self.int8_activations else x @ weight.T.astype(np.float64)
         )

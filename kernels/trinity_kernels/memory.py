@@ -76,7 +76,7 @@ def _store(kind: str) -> Callable[..., Any]:
 get_i8, get_u8, get_u16, get_i32 = _load("i8"), _load("u8"), _load("u16"), _load("i32")
 get_u32, get_i64, get_f32, get_f64 = _load("u32"), _load("i64"), _load("f32"), _load("f64")
 set_i8, set_u8, set_u16, set_i32 = _store("i8"), _store("u8"), _store("u16"), _store("i32")
-set_i64, set_f32 = _store("i64"), _store("f32")
+set_i64, set_f32, set_f64 = _store("i64"), _store("f32"), _store("f64")
 
 
 def _get_f16(address: int) -> Any:

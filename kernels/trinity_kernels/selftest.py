@@ -27,6 +27,7 @@ from trinity_kernels.ops import (
     quantize,
     rmsnorm,
     rope,
+    squares,
 )
 from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
@@ -50,6 +51,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "attention_parts": (attention.attention_parts, kv_layout.KV_TYPES),
     "attention_merge": (attention.attention_merge, _NONE),
     "gated": (activation.gated, activation.ACTIVATIONS),
+    "add_squares": (squares.add_squares, _NONE),
     "tile_activations": (matmul_tiles.tile_activations, _NONE),
     "tile_q8": (matmul_tiles.tile_q8, _NONE),
     "tile_split": (matmul_tiles.tile_split, _NONE),
@@ -483,6 +485,15 @@ def _check_tile_split(level: str, tag: str) -> str | None:
     return _check_matmul_tiles(level, "F16")
 
 
+def _check_add_squares(level: str, tag: str) -> str | None:
+    op, x, sums = squares, _rng().standard_normal((3, 37)).astype(np.float32), np.ones(38)
+    _run("add_squares", level, tag, 3, {
+        op.X: _at(x), op.X_STRIDE: x.strides[0], op.SUMS: _at(sums), op.K: 37,
+    })  # fmt: skip
+    expected = np.append(1 + (x.astype(np.float64) ** 2).sum(axis=0), 4)
+    return _differs(sums, expected, 1e-14 * expected)
+
+
 _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,
     "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
@@ -493,6 +504,7 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "attention_parts": _check_attention_parts,
     "attention_merge": _check_attention_merge,
     "gated": _check_gated,
+    "add_squares": _check_add_squares,
     "tile_activations": _check_tile_activations,
     "tile_q8": _check_tile_q8,
     "tile_split": _check_tile_split,

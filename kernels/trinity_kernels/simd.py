@@ -22,7 +22,9 @@ from trinity_kernels._jit import intrinsic
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-_ELEMENTS = {"i1": I1, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "f16": F16, "f32": F32}
+_ELEMENTS = {
+    "i1": I1, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "f16": F16, "f32": F32, "f64": F64,
+}  # fmt: skip
 
 
 class Vec(types.Type):
@@ -50,7 +52,7 @@ F32X16, F32X8, I32X16, I32X8 = Vec("f32", 16), Vec("f32", 8), Vec("i32", 16), Ve
 I8X64, I8X32, I8X16, I16X32, I16X16 = (
     Vec("i8", 64), Vec("i8", 32), Vec("i8", 16), Vec("i16", 32), Vec("i16", 16),
 )  # fmt: skip
-F16X16 = Vec("f16", 16)
+F16X16, F64X8 = Vec("f16", 16), Vec("f64", 8)
 
 
 # -- operators ---------------------------------------------------------------------------------
@@ -119,11 +121,12 @@ def _storer(vec: Vec) -> Callable[..., Any]:
 
 
 load_f32x16, load_f32x8 = _loader(F32X16), _loader(F32X8)
-load_i32x16, load_i32x8 = _loader(I32X16), _loader(I32X8)
+load_i32x16, load_i32x8, load_f64x8 = _loader(I32X16), _loader(I32X8), _loader(F64X8)
 load_i8x64, load_i8x32, load_i8x16 = _loader(I8X64), _loader(I8X32), _loader(I8X16)
 store_f32x16, store_f32x8 = _storer(F32X16), _storer(F32X8)
 store_i32x16, store_i8x64, store_i8x32 = _storer(I32X16), _storer(I8X64), _storer(I8X32)
 store_i8x16, store_i32x8, store_i16x32 = _storer(I8X16), _storer(I32X8), _storer(I16X32)
+store_f64x8 = _storer(F64X8)
 
 
 @intrinsic
@@ -135,6 +138,16 @@ def load_f16x16(typingctx: Any, address: Any) -> Any:
         return builder.fpext(half, F32X16.ir)
 
     return F32X16(types.intp), codegen
+
+
+@intrinsic
+def load_f32x8_as_f64(typingctx: Any, address: Any) -> Any:
+    """8 float32 at ``address``, widened to float64 (exact)."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fpext(builder.load(pointer(builder, args[0], F32X8.ir), align=1), F64X8.ir)
+
+    return F64X8(types.intp), codegen
 
 
 @intrinsic

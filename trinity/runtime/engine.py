@@ -13,6 +13,7 @@ from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import find_architecture
+from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.paging import populate
@@ -129,6 +130,16 @@ class CPUEngine:
             records += builder.head(buffers, step, self._output, exact=True)
             self._exact_plans[kv_type] = _plan(records)
         return self._exact_plans[kv_type]
+
+    def gather(self, squares: ChannelSquares | None) -> None:
+        """From now on every step adds the squares of the linears' inputs to ``squares``.
+
+        None ends it; steps are then as they were, at no cost.
+        """
+        self._builder.squares = squares
+        self._plans.clear()
+        self._exact_plans.clear()
+        self._head = _plan(self._builder.head(self._buffers, self._step, self._output))
 
     def linears(self) -> list[tuple[str, Weight]]:
         """Every bound linear with its canonical name, the output head last."""

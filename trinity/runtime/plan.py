@@ -24,6 +24,7 @@ from trinity.models.graph import (
     Operation,
     Rope,
 )
+from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
@@ -36,6 +37,7 @@ from trinity_kernels.ops import (
     quantize,
     rmsnorm,
     rope,
+    squares,
 )
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.block32 import block32_types
@@ -116,6 +118,7 @@ class PlanBuilder:
         self.interleaved = interleaved
         self.by = "rows"
         self.table = rope_table
+        self.squares: ChannelSquares | None = None
         self.layers: list[dict[str, Weight]] = []
         self.vectors: list[NDArray[np.float32]] = []
 
@@ -278,6 +281,7 @@ class _Writer:
         rows: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
         """Weights that share an input: it is brought to each form once, then all multiply."""
+        self.squares(x, [weight for weight, _, _ in outputs], rows)
         for form in sorted({weight.form for weight, _, _ in outputs}):
             group = [output for output in outputs if output[0].form == form]
             k = group[0][0].k
@@ -325,6 +329,17 @@ class _Writer:
                     values |= self._scratch(matmul_panels)
                     kernel = matmul_panels.matmul_panels
                 self.record(kernel, weight.type, values, barrier=weight is group[-1][0], rows=rows)
+
+    def squares(self, x: str, weights: list[Weight], rows: NDArray[np.int64] | None) -> None:
+        """Gathering, where it was asked for; the next records only read x, so nobody waits."""
+        gathered = self.builder.squares
+        sums = None if gathered is None else gathered.buffer(weights)
+        if sums is not None:
+            op, buffers = squares, self.buffers
+            self.record(op.add_squares, "none", {
+                op.X: buffers.address(x), op.X_STRIDE: buffers.stride[x],
+                op.SUMS: sums.ctypes.data, op.K: weights[0].k,
+            }, barrier=False, rows=rows)  # fmt: skip
 
     def _tiles(self) -> dict[int, int]:
         op = matmul_tiles

@@ -1,0 +1,159 @@
+"""trinity imatrix: which channels of a model's weights matter, measured on a text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import reduce
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.exit_codes import INTERRUPTED
+from trinity.cli.interrupt import interruptible
+from trinity.cli.loading import load_model, progress
+from trinity.cli.prompts import given_text
+from trinity.errors import InputError
+
+if TYPE_CHECKING:
+    from trinity.formats.imatrix import Imatrix
+    from trinity.tools.imatrix import Progress
+
+CHUNK = 512  # trinity.formats.imatrix.DEFAULT_CHUNK_SIZE, without its import
+LINES = 10  # of progress where nothing can be shown in place
+
+
+def imatrix(
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="OUT", help="The importance matrix to write.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="FILE", help="The model, a GGUF file."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
+    ] = None,
+    ctx_size: Annotated[
+        int, typer.Option("--ctx-size", "--ctx", "-c", help="Tokens of a chunk.")
+    ] = CHUNK,
+    chunks: Annotated[
+        int | None, typer.Option("--chunks", help="Chunks to evaluate; all if not given.")
+    ] = None,
+    from_chunk: Annotated[int, typer.Option("--from-chunk", help="Chunks to leave out.")] = 0,
+    in_file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in-file",
+            metavar="FILE",
+            help="An importance matrix to add to, GGUF or .dat; may be repeated.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where the run that wrote OUT was interrupted."),
+    ] = False,
+    save_frequency: Annotated[
+        int, typer.Option("--save-frequency", help="Write OUT every so many chunks.")
+    ] = 10,
+    process_output: Annotated[
+        bool, typer.Option("--process-output", help="Gather for the output head too.")
+    ] = False,
+    ppl: Annotated[
+        bool, typer.Option("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
+    ] = True,
+    threads: options.Threads = None,
+    isa: options.Isa = None,
+    i2s_layout: options.I2SLayout = "x86",
+) -> None:
+    """Gather an importance matrix, llama.cpp's imatrix.gguf, for quantizing a model well.
+
+    For every linear weight: the mean squares of its inputs over a text. Without --file, the
+    matrices of --in-file are added up. Ctrl-C writes the chunks so far.
+    """
+    from trinity.formats.imatrix import merge, read_imatrix, write_imatrix
+
+    _check_out(out, [model, file])
+    added = [read_imatrix(path, dat_chunk_size=max(ctx_size, 1)) for path in in_file or []]
+    if file is None and added:
+        whole = reduce(merge, added)
+        write_imatrix(out, whole)
+        _tell(out, whole)
+        return
+    if model is None:
+        raise typer.BadParameter("give the model with --model")
+    text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
+    former = read_imatrix(out) if resume and os.path.exists(out) else None
+    if former is not None and added:
+        print(f"note: {out} has what --in-file adds already", file=sys.stderr)
+    from trinity.tools.imatrix import gather_imatrix
+
+    with (
+        load_model(
+            model, threads=threads, ctx=ctx_size, kv_type="f16", isa=isa, i2s_layout=i2s_layout
+        ) as loaded,
+        interruptible() as cancel,
+        progress("evaluating") as show,
+    ):
+        found = gather_imatrix(
+            loaded,
+            text,
+            dataset="standard input" if file in (None, "-") else str(file),
+            chunk_size=ctx_size,
+            chunks=chunks,
+            from_chunk=from_chunk,
+            process_output=process_output,
+            perplexity=ppl,
+            start=reduce(merge, added) if added and former is None else None,
+            resume=former,
+            progress=_lines(show),
+            save=lambda matrix: write_imatrix(out, matrix),
+            save_frequency=save_frequency,
+            cancel=cancel,
+        )
+    _tell(out, found)
+    if cancel.is_set():
+        print("stopped early; --resume goes on at the next chunk", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check_out(out: str, inputs: list[str | None]) -> None:
+    """Raise InputError where ``out`` cannot be written, or is an input: now, not hours later."""
+    from trinity.formats import GGUFWriter
+
+    GGUFWriter(out)
+    for path in inputs:
+        if path and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
+            raise InputError(f"{out}: this is what is read; give --out another name")
+
+
+def _lines(show: Callable[[str], None]) -> Callable[[Progress], None]:
+    """Progress as lines: each in place on a terminal, else about ``LINES`` in all."""
+    started, before = perf_counter(), [-1]
+
+    def tell(now: Progress) -> None:
+        if before[0] < 0:
+            before[0] = now.done - 1
+        if not sys.stderr.isatty() and now.done % max(1, now.total // LINES):
+            return
+        per_chunk = (perf_counter() - started) / (now.done - before[0])
+        line = f"{now.done} of {now.total} chunks"
+        if now.perplexity is not None:
+            line += f": PPL {now.perplexity:.4f}"
+        if now.done < now.total:
+            line += f", {per_chunk * (now.total - now.done) / 60:.1f} minutes left"
+        show(line)
+
+    return tell
+
+
+def _tell(out: str, matrix: Imatrix) -> None:
+    print(
+        f"{out}: {len(matrix.entries)} weights, {matrix.chunk_count} chunks of "
+        f"{matrix.chunk_size} tokens",
+        file=sys.stderr,
+    )

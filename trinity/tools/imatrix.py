@@ -1,0 +1,264 @@
+"""Gathers an importance matrix: the mean squares of every linear's inputs over a text.
+
+The text's tokens are cut into chunks, each evaluated alone, its first token replaced by BOS where
+the model wants one, as llama.cpp's llama-imatrix does. The engine's own steps add the squares of
+the float32 activations, before these are quantized.
+Numerics: float64 within a run (``trinity_kernels.ops.squares``), float32 in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError, TrinityError
+from trinity.formats.imatrix import (
+    DEFAULT_CHUNK_SIZE,
+    Entry,
+    Imatrix,
+    Position,
+    check_same_shapes,
+    merge,
+)
+from trinity.model import Model, check_ids
+from trinity.runtime.channel_squares import HEAD, ChannelSquares
+from trinity.runtime.interface import Cache, Engine
+from trinity.runtime.perplexity import LOGITS_BYTES, negative_log_likelihoods
+from trinity.runtime.sampling_params import check_integer
+from trinity.runtime.session import Cancel, check_context
+from trinity.runtime.weights import Weight
+
+
+class GatheringEngine(Engine, Protocol):
+    """An engine that gathers the squares of its linears' inputs."""
+
+    def gather(self, squares: ChannelSquares | None) -> None:
+        """Add them to ``squares`` in every step from now on; None ends it."""
+        ...
+
+    def linears(self) -> list[tuple[str, Weight]]:
+        """Every linear with its name, the output head last."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Chunks that are ``done`` of ``total``; the perplexity of those of this run, if wanted."""
+
+    done: int
+    total: int
+    perplexity: float | None
+
+
+def gather_imatrix(
+    model: Model,
+    text: str | Sequence[int],
+    *,
+    dataset: str = "text",
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    chunks: int | None = None,
+    from_chunk: int = 0,
+    process_output: bool = False,
+    perplexity: bool = True,
+    start: Imatrix | None = None,
+    resume: Imatrix | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    save: Callable[[Imatrix], None] | None = None,
+    save_frequency: int = 10,
+    cancel: Cancel | None = None,
+) -> Imatrix:
+    """The importance matrix of ``model`` over ``text``; nobody else may use the model meanwhile.
+
+    ``chunks``: how many chunks of ``chunk_size`` tokens, all if None; ``from_chunk`` leaves some
+    out before them. ``dataset`` names the text in the file. ``process_output`` gathers for the
+    output head too. ``perplexity`` of the second halves of the chunks is reported to ``progress``
+    and costs their logits. ``start`` is what the sums are added to. ``resume`` is the result of a
+    run with the same text that was cancelled, or saved: the next chunk follows. ``save`` gets the
+    result so far every ``save_frequency`` chunks. Once ``cancel`` is set, whole chunks so far are
+    the result.
+
+    Raises: InputError for a text shorter than one chunk, for a ``start`` or ``resume`` of another
+    model or text, and where it is cancelled before the first chunk; TrinityError where the model's
+    activations are not finite.
+    """
+    engine = cast(GatheringEngine, model.engine)
+    check_integer("chunk_size", chunk_size, low=4)
+    check_context(chunk_size, engine.context_length)
+    check_integer("from_chunk", from_chunk, low=0)
+    check_integer("save_frequency", save_frequency, low=1)
+    if chunks is not None:
+        check_integer("chunks", chunks, low=1)
+    windows = _cut(model, text, chunk_size)
+    digest = hashlib.sha256(windows.astype("<i4").tobytes()).hexdigest()
+    shapes = _shapes(engine, process_output)
+    base = start if resume is None else resume
+    if base is not None:
+        check_same_shapes(base, shapes, "the model")
+    if from_chunk >= len(windows):
+        raise InputError(f"there is no chunk {from_chunk}: the text has {len(windows)} chunks")
+    end = min(len(windows), from_chunk + (len(windows) if chunks is None else chunks))
+    first = done = from_chunk
+    datasets = (*(base.datasets if base is not None else ()), dataset)
+    if resume is not None:
+        first = done = _next_chunk(resume, digest, chunk_size, process_output)
+        datasets = resume.datasets
+
+    def result() -> Imatrix:
+        found = Imatrix(run.entries(), chunk_size)
+        found = found if base is None else merge(found, base)
+        return replace(found, datasets=datasets, position=Position(done, digest))
+
+    run = _Run(engine, process_output, perplexity)
+    try:
+        while done < end and run.chunk(windows[done], cancel):
+            done += 1
+            if save is not None and done < end and done % save_frequency == 0:
+                save(result())
+            if progress is not None:
+                progress(Progress(done - from_chunk, end - from_chunk, run.perplexity))
+    finally:
+        run.close()
+    if done > first:
+        found = result()
+        if save is not None:
+            save(found)
+        return found
+    if resume is not None:
+        return resume
+    raise InputError("cancelled before the first chunk was evaluated")
+
+
+def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32]:
+    """Tokens (chunks, ``size``), those after the last whole chunk left out."""
+    ids = np.asarray(model.tokenize(text) if isinstance(text, str) else text)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) < size:
+        raise InputError(
+            f"the text has {len(ids)} tokens, less than one chunk of {size}: give a longer text, "
+            "or smaller chunks (--ctx-size)"
+        )
+    check_ids(ids, model.config.vocab_size)
+    windows = ids[: len(ids) // size * size].astype(np.int32).reshape(-1, size)
+    if model.tokenizer.add_bos and model.tokenizer.bos_id is not None:
+        windows[:, 0] = model.tokenizer.bos_id
+    return windows
+
+
+def _shapes(engine: GatheringEngine, process_output: bool) -> dict[str, tuple[int, ...]]:
+    """Names of the weights that are gathered for, to the shapes of their sums."""
+    shapes = {f"{name}.weight": (1, weight.k) for name, weight in engine.linears()}
+    if process_output and HEAD not in shapes:
+        raise InputError(
+            "the model has no output.weight of its own: its output head is the embedding; leave "
+            "out --process-output"
+        )
+    return {
+        name: shape
+        for name, shape in shapes.items()
+        if name.startswith("blk.") or (process_output and name == HEAD)
+    }
+
+
+def _next_chunk(resume: Imatrix, digest: str, chunk_size: int, process_output: bool) -> int:
+    """Where ``resume`` goes on. Raises InputError unless it is of the same text and options."""
+    position = resume.position
+    if position is None:
+        raise InputError(
+            f"{resume.source}: it does not say where its run stopped; to add to it, give it with "
+            "--in-file and write another file"
+        )
+    if position.text_sha256 != digest or resume.chunk_size != chunk_size:
+        raise InputError(
+            f"{resume.source}: its run was over another text, another tokenizer or chunks of "
+            f"another size (it has {resume.chunk_size} tokens); give the same, or add to it with "
+            "--in-file"
+        )
+    if (HEAD in resume.entries) != process_output:
+        raise InputError(
+            f"{resume.source}: its run was {'without' if process_output else 'with'} "
+            "--process-output; resume it likewise"
+        )
+    return position.next_chunk
+
+
+class _Run:
+    """The sums of the chunks evaluated so far."""
+
+    def __init__(self, engine: GatheringEngine, process_output: bool, perplexity: bool) -> None:
+        self._engine = engine
+        self._squares = ChannelSquares(process_output)
+        self._process_output = process_output
+        self._wants_perplexity = perplexity
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._counts: dict[str, int] = {}
+        self._nll, self._scored = 0.0, 0
+        self._cache = engine.new_cache()
+        row_bytes = engine.config.vocab_size * np.dtype(np.float32).itemsize
+        self._rows = max(1, min(engine.prefill_chunk, LOGITS_BYTES // row_bytes))
+        engine.gather(self._squares)
+
+    def close(self) -> None:
+        """Let the engine's steps be as they were."""
+        self._engine.gather(None)
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp of the mean negative log-likelihood so far; None where it is not wanted."""
+        if not self._scored:
+            return None
+        mean = self._nll / self._scored
+        return math.exp(mean) if mean < 700 else math.inf
+
+    def chunk(self, tokens: NDArray[np.int32], cancel: Cancel | None) -> bool:
+        """Evaluate one chunk; False if cancelled, which leaves the sums as they were."""
+        if not self._evaluate(tokens, self._cache, cancel):
+            self._squares.take()
+            return False
+        added: set[int] = set()
+        for name, (sums, count) in self._squares.take().items():
+            if not np.isfinite(sums).all():
+                raise TrinityError(
+                    f"the inputs of {name} are not finite: the model is damaged, or its scales are "
+                    "wrong"
+                )
+            if name not in self._sums:
+                self._sums[name], self._counts[name] = sums, count
+                continue
+            if id(self._sums[name]) not in added:  # weights that share an input share the array
+                self._sums[name] += sums
+                added.add(id(self._sums[name]))
+            self._counts[name] += count
+        return True
+
+    def _evaluate(self, tokens: NDArray[np.int32], cache: Cache, cancel: Cancel | None) -> bool:
+        half, size = len(tokens) // 2, len(tokens)
+        scores = self._wants_perplexity
+        cache.truncate(0)
+        step = self._rows if self._process_output else self._engine.prefill_chunk
+        starts = [*range(0, half, step), *range(half, size, self._rows if scores else step)]
+        for start, end in zip(starts, [*starts[1:], size], strict=True):
+            if cancel is not None and cancel.is_set():
+                return False
+            scored = scores and start >= half
+            logits = self._engine.forward(
+                tokens[start:end], cache, all_logits=scored or self._process_output
+            )
+            targets = tokens[start + 1 : end + 1]
+            if scored and len(targets):
+                nlls = negative_log_likelihoods(logits[: len(targets)], targets)
+                self._nll += float(nlls.sum())
+                self._scored += len(nlls)
+        return True
+
+    def entries(self) -> dict[str, Entry]:
+        """What was gathered so far."""
+        with np.errstate(over="ignore"):  # infinities are refused when they are written
+            return {
+                name: Entry(sums.astype(np.float32)[None], np.array([self._counts[name]], np.int64))
+                for name, sums in self._sums.items()
+            }
