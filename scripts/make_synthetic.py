@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import log2, prod, sqrt
+from math import floor, log2, prod, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +105,11 @@ def random_blocks(quant: QuantType, count: int, rms: float, rng: np.random.Gener
         np.maximum(blocks["qs"], -127, out=blocks["qs"])  # as the quantizer never writes -128
     if "e" in fields:  # the exponent of 2
         blocks["e"] = 128
-        blocks["e"] = 128 + round(log2(rms / float(values_of(quant, blocks).std())))
+        wanted = rms / float(values_of(quant, blocks).std())
+        low = floor(log2(wanted))
+        # Of two neighbouring powers of 2 as many each as give that mean square.
+        share = ((wanted / 2.0**low) ** 2 - 1) / 3
+        blocks["e"] = 128 + low + (rng.random(count) < share)
     elif "d" not in fields:
         set_packed_scale(quant, blocks, rms)
     else:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.make_synthetic import random_blocks
 from trinity.formats import GGUFWriter
+from trinity_kernels.quantizers import WRITABLE, quantize_rows
 from trinity_kernels.quants import TYPES
 
 SPACE = "\u2581"
@@ -34,6 +36,19 @@ def sentencepiece_vocabulary() -> tuple[list[str], list[float], list[int]]:
     types += [1] * len(pieces)
     scores = [0.0] * 259 + [-float(rank) for rank in range(len(pieces))]
     return tokens, scores, types
+
+
+def encoded(kind: str, values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Values in a type; where nothing here writes it, random blocks of the same size of values."""
+    quant = TYPES[kind]
+    if quant.encode_blocks:
+        return quant.quantize(values)
+    if kind in WRITABLE:
+        return quantize_rows(kind, values).reshape(-1)
+    rng = np.random.default_rng(values.size)
+    rms = float(np.sqrt(np.square(values).mean()))
+    blocks = random_blocks(quant, values.size // quant.block_size, rms, rng)
+    return np.frombuffer(blocks, np.uint8)
 
 
 def write_tiny_model(
@@ -110,7 +125,7 @@ def write_tiny_model(
         def add(name: str, kind: str, values: NDArray[np.float32]) -> None:
             # Both layouts of I2_S have the same name in a file.
             file_type = "I2_S" if kind == "I2_S_ARM" else kind
-            writer.add_tensor(name, values.shape, file_type, TYPES[kind].quantize(values))
+            writer.add_tensor(name, values.shape, file_type, encoded(kind, values))
 
         vocab_size = len(tokens)
         add("token_embd.weight", embedding_type, weights.linear(vocab_size, hidden_size, False))

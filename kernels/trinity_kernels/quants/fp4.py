@@ -95,13 +95,11 @@ def _decode_nvfp4(blocks: Blocks) -> Floats:
 
 
 def _has_nan(blocks: Blocks) -> NDArray[np.bool_]:
-    nan: NDArray[np.bool_] = np.equal(blocks["e"], np.uint8(255))
-    return nan
+    return np.asarray(blocks["e"] == np.uint8(255), np.bool_)
 
 
 def _has_odd_scale(blocks: Blocks) -> NDArray[np.bool_]:
-    odd: NDArray[np.bool_] = (blocks["scales"] >= np.uint8(0x7F)).any(axis=1)
-    return odd
+    return np.asarray((blocks["scales"] >= np.uint8(0x7F)).any(axis=1), np.bool_)
 
 
 TYPES = (
