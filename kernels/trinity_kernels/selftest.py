@@ -176,7 +176,12 @@ def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     out[:, padded : padded + 8 * sixteens] = table.reshape(m, -1).view(np.uint8)
     sums = np.zeros((m, padded // 4), np.int32)
     sums[:, : k // 4] = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
-    out[:, padded + 8 * sixteens :] = sums.view(np.uint8)
+    out[:, padded + 8 * sixteens :][:, :padded] = sums.view(np.uint8)
+    halves = np.zeros((m, 2 * sixteens), np.float32)
+    halves[:, : k // 16] = np.repeat(scales, 2, axis=1) * (
+        codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
+    )
+    out[:, 2 * padded + 8 * sixteens :] = halves.view(np.uint8)
     return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 

@@ -30,7 +30,7 @@ from trinity_kernels.ops.matmul import (
     X,
     rows_by_dots,
 )
-from trinity_kernels.quants.panel import TOKENS, panel_bytes
+from trinity_kernels.quants.panel import TOKENS, has_halves, panel_bytes
 from trinity_kernels.quants.unpack import step_bytes_of
 from trinity_kernels.record import ROWS
 
@@ -41,6 +41,8 @@ LEVELS = frozenset(TOKENS)
 if not jit_disabled():
     from trinity_kernels import simd
     from trinity_kernels.quants.panel import make_panel, panel_blocks, tokens_at_once
+
+    panel_room = inline(panel_bytes)
 
 
 def scratch_bytes(k: int) -> int:
@@ -84,9 +86,11 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     panel = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     pairs = (k + 63) // 64
     scales = panel + 1024 * pairs
-    sums = scales + 256 * pairs
+    sums = panel + panel_room(k)
     x_scales = 64 * pairs
     x_sums = x_scales + (k + 511) // 512 * 64
+    if has_halves(qt):
+        x_sums += (k + 511) // 512 * 64 + 64 * pairs
     nbytes = step_bytes_of(qt) // 8
     at_once = tokens_at_once(isa)
     for number in range(first, last):

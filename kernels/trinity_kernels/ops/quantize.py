@@ -15,7 +15,7 @@ import numpy as np
 
 from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_i64, set_f32, set_i8, set_i32
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32
 from trinity_kernels.quants.dot import ternary_place
 from trinity_kernels.record import ROWS
 
@@ -93,10 +93,19 @@ def _ternary_portable(x: int, k: int, out: int) -> None:
 
 
 @inline
+def _store_sums(sums: int, halves: int, block: int, d: Any, low: int, high: int) -> None:
+    """A block's scaled sum, and those of its halves."""
+    set_f32(sums + 4 * block, np.float32(d * np.float32(low + high)))
+    set_f32(halves + 8 * block, np.float32(d * np.float32(low)))
+    set_f32(halves + 8 * block + 4, np.float32(d * np.float32(high)))
+
+
+@inline
 def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
     padded = (k + 63) // 64 * 64
     sums = out + padded + (k + 511) // 512 * 64
     groups = sums + (k + 511) // 512 * 64
+    halves = groups + padded
     for b in range(first, last):
         d = np.float32(0)
         if 32 * b < k:
@@ -122,15 +131,17 @@ def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
             simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
         set_f32(out + padded + 4 * b, d)
         if 32 * b >= padded:
-            set_f32(sums + 4 * b, np.float32(0))
+            _store_sums(sums, halves, b, d, 0, 0)
             continue
         lanes = simd.splat_i32x8(0)
         four = simd.load_i32x8(out + 32 * b)
         for t in range(4):
             lanes = lanes - simd.ashr_i32x8(four << simd.splat_i32x8(24 - 8 * t), 24)
-        simd.store_i32x8(groups + 32 * b, lanes)
-        total = np.float32(0 - simd.sum_i32x8(lanes))
-        set_f32(sums + 4 * b, np.float32(d * total))
+        at = groups + 32 * b
+        simd.store_i32x8(at, lanes)
+        low = get_i32(at) + get_i32(at + 4) + get_i32(at + 8) + get_i32(at + 12)
+        high = get_i32(at + 16) + get_i32(at + 20) + get_i32(at + 24) + get_i32(at + 28)
+        _store_sums(sums, halves, b, d, -low, -high)
 
 
 @inline
@@ -138,6 +149,7 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
     padded = (k + 63) // 64 * 64
     sums = out + padded + (k + 511) // 512 * 64
     groups = sums + (k + 511) // 512 * 64
+    halves = groups + padded
     for b in range(first, last):
         largest = np.float32(0)
         poison = np.float32(0)
@@ -155,9 +167,10 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
         d = np.float32(d + poison)
         set_f32(out + padded + 4 * b, d)
         if 32 * b >= padded:
-            set_f32(sums + 4 * b, np.float32(0))
+            _store_sums(sums, halves, b, d, 0, 0)
             continue
-        total = 0
+        low = 0
+        high = 0
         for g in range(8):
             negated = 0
             for t in range(4):
@@ -170,8 +183,11 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
                 set_i8(out + 32 * b + i, np.int8(code))
                 negated -= code
             set_i32(groups + 32 * b + 4 * g, np.int32(negated))
-            total -= negated
-        set_f32(sums + 4 * b, np.float32(d * np.float32(total)))
+            if g < 4:
+                low -= negated
+            else:
+                high -= negated
+        _store_sums(sums, halves, b, d, low, high)
 
 
 def _ternary(isa: Any, x: int, k: int, out: int) -> None:

@@ -7,8 +7,8 @@ file registers one body per level that differs; ``portable`` is always there and
 Forms of activations, per token:
     f32      K float32.
     q8       int8 codes padded with zeros to 64; per 32 codes a float32 scale, then per 32 codes
-             scale * sum, both padded with zeros to 16; per 4 codes the int32 negated sum.
-             x = scale * code.
+             scale * sum, both padded with zeros to 16; per 4 codes the int32 negated sum; per 16
+             codes scale * sum, padded with zeros to 32. x = scale * code.
     ternary  int8 codes padded to 256 and permuted (below), per 256 codes 16 int32 lanes of negated
              sums, then float32 s and int32 total. x = code / s, one s per token.
 
@@ -43,7 +43,7 @@ def activation_bytes(form: str, k: int) -> int:
         return -(-4 * k // 64) * 64
     if form == "q8":
         padded = -(-k // 64) * 64
-        return 2 * padded + -(-k // 512) * 128
+        return 2 * padded + -(-k // 512) * 256
     padded = -(-k // 256) * 256
     return padded + padded // 4 + 64
 

@@ -137,5 +137,6 @@ for _name, _nbytes, _elements, _emit, _code in (
         SuperBlock(
             nbytes=_nbytes, elements=_elements, emit_codes=_emit, code=_code,
             emit_scales=_emit_scale, scale=_scale, group=_elements, offset=1,
+            top=3,
         ),
     )  # fmt: skip

@@ -145,13 +145,14 @@ register_superblock(
     "Q2_K",
     SuperBlock(
         nbytes=84, emit_codes=_emit_codes_q2_k, code=_code_q2_k, emit_scales=_emit_scales_q2_k,
-        scale=_scale_q2_k, emit_mins=_emit_mins_q2_k, minimum=_minimum_q2_k, group=16, minima=16,
+        scale=_scale_q2_k, emit_mins=_emit_mins_q2_k, minimum=_minimum_q2_k, group=16,
+        minima=16, top=3,
     ),
 )  # fmt: skip
 register_superblock(
     "Q3_K",
     SuperBlock(
         nbytes=110, emit_codes=_emit_codes_q3_k, code=_code_q3_k, emit_scales=_emit_scales_q3_k,
-        scale=_scale_q3_k, group=16, offset=4,
+        scale=_scale_q3_k, group=16, offset=4, top=7,
     ),
 )  # fmt: skip

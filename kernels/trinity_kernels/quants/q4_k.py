@@ -121,13 +121,14 @@ def _emit_q5_k(level: str, builder: Any, block: Any, part: int) -> Any:
     return builder.or_(low, emit.masked(builder, bits, 16))
 
 
-for _name, _nbytes, _emit, _code in (
-    ("Q4_K", 144, _emit_q4_k, _code_q4_k), ("Q5_K", 176, _emit_q5_k, _code_q5_k),
-):  # fmt: skip
+for _name, _nbytes, _emit, _code, _top in (
+    ("Q4_K", 144, _emit_q4_k, _code_q4_k, 15),
+    ("Q5_K", 176, _emit_q5_k, _code_q5_k, 31),
+):
     register_superblock(
         _name,
         SuperBlock(
             nbytes=_nbytes, emit_codes=_emit, code=_code, emit_scales=_emit_scales,
-            scale=_scale, minimum=_minimum, minima=32,
+            scale=_scale, minimum=_minimum, top=_top, minima=32,
         ),
     )  # fmt: skip

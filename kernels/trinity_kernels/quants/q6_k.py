@@ -117,7 +117,7 @@ register_superblock(
     "Q6_K",
     SuperBlock(
         nbytes=210, emit_codes=_emit_codes_q6_k, code=_code_q6_k, emit_scales=_emit_scales_q6_k,
-        scale=_scale_q6_k, group=16, offset=32,
+        scale=_scale_q6_k, group=16, offset=32, top=63,
     ),
 )  # fmt: skip
 register_superblock(

@@ -5,8 +5,8 @@ A type states how a part's codes and a block's scales are read; the rest is here
 
 Numerics: a part's integer sums are exact. With f = weight's scale * activations' scale, each lane
 of four elements is f * sum, by a fused multiply-add onto one of two accumulators (even and odd
-parts), which are added at the end. Minima of 32 elements are multiplied by the activations'
-scaled sums, eight lanes to a block, those of 16 by the integer sums of four, both apart.
+parts), which are added at the end. Minima of 32 or 16 elements are multiplied by the activations'
+scaled sums, eight or sixteen lanes to a block, apart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SuperBlock:
     fill the lower eight lanes, under their minima where there are such (``minima`` 32); that of a
     whole block (``group`` = ``elements``) fills all. ``scale(block, g)``: one of them.
     ``emit_mins(builder, block)``: what is subtracted from 16 elements each (``minima`` 16).
-    ``minimum(block, g)``: one of either kind of minima.
+    ``minimum(block, g)``: one of either kind of minima. ``top``: no code is larger.
     """
 
     nbytes: int
@@ -50,6 +50,7 @@ class SuperBlock:
     offset: int = 0
     signed: bool = False
     minima: int = 0
+    top: int = 127
 
 
 _BLOCKS: dict[str, SuperBlock] = {}
@@ -60,6 +61,16 @@ def register_superblock(quant: str, block: SuperBlock, **levels: Callable[..., A
     _BLOCKS[quant] = block
     register_dot(quant, "q8", vector=_dot, portable=_portable_dot, **levels)
     register_unpack(quant, _unpack, step=256 // block.elements * block.nbytes)
+
+
+def superblock_of(quant: str) -> SuperBlock:
+    """How a type's blocks are read."""
+    return _BLOCKS[quant]
+
+
+def superblock_types() -> frozenset[str]:
+    """The types that are registered here."""
+    return frozenset(_BLOCKS)
 
 
 def _number(name: str) -> Callable[..., Any]:
@@ -97,6 +108,7 @@ def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     least = np.zeros(16, np.float32)
     scales = x + (k + 63) // 64 * 64
     sums = scales + (k + 511) // 512 * 64
+    halves = sums + (k + 511) // 512 * 64 + (k + 63) // 64 * 64
     elements = _elements(qt)
     group = _group(qt)
     for b in range(k // elements):
@@ -106,23 +118,23 @@ def _portable_dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             e = 4 * i
             lane = i % 16
             total = 0
-            negated = 0
             for t in range(4):
                 a = int(memory.get_i8(x + b * elements + e + t))
                 total += (int(_code(qt, block, e + t)) - _offset(qt)) * a
-                negated -= a
             d = memory.get_f32(scales + 4 * (first + e // 32))
             f = np.float32(_scale(qt, block, e // group) * d)
             if i // 16 % 2 == 0:
                 even[lane] = memory.fma_f32(f, np.float32(total), even[lane])
             else:
                 odd[lane] = memory.fma_f32(f, np.float32(total), odd[lane])
-            if _minima(qt) == 16:
-                m = np.float32(_minimum(qt, block, e // 16) * d)
-                least[lane] = memory.fma_f32(m, np.float32(negated), least[lane])
         if _minima(qt) == 32:
             for g in range(elements // 32):
                 m = np.float32(_minimum(qt, block, g) * memory.get_f32(sums + 4 * (first + g)))
+                least[g] = np.float32(least[g] - m)
+        if _minima(qt) == 16:
+            for g in range(16):
+                half = halves + 4 * (2 * first + g)
+                m = np.float32(_minimum(qt, block, g) * memory.get_f32(half))
                 least[g] = np.float32(least[g] - m)
     for i in range(16):
         even[i] = np.float32(even[i] + odd[i])
@@ -138,6 +150,7 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     scales = x + (k + 63) // 64 * 64
     sums = scales + (k + 511) // 512 * 64
     groups = sums + (k + 511) // 512 * 64
+    halves = groups + (k + 63) // 64 * 64
     nbytes = _nbytes(qt)
     elements = _elements(qt)
     for b in range(k // elements):
@@ -148,7 +161,7 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         g = groups + b * elements
         at = b * (elements // 8)
         a = factors(qt, scales + at, sums + at)
-        f = _scales(qt, block) * a
+        f = scales_of(qt, block) * a
         if _minima(qt) == 32:
             least = least - f
         even = _add_part(isa, qt, even, f, block, c, g, 0)
@@ -158,11 +171,7 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             even = _add_part(isa, qt, even, f, block, c, g, 2)
             odd = _add_part(isa, qt, odd, f, block, c, g, 3)
         if _minima(qt) == 16:
-            m = _mins(qt, block) * a
-            least = _add_minima(qt, least, m, g, 0)
-            least = _add_minima(qt, least, m, g, 1)
-            least = _add_minima(qt, least, m, g, 2)
-            least = _add_minima(qt, least, m, g, 3)
+            least = least - minima_of(qt, block) * simd.load_f32x16(halves + 2 * at)
     total = simd.sum_f32x16(even + odd)
     if _minima(qt) == 0:
         return total
@@ -177,10 +186,10 @@ def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
     elements = _elements(qt)
     for b in range(k // elements):
         block = w + b * nbytes
-        s = _scales(qt, block)
+        s = scales_of(qt, block)
         m = s
         if _minima(qt) == 16:
-            m = _mins(qt, block)
+            m = minima_of(qt, block)
         lines = to + 32 * elements * b
         _unpack_part(isa, qt, s, m, block, lines, 0)
         if elements > 64:
@@ -232,7 +241,7 @@ if not jit_disabled():
         return lambda qt, block, g: compiled(block, g)
 
     @intrinsic
-    def _codes(typingctx: Any, isa: Any, qt: Any, block: Any, part: Any) -> Any:
+    def codes_of_part(typingctx: Any, isa: Any, qt: Any, block: Any, part: Any) -> Any:
         """The 64 codes of a part, a literal."""
         if not isinstance(part, types.IntegerLiteral):
             return None
@@ -244,7 +253,7 @@ if not jit_disabled():
         return simd.I8X64(isa, qt, types.intp, part), codegen
 
     @intrinsic
-    def _scales(typingctx: Any, qt: Any, block: Any) -> Any:
+    def scales_of(typingctx: Any, qt: Any, block: Any) -> Any:
         """The block's scales."""
         emit = _BLOCKS[qt.value].emit_scales
 
@@ -254,7 +263,7 @@ if not jit_disabled():
         return simd.F32X16(qt, types.intp), codegen
 
     @intrinsic
-    def _mins(typingctx: Any, qt: Any, block: Any) -> Any:
+    def minima_of(typingctx: Any, qt: Any, block: Any) -> Any:
         """The block's minima of 16 elements; zeros where it has none."""
         emit = _BLOCKS[qt.value].emit_mins
 
@@ -302,25 +311,11 @@ if not jit_disabled():
         def add_part(
             isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, groups: int, part: int
         ) -> Any:
-            codes = _codes(isa, qt, block, p)
+            codes = codes_of_part(isa, qt, block, p)
             sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p)
             return simd.fma_f32x16(spread(qt, f, p), simd.to_f32x16(sums), acc)
 
         return add_part
-
-    def _add_minima(qt: Any, acc: Any, m: Any, groups: int, part: int) -> Any: ...
-
-    @choose(_add_minima)
-    def _add_minima_of(qt: Any, acc: Any, m: Any, groups: Any, part: Any) -> Any:
-        if not isinstance(part, types.IntegerLiteral):
-            return None
-        p = part.literal_value
-
-        def add_minima(qt: Any, acc: Any, m: Any, groups: int, part: int) -> Any:
-            sums = simd.to_f32x16(simd.load_i32x16(groups + 64 * p))
-            return simd.fma_f32x16(spread(qt, m, p), sums, acc)
-
-        return add_minima
 
     def _unpack_part(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None: ...
 
@@ -333,7 +328,7 @@ if not jit_disabled():
         offset = layout.offset
 
         def plain(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None:
-            codes = _codes(isa, qt, block, p) - simd.splat_i8x64(offset)
+            codes = codes_of_part(isa, qt, block, p) - simd.splat_i8x64(offset)
             a = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0)) * splat_scale(qt, s, p, 0)
             b = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1)) * splat_scale(qt, s, p, 1)
             tiles.store_bf16x32(to + 2048 * p, a, b)
@@ -342,7 +337,7 @@ if not jit_disabled():
             tiles.store_bf16x32(to + 2048 * p + 1024, a, b)
 
         def least(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None:
-            codes = _codes(isa, qt, block, p)
+            codes = codes_of_part(isa, qt, block, p)
             a = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0)) * splat_scale(qt, s, p, 0)
             b = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1)) * splat_scale(qt, s, p, 1)
             a = a - splat_minimum(qt, m, p, 0)
