@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from tests.naive import naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.formats import open_weights
+from trinity.runtime.engine import load_engine
 from trinity.tools.quantize import MIXES, quantize
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed"
 )
 TOKENS = [1, 270, 280, 300, 261]
+TERNARY = ("I2_S", "TQ1_0", "TQ2_0")
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +70,64 @@ def test_llama_cpp_runs_it(mix: str, library: Any, tmp_path: Path) -> None:
     # llama.cpp rounds activations to int8, or float products to half precision.
     assert np.corrcoef(found, expected)[0, 1] > 0.995
     assert np.linalg.norm(found - expected) < 0.1 * np.linalg.norm(expected)
+
+
+def their_steps(library: Any, path: Path, tokens: list[int]) -> NDArray[np.float32]:
+    """llama.cpp's logits after each of the tokens, one at a time."""
+    model = library.llama_model_load_from_file(
+        os.fsencode(path), library.llama_model_default_params()
+    )
+    options = library.llama_context_default_params()
+    options.n_ctx = options.n_batch = 128
+    options.n_threads = options.n_threads_batch = 1
+    context = library.llama_init_from_model(model, options)
+    size = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
+    found = []
+    for token in tokens:
+        one = (library.llama_token * 1)(token)
+        assert library.llama_decode(context, library.llama_batch_get_one(one, 1)) == 0
+        logits = np.ctypeslib.as_array(library.llama_get_logits_ith(context, -1), (size,))
+        found.append(logits.copy())
+    library.llama_free(context)
+    library.llama_model_free(model)
+    return np.array(found)
+
+
+def our_greedy(path: Path, start: list[int], count: int) -> list[int]:
+    """trinity's likeliest tokens, one after the other."""
+    engine = load_engine(open_weights(path), threads=1)
+    cache = engine.new_cache()
+    found, step = [], start
+    for _ in range(count):
+        step = [int(engine.forward(np.array(step, np.int32), cache)[-1].argmax())]
+        found += step
+    engine.close()
+    return found
+
+
+@pytest.mark.parametrize("mix", [mix for mix in MIXES if mix not in TERNARY])
+def test_both_continue_alike(mix: str, library: Any, tmp_path: Path) -> None:
+    """Of a random model, in which tokens may be almost equally likely."""
+    source, out = tmp_path / "source.gguf", tmp_path / "out.gguf"
+    write_tiny_model(source, hidden_size=256, num_layers=6, tied=False)
+    quantize(source, out, mix)
+    tokens = our_greedy(out, [1], 32)
+    logits = their_steps(library, out, [1, *tokens[:-1]])
+    short = logits.max(axis=1) - logits[range(32), tokens]
+    # Both round activations to 8 bits, so logits are off by some 2% of their spread.
+    assert short.max() < 0.15 * logits.std(), short
+    assert (short == 0).mean() > 0.75
+
+
+@pytest.mark.parametrize("mix", ["F32", "F16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"])
+def test_both_tell_the_same_story(
+    mix: str, library: Any, tmp_path: Path, shared_data: Path
+) -> None:
+    """Of a trained model the same tokens, but where two are as likely to the eighth bit."""
+    out = tmp_path / "out.gguf"
+    quantize(shared_data / "models" / "stories260K.gguf", out, mix)
+    tokens = our_greedy(out, [1], 64)
+    logits = their_steps(library, out, [1, *tokens[:-1]])
+    short = logits.max(axis=1) - logits[range(64), tokens]
+    assert short.max() < 0.02 * logits.std(), short
+    assert (short == 0).mean() > 0.98
