@@ -64,7 +64,7 @@ SHAPES: dict[str, tuple[list[str], list[str] | None]] = {
 SHAPES |= {
     name: (["llama-1b", "--type", name, "--head-type", "Q6_K"], None)
     for name in FORMS
-    if name in TYPES_BY_NAME and TYPES_BY_NAME[name].block_size > 1
+    if name in TYPES_BY_NAME
 }
 # A mix's name: the same from F16 by trinity's quantizer.
 MIXED = MIXES.keys() - FORMS.keys()

@@ -108,11 +108,13 @@ class QuantType:
     def quantize(self, values: ArrayLike) -> Bytes:
         """The bytes of ``values``, which have rows of whole blocks, as a new 1-D array.
 
-        Raises: ValueError for rows that are no whole blocks, NotImplementedError where trinity
-        can only read the type.
+        Raises: ValueError for rows that are no whole blocks, NotImplementedError for a type that
+        takes a search for its scales, which is in trinity_kernels.quantizers, or is only read.
         """
         if self.encode_blocks is None:
-            raise NotImplementedError(f"trinity reads {self.name} but does not write it")
+            raise NotImplementedError(
+                f"NumPy does not write {self.name}; see trinity_kernels.quantizers"
+            )
         floats = np.ascontiguousarray(values, np.float32)
         out = np.zeros(self.nbytes(floats.shape), np.uint8)
         rows = floats.reshape(-1, self.block_size)
