@@ -194,14 +194,14 @@ def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     whole = np.zeros((m, padded), np.int8)
     whole[:, :k] = codes
     permuted = whole.reshape(m, -1, 2, 4, 32).transpose(0, 1, 3, 2, 4).reshape(m, padded)
-    sums = -permuted.reshape(m, -1, 4, 16, 4).sum(axis=(2, 4), dtype=np.int32)
+    sums = np.zeros((m, -(-padded // 4096) * 16), np.int32)
+    sums[:, : padded // 256] = -whole.reshape(m, -1, 256).sum(axis=2, dtype=np.int32)
     out = np.zeros((m, activation_bytes("ternary", k)), np.uint8)
     out[:, :padded] = permuted.view(np.uint8)
-    out[:, padded : padded * 5 // 4] = sums.reshape(m, -1).view(np.uint8)
-    tail = padded * 5 // 4
-    out[:, tail : tail + 4] = s[:, None].view(np.uint8)
+    out[:, padded:-64] = sums.view(np.uint8)
+    out[:, -64:-60] = s[:, None].view(np.uint8)
     total = codes.sum(axis=1, dtype=np.int32)[:, None]
-    out[:, tail + 4 : tail + 8] = total.view(np.uint8)
+    out[:, -60:-56] = total.view(np.uint8)
     return out, codes / s[:, None].astype(np.float64)
 
 

@@ -129,9 +129,10 @@ def pack_ternary(codes: Codes, s: Floats) -> Bytes:
     # Element 128 h + 32 g + i to place 64 g + 32 h + i.
     places = whole.reshape(m, -1, 2, 4, 32).transpose(0, 1, 3, 2, 4).reshape(m, padded)
     out[:, :padded] = places.view(np.uint8)
-    lanes = -places.reshape(m, -1, 4, 16, 4).sum(axis=(2, 4), dtype=np.int32)
-    out[:, padded : padded + padded // 4] = lanes.reshape(m, -1).view(np.uint8)
-    tail = out[:, padded + padded // 4 :]
+    sums = np.zeros((m, -(-padded // 4096) * 16), np.int32)
+    sums[:, : padded // 256] = -whole.reshape(m, -1, 256).sum(axis=2, dtype=np.int32)
+    out[:, padded:-64] = sums.view(np.uint8)
+    tail = out[:, -64:]
     tail[:, :4] = s[:, None].view(np.uint8)
     tail[:, 4:8] = codes.sum(axis=1, dtype=np.int32)[:, None].view(np.uint8)
     return out

@@ -6,11 +6,11 @@ of 16 unpacked rows and four tiles of sums. At most 16 tokens: four panels at on
 two), unpacked and multiplied 256 elements at a time, so that no unpacked weight leaves the
 first-level cache; blocks of 32 go as quants/block_tiles.py has it. More: two panels, unpacked whole
 and multiplied by all tokens. Less than ``FEW``: the rows one by one, as in ops/matmul.py.
-Numerics: I2_S sums are exact, and the rest is done as in quants.dot.ternary_result: every result
-has the same bits as the vector path's. Block types multiply codes exactly and sum in float32 where
-tokens are at most 16, an output by its row and token alone, and blocks have 32 elements; else
-bfloat16 weights (scale * code,
-rounded) by bfloat16 activations, summed in float32. F16 and BF16 weights are exact, their
+Numerics: sums of ternary types are exact, of a row or of 256 codes with a scale, and the rest is
+done as for a single token: every result has the same bits as the vector path's. Block types
+multiply codes exactly and sum in float32 where tokens are at most 16, an output by its row and
+token alone, and blocks have 32 elements; else bfloat16 weights (scale * code, rounded) by bfloat16
+activations, summed in float32. F16 and BF16 weights are exact, their
 activations are split in two bfloat16, which leaves 2**-17 of each out.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from trinity_kernels._jit import Kernel, choose, inline, tile_kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64
+from trinity_kernels.memory import get_f32, get_f64, get_i64
 from trinity_kernels.ops.matmul import (
     ADD,
     BIAS,
@@ -39,7 +39,14 @@ from trinity_kernels.ops.matmul import (
 )
 from trinity_kernels.quants import block_tiles
 from trinity_kernels.quants.block32 import block32_types
-from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.dot import FORMS, ternary_tail
+from trinity_kernels.quants.ternary_block import (
+    add_tile,
+    begin_tiles,
+    end_tiles,
+    load_scales,
+    scale_of_256,
+)
 from trinity_kernels.quants.unpack import step_bytes, tile_parts, unpack_panel
 from trinity_kernels.record import ROWS
 
@@ -74,8 +81,12 @@ def _code_columns(k: int) -> int:
 
 
 def scratch_bytes(form: str, k: int) -> int:
-    """Bytes that a thread needs: two panels, the sums, their transpose, a tile configuration."""
-    return 32 * max(padded_bytes(form, k), 1024) + 4096 + 1024 + 64
+    """Bytes that a thread needs.
+
+    Two panels, sums, their transpose, a tile configuration; of ternary types exact sums and scales.
+    """
+    room = 32 * max(padded_bytes(form, k), 1024) + 4096 + 1024 + 64
+    return room + (16384 + 128 * max(-(-k // 256), 2) if form == "ternary" else 0)
 
 
 @inline
@@ -219,7 +230,7 @@ def _sizes_of(qt: Any) -> Any:
     # Elements of a tile's row, bytes of a weight and of an activation tile with its rest; where
     # tokens are few the panels at once, the elements unpacked and multiplied together, their bytes.
     w_parts, x_parts = tile_parts(qt.value, FORMS[qt.value])
-    width = 64 if qt.value == "I2_S" else 32
+    width = 64 if FORMS[qt.value] == "ternary" else 32
     panels = 4 if w_parts == 1 else 2
     found = width, 1024 * w_parts, 1024 * x_parts, panels, 256, step_bytes(qt.value)
     return lambda qt: found
@@ -231,7 +242,7 @@ def _multiply(qt: Any, w0: int, w1: int, x0: int, x1: int) -> None: ...
 @choose(_multiply)
 def _multiply_of(qt: Any, w0: Any, w1: Any, x0: Any, x1: Any) -> Any:
     product = tiles.wide_i8
-    if qt.value != "I2_S":
+    if FORMS[qt.value] != "ternary":
         product = tiles.wide_bf16[tile_parts(qt.value, FORMS[qt.value])]
     return lambda qt, w0, w1, x0, x1: product(w0, w1, x0, x1)
 
@@ -242,7 +253,7 @@ def _multiply_four(qt: Any, w: int, stride: int, x: int) -> None: ...
 @choose(_multiply_four)
 def _multiply_four_of(qt: Any, w: Any, stride: Any, x: Any) -> Any:
     product = tiles.narrow_i8
-    if qt.value != "I2_S":
+    if FORMS[qt.value] != "ternary":
         product = tiles.narrow_bf16[tile_parts(qt.value, FORMS[qt.value])]
     return lambda qt, w, stride, x: product(w, stride, x)
 
@@ -263,15 +274,16 @@ def _values(qt: Any, words: int, tail: int) -> Any: ...
 
 @choose(_values)
 def _values_of(qt: Any, words: Any, tail: Any) -> Any:
-    if qt.value != "I2_S":
+    if FORMS[qt.value] != "ternary":
         return lambda qt, words, tail: simd.load_f32x16(words)
 
-    def exact(qt: Any, words: int, tail: int) -> Any:
-        total = simd.splat_i32x16(int(get_i32(tail + 4)))
-        y = simd.to_f32x16(simd.load_i32x16(words) - total)
-        return y / simd.splat_f32x16(get_f32(tail))
+    def scaled(qt: Any, words: int, tail: int) -> Any:
+        return simd.load_f32x16(words) / simd.splat_f32x16(get_f32(tail))
 
-    return exact
+    def exact(qt: Any, words: int, tail: int) -> Any:
+        return simd.to_f32x16(simd.load_i32x16(words)) / simd.splat_f32x16(get_f32(tail))
+
+    return scaled if scale_of_256(qt)[0] else exact
 
 
 @inline
@@ -283,7 +295,7 @@ def _write_sums(
     bias = get_i64(record + 8 * BIAS)
     add = get_i64(record + 8 * ADD)
     x_stride = get_i64(record + 8 * X_STRIDE)
-    tail = get_i64(record + 8 * X) + (get_i64(record + 8 * K) + 255) // 256 * 320
+    tail = ternary_tail(get_i64(record + 8 * X), get_i64(record + 8 * K))
     tiles.transpose_16x16(sums, turned, 64)
     for t in range(token, min(token + 16, tokens)):
         to = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * row
@@ -293,6 +305,12 @@ def _write_sums(
         if add != 0:
             y = simd.load_f32x16(to) + y
         simd.store_f32x16(to, y)
+
+
+@inline
+def _sums_bytes(qt: Any) -> int:
+    """Four tiles of sums, and three times as many where blocks have a scale."""
+    return 16384 if scale_of_256(qt)[0] else 4096
 
 
 @inline
@@ -308,19 +326,27 @@ def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) 
     w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
     width, w_tile, x_tile, at_once, part, part_bytes = _sizes(qt)
+    scaled = scale_of_256(qt)[0] != 0
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     stride = part // width * w_tile
     sums = scratch + at_once * stride
-    turned = sums + 4096
+    turned = sums + _sums_bytes(qt)
+    exact = turned + 1024 + 64
+    scales = exact + 4096
     tiles.tiles_begin(turned + 1024)
     for panel in range(first, last, at_once):
         count = min(at_once, last - panel)
         rows = w + 16 * panel * w_stride
         # The next panels, in order, a part at a time: there when their turn comes.
         ahead = rows + 16 * at_once * w_stride
-        tiles.tiles_zero()
+        if scaled:
+            begin_tiles(sums, count)
+        else:
+            tiles.tiles_zero()
         x = get_i64(record + 8 * TILES) + _x_at(qt, k)
         for start in range(0, k, part):
+            if scaled:
+                tiles.tiles_zero()
             size = min(part, k - start)
             for p in range(count):
                 source = rows + 16 * p * w_stride
@@ -331,8 +357,17 @@ def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) 
             for c in range(count_of_tiles):
                 _multiply_four(qt, scratch + c * w_tile, stride, x)
                 x += x_tile
+            if scaled:
+                tiles.tiles_store(exact)
+                for p in range(count):
+                    load_scales(qt, rows + 16 * p * w_stride, w_stride, 1, scales)
+                    to = sums + start // part % 4 * 4096 + 1024 * p
+                    add_tile(exact + 1024 * p, scales, to)
             rows += part_bytes
-        tiles.tiles_store(sums)
+        if scaled:
+            end_tiles(sums, count)
+        else:
+            tiles.tiles_store(sums)
         if at_once == 2:
             for line in range(0, 1024, 64):
                 _add(sums + line, sums + 1024 + line, sums + line)
@@ -420,26 +455,52 @@ def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) ->
     panel0 = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     panel1 = panel0 + w_tile * chunks
     sums = panel1 + w_tile * chunks
-    turned = sums + 4096
+    turned = sums + _sums_bytes(qt)
     groups = (tokens + 15) // 16
+    scaled = scale_of_256(qt)[0] != 0
+    blocks = (k + 255) // 256
+    exact = turned + 1024 + 64
+    scales = exact + 4096
+    # Tiles that are multiplied before their sums are taken: a block's, or all.
+    span = 4 if scaled else chunks
     tiles.tiles_begin(turned + 1024)
     for panel in range(first, last, 2):
         both = panel + 1 < last
         source = w + 16 * panel * w_stride
         ahead = source + 32 * w_stride
         unpack_panel(isa, qt, source, w_stride, panel0, k, ahead, turned)
+        if scaled:
+            load_scales(qt, source, w_stride, blocks, scales)
         if both:
             source += 16 * w_stride
             ahead += 16 * w_stride
             unpack_panel(isa, qt, source, w_stride, panel1, k, ahead, turned)
+            if scaled:
+                load_scales(qt, source, w_stride, blocks, scales + 64 * blocks)
         for group in range(0, groups, 2):
             x0 = get_i64(record + 8 * TILES) + group * x_tile * chunks
             x1 = x0 + x_tile * chunks
-            tiles.tiles_zero()
-            for c in range(chunks):
-                at = c * w_tile
-                _multiply(qt, panel0 + at, panel1 + at, x0 + c * x_tile, x1 + c * x_tile)
-            tiles.tiles_store(sums)
+            if scaled:
+                begin_tiles(sums, 4)
+            for start in range(0, chunks, span):
+                tiles.tiles_zero()
+                for c in range(start, start + span):
+                    at = c * w_tile
+                    _multiply(qt, panel0 + at, panel1 + at, x0 + c * x_tile, x1 + c * x_tile)
+                if scaled:
+                    tiles.tiles_store(exact)
+                    d = scales + 16 * start
+                    to = sums + start // span % 4 * 4096
+                    add_tile(exact, d, to)
+                    add_tile(exact + 1024, d, to + 1024)
+                    if both:
+                        d += 64 * blocks
+                        add_tile(exact + 2048, d, to + 2048)
+                        add_tile(exact + 3072, d, to + 3072)
+                else:
+                    tiles.tiles_store(sums)
+            if scaled:
+                end_tiles(sums, 4)
             row = 16 * panel
             token = 16 * group
             _write_sums(qt, record, sums, turned, row, token, tokens)

@@ -16,7 +16,7 @@ import numpy as np
 from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32
-from trinity_kernels.quants.dot import ternary_place
+from trinity_kernels.quants.dot import ternary_place, ternary_sums, ternary_tail
 from trinity_kernels.record import ROWS
 
 if not jit_disabled():
@@ -24,6 +24,16 @@ if not jit_disabled():
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 TINY = np.float32(1e-35)
+
+
+@inline
+def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
+    """What stands behind the sums of 256 codes each."""
+    tail = ternary_tail(out, k)
+    for at in range(ternary_sums(out, k) + (k + 255) // 256 * 4, tail, 4):
+        set_i32(at, np.int32(0))
+    set_f32(tail, s)
+    set_i32(tail + 4, total)
 
 
 @inline
@@ -55,10 +65,10 @@ def _ternary_vector(x: int, k: int, out: int) -> None:
             # Bytes widened in place: lane l of a 64-byte vector sums bytes 4 l to 4 l + 3.
             four = simd.load_i32x16(out + 256 * c + 64 * (g // 4))
             lanes = lanes - simd.ashr_i32x16(four << simd.splat_i32x16(24 - 8 * (g % 4)), 24)
-        simd.store_i32x16(out + padded + 64 * c, lanes)
-        total -= simd.sum_i32x16(lanes)
-    set_f32(out + padded + padded // 4, s)
-    set_i32(out + padded + padded // 4 + 4, total)
+        negated = simd.sum_i32x16(lanes)
+        set_i32(out + padded + 4 * c, negated)
+        total -= negated
+    _end_ternary(out, k, s, total)
 
 
 @inline
@@ -72,9 +82,7 @@ def _ternary_portable(x: int, k: int, out: int) -> None:
         largest = magnitude if magnitude > largest else largest
         poison = np.float32(poison + np.float32(v * np.float32(0)))
     s = np.float32(np.float32(np.float32(127) / largest) + poison)
-    for i in range(padded // 4):
-        set_i32(out + padded + 4 * (i % (padded // 16)), np.int32(0))
-    sums = np.zeros(padded // 16, np.int32)
+    negated = 0
     total = 0
     for i in range(padded):
         place = ternary_place(i)
@@ -84,12 +92,12 @@ def _ternary_portable(x: int, k: int, out: int) -> None:
             if scaled == scaled:
                 code = int(np.rint(max(np.float32(-128), min(np.float32(127), scaled))))
         set_i8(out + place, np.int8(code))
-        sums[place // 256 * 16 + place % 64 // 4] -= code
-        total += code
-    for i in range(padded // 16):
-        set_i32(out + padded + 4 * i, sums[i])
-    set_f32(out + padded + padded // 4, s)
-    set_i32(out + padded + padded // 4 + 4, np.int32(total))
+        negated -= code
+        if i % 256 == 255:
+            set_i32(out + padded + i // 256 * 4, np.int32(negated))
+            total -= negated
+            negated = 0
+    _end_ternary(out, k, s, np.int32(total))
 
 
 @inline

@@ -9,15 +9,16 @@ Forms of activations, per token:
     q8       int8 codes padded with zeros to 64; per 32 codes a float32 scale, then per 32 codes
              scale * sum, both padded with zeros to 16; per 4 codes the int32 negated sum; per 16
              codes scale * sum, padded with zeros to 32. x = scale * code.
-    ternary  int8 codes padded to 256 and permuted (below), per 256 codes 16 int32 lanes of negated
-             sums, then float32 s and int32 total. x = code / s, one s per token.
+    ternary  int8 codes padded to 256 and permuted (below), per 256 codes the int32 negated sum,
+             padded to 16, then float32 s and int32 total. x = code / s, one s per token.
 
 The ternary permutation serves I2_S and TQ2_0 alike: within 256 codes, place 64 g + 32 h + i holds
 element 128 h + 32 g + i, so one 64-byte load of weights meets four 64-byte loads of activations.
 
 Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for
-q8 and element mod 16 for f32, each product and sum rounded once (fused) for these two, then by one
-fixed tree: the result is the same to the last bit on every level.
+q8 and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed tree;
+of ternary types with scales, block by block, fused. The result is the same to the last bit on
+every level.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def activation_bytes(form: str, k: int) -> int:
         padded = -(-k // 64) * 64
         return 2 * padded + -(-k // 512) * 256
     padded = -(-k // 256) * 256
-    return padded + padded // 4 + 64
+    return padded + -(-padded // 4096) * 64 + 64
 
 
 def register_dot(
@@ -87,7 +88,19 @@ def ternary_place(e: int) -> int:
 
 
 @inline
+def ternary_sums(x: int, k: int) -> int:
+    """Where the negated sums of 256 codes each begin."""
+    return x + (k + 255) // 256 * 256
+
+
+@inline
+def ternary_tail(x: int, k: int) -> int:
+    """Where s and the total lie."""
+    return int(ternary_sums(x, k) + (k + 4095) // 4096 * 64)
+
+
+@inline
 def ternary_result(total: int, x: int, k: int) -> Any:
     """(sum of code * a - sum of a) / s for a row with one scale, float32."""
-    tail = x + (k + 255) // 256 * 320
+    tail = ternary_tail(x, k)
     return np.float32(np.float32(total - get_i32(tail + 4)) / get_f32(tail))

@@ -162,14 +162,15 @@ register_dot("I2_S", "ternary", vector=_dot_shifts, portable=_portable,
 
 
 def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    one = simd.splat_i8x64(1)
     three = simd.splat_i8x64(3)
     for c in range((k + 255) // 256):
         v = load_codes(w + 64 * c, k - 256 * c)
         at = to + 4096 * c
-        simd.store_i8x64(at, simd.shift_right_i8x64(v, 6))
-        simd.store_i8x64(at + 1024, simd.shift_right_i8x64(v, 4) & three)
-        simd.store_i8x64(at + 2048, simd.shift_right_i8x64(v, 2) & three)
-        simd.store_i8x64(at + 3072, v & three)
+        simd.store_i8x64(at, simd.shift_right_i8x64(v, 6) - one)
+        simd.store_i8x64(at + 1024, (simd.shift_right_i8x64(v, 4) & three) - one)
+        simd.store_i8x64(at + 2048, (simd.shift_right_i8x64(v, 2) & three) - one)
+        simd.store_i8x64(at + 3072, (v & three) - one)
 
 
 register_unpack("I2_S", _unpack, step=64)

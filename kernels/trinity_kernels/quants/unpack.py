@@ -1,7 +1,7 @@
 """The contract of unpacking: rows of a weight to what a tile multiplies.
 
 ``unpack_tile_row(isa, qt, w, to, k)`` writes the row's 64-byte pieces, each the row's line in one
-tile, 1024 bytes apart: int8 codes in the ternary order, 64 to a piece, or 32 bfloat16. Types of
+tile, 1024 bytes apart: 64 ternary values as int8 in their order, or 32 bfloat16. Types of
 more than 8 significant bits are split: after the piece of bfloat16 comes that of what they leave.
 A row may be unpacked in parts of 256 elements. ``unpack_panel(isa, qt, w, stride, to, k, ahead,
 spare)`` does 16 rows, ``stride`` bytes apart; a type may have a body for these, with 128 bytes to
