@@ -33,7 +33,6 @@ from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
 from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import FORMS, activation_bytes
-from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.team import Team
 
@@ -56,7 +55,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "tile_q8": (matmul_tiles.tile_q8, _NONE),
     "tile_split": (matmul_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
-    "matmul_panels": (matmul_panels.matmul_panels, tuple(sorted(panel_types()))),
+    "matmul_panels": (matmul_panels.matmul_panels, tuple(sorted(matmul_panels.panel_types()))),
 }
 
 
@@ -296,7 +295,7 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
 
 def _check_matmul_panels(level: str, tag: str) -> str | None:
     slots, expected, magnitude, keep = _matmul_values(tag, 11)
-    scratch = np.zeros(matmul_panels.scratch_bytes(keep[1].shape[1]) + 64, np.uint8)
+    scratch = np.zeros(matmul_panels.scratch_bytes(FORMS[tag], keep[1].shape[1]) + 64, np.uint8)
     slots |= {matmul_panels.SCRATCH: -(-_at(scratch) // 64) * 64}
     _run("matmul_panels", level, tag, 11, slots)
     # Signed codes may be moved up by 128, and back.

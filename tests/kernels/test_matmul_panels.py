@@ -12,18 +12,18 @@ from tests.kernels.operands import Product, aligned, at_the_edge, product, row_l
 from tests.kernels.reference import Floats
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import matmul_panels
-from trinity_kernels.quants.panel import panel_types
+from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.team import Team
 
 LEVELS = sorted(matmul_panels.LEVELS & set(available_levels()))
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this CPU has none of the levels")
-TAGS = pytest.mark.parametrize("tag", sorted(panel_types()))
+TAGS = pytest.mark.parametrize("tag", sorted(matmul_panels.panel_types()))
 LEVEL = pytest.mark.parametrize("level", LEVELS)
 SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18))
 
 
 def run(p: Product, level: str, team: Team | None = None) -> Floats:
-    scratch = -(-matmul_panels.scratch_bytes(p.shape[1]) // 64) * 64
+    scratch = -(-matmul_panels.scratch_bytes(FORMS[p.tag], p.shape[1]) // 64) * 64
     values = p.slots() | {
         matmul_panels.SCRATCH: aligned(2 * scratch), matmul_panels.SCRATCH_STRIDE: scratch,
     }  # fmt: skip
@@ -44,6 +44,8 @@ def test_within_the_bound(level: str, tag: str, two: Team) -> None:
             # Codes that are moved up by 128 add as much to every product, and take it off again.
             error, bound = np.abs(found - p.expected), p.bound * (130 if tag == "Q8_0" else 1)
             assert np.all(error <= bound), (k, tokens, n)
+            if FORMS[tag] == "ternary":
+                assert same_bits(found, p.run("portable")), (k, tokens, n)
             rest = slice(n // 16 * 16, None)
             assert same_bits(found[:, rest], p.run(level)[:, rest]), (k, tokens, n)
 

@@ -25,7 +25,6 @@ from trinity_kernels import isa as isa_levels
 from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.record import RECORD
 from trinity_kernels.team import Team, default_threads
@@ -79,14 +78,14 @@ class CPUEngine:
         # How products of many tokens go: on tiles, else by panels, else row by row.
         types = {w.type for w in linears} | ({output.type} if output.form != "f32" else set())
         tiles, panels = matmul_tiles.matmul_tiles, matmul_panels.matmul_panels
-        tiled, in_panels = sorted(types & tile_types()), sorted(types & panel_types())
+        tiled, in_panels = sorted(types & tile_types()), sorted(types & matmul_panels.panel_types())
         if tiled and isa == "amx" and choice.work(tiles, tiled):
             builder.by = "tiles"
         elif in_panels and panels.level_of(isa) in matmul_panels.LEVELS:
             builder.by = "panels" if choice.work(panels, in_panels) else "rows"
         if builder.by != "rows":
             # What forward_few multiplies by: nobody shall wait for the compiler in mid-text.
-            exact = [w for w in [*linears, output] if builder.by == "panels" or w.form != "ternary"]
+            exact = [weight for weight in [*linears, output] if weight.form != "ternary"]
             for type_name in sorted({weight.type for weight in exact}):
                 choice.prepare(matmul.matmul, type_name)
         self.few = min(DECODE_ROWS, self.prefill_chunk)

@@ -42,7 +42,6 @@ from trinity_kernels.ops import (
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import activation_bytes
-from trinity_kernels.quants.panel import panel_types
 from trinity_kernels.quants.unpack import tile_types
 
 Address = Callable[[Kernel, str], int]
@@ -85,8 +84,8 @@ class Buffers:
             if by == "tiles" and w.type in tile_types():
                 tile_bytes = max(tile_bytes, matmul_tiles.tile_bytes(w.form, w.k, rows))
                 scratch = max(scratch, matmul_tiles.scratch_bytes(w.form, w.k))
-            elif by == "panels" and w.type in panel_types():
-                scratch = max(scratch, matmul_panels.scratch_bytes(w.k))
+            elif by == "panels" and w.type in matmul_panels.panel_types():
+                scratch = max(scratch, matmul_panels.scratch_bytes(w.form, w.k))
         self.tiles = _aligned(tile_bytes)
         self.scratch_stride = -(-scratch // 64) * 64
         self.scratch = _aligned(self.scratch_stride * threads)
@@ -288,9 +287,10 @@ class _Writer:
             source = self.buffers.address(x), self.buffers.stride[x]
             operand = source
             tiled = self.builder.by == "tiles" and all(w.type in tile_types() for w, _, _ in group)
-            # They round otherwise than the dot products that a single token gets.
-            tiled &= form == "ternary" or not self.exact
-            panels = self.builder.by == "panels" and not self.exact
+            panels = self.builder.by == "panels"
+            # But for ternary types they round otherwise than a single token's dot products.
+            if self.exact and form != "ternary":
+                tiled = panels = False
             # Tiles leave rows that fill no panel to the dot products, which need the codes.
             # So do tiles of up to a group of tokens.
             limit = matmul_tiles.GROUP + 1
@@ -325,7 +325,7 @@ class _Writer:
                 if tiled:
                     values |= self._tiles()
                     kernel = matmul_tiles.matmul_tiles
-                elif panels and weight.type in panel_types():
+                elif panels and weight.type in matmul_panels.panel_types():
                     values |= self._scratch(matmul_panels)
                     kernel = matmul_panels.matmul_panels
                 self.record(kernel, weight.type, values, barrier=weight is group[-1][0], rows=rows)

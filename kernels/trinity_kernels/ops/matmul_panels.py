@@ -1,10 +1,11 @@
 """The matrix product without tiles, for prompts and batches: 16 rows by some tokens at a time.
 
-The record is that of ops/matmul.py with SCRATCH, per thread room for a panel (quants/panel.py) and
-the sums of some tokens. A panel is made once and multiplied by all tokens. A step of less than
-``FEW`` tokens takes the rows one by one, as in ops/matmul.py.
-Numerics: products of a block are summed exactly, then in float32 block by block, so an output
-depends on its row and its token alone, and on whether there are ``FEW`` tokens.
+The record is that of ops/matmul.py with SCRATCH, per thread room for a panel (quants/panel.py,
+quants/ternary_panel.py) and the sums of some tokens. A panel is made once and multiplied by all
+tokens. A step of less than ``FEW`` tokens takes the rows one by one, as in ops/matmul.py.
+Numerics: ternary types give the bits of a single token. Of others the products of a block are
+summed exactly, then in float32 block by block, so an output depends on its row and its token alone,
+and on whether there are ``FEW`` tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, kernel
+from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f64, get_i64
 from trinity_kernels.ops.matmul import (
@@ -30,24 +31,63 @@ from trinity_kernels.ops.matmul import (
     X,
     rows_by_dots,
 )
-from trinity_kernels.quants.panel import TOKENS, has_halves, panel_bytes
-from trinity_kernels.quants.unpack import step_bytes_of
+from trinity_kernels.quants import panel, ternary_panel
+from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.record import ROWS
 
 SCRATCH, SCRATCH_STRIDE = 15, 16
 FEW = 4
-LEVELS = frozenset(TOKENS)
+LEVELS = frozenset(panel.TOKENS)
 
 if not jit_disabled():
     from trinity_kernels import simd
-    from trinity_kernels.quants.panel import make_panel, panel_blocks, tokens_at_once
+    from trinity_kernels.quants.panel import make_block_panel, multiply_block_panel
+    from trinity_kernels.quants.ternary_panel import make_ternary_panel, multiply_ternary_panel
 
-    panel_room = inline(panel_bytes)
+
+def panel_types() -> frozenset[str]:
+    """The types that the kernel takes."""
+    return panel.block_panel_types() | ternary_panel.ternary_panel_types()
 
 
-def scratch_bytes(k: int) -> int:
+def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs."""
-    return panel_bytes(k) + 64 * max(TOKENS.values())
+    room = panel.block_panel_bytes if form == "q8" else ternary_panel.ternary_panel_bytes
+    return 64 * max(*panel.TOKENS.values(), *ternary_panel.TOKENS.values()) + room(k)
+
+
+def _tokens_at_once(isa: Any, qt: Any) -> Any: ...
+
+
+@choose(_tokens_at_once)
+def _tokens_of(isa: Any, qt: Any) -> Any:
+    tokens = panel.TOKENS if FORMS[qt.value] == "q8" else ternary_panel.TOKENS
+    count = tokens.get(isa.value, 1)
+    return lambda isa, qt: count
+
+
+def _make(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None: ...
+
+
+@choose(_make)
+def _make_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
+    make = make_block_panel if FORMS[qt.value] == "q8" else make_ternary_panel
+    return lambda isa, qt, w, stride, k, to: make(isa, qt, w, stride, k, to)
+
+
+def _multiply(
+    isa: Any, qt: Any, rows: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None: ...
+
+
+@choose(_multiply)
+def _multiply_of(
+    isa: Any, qt: Any, rows: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
+) -> Any:
+    multiply = multiply_block_panel if FORMS[qt.value] == "q8" else multiply_ternary_panel
+    return lambda isa, qt, rows, k, x, count, x_stride, to: multiply(
+        isa, qt, rows, k, x, count, x_stride, to
+    )
 
 
 @inline
@@ -83,24 +123,14 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     x_stride = get_i64(record + 8 * X_STRIDE)
     w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
-    panel = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    pairs = (k + 63) // 64
-    scales = panel + 1024 * pairs
-    sums = panel + panel_room(k)
-    x_scales = 64 * pairs
-    x_sums = x_scales + (k + 511) // 512 * 64
-    if has_halves(qt):
-        x_sums += (k + 511) // 512 * 64 + 64 * pairs
-    nbytes = step_bytes_of(qt) // 8
-    at_once = tokens_at_once(isa)
+    sums = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    at_once = _tokens_at_once(isa, qt)
+    rows = sums + 64 * at_once
     for number in range(first, last):
-        make_panel(isa, qt, w + 16 * number * w_stride, w_stride, nbytes, k, panel)
+        _make(isa, qt, w + 16 * number * w_stride, w_stride, k, rows)
         for token in range(0, tokens, at_once):
             count = min(at_once, tokens - token)
-            panel_blocks(
-                isa, qt, panel, scales, k // 32, x + token * x_stride, count - 1, x_stride,
-                x_scales, x_sums, sums,
-            )  # fmt: skip
+            _multiply(isa, qt, rows, k, x + token * x_stride, count, x_stride, sums)
             for t in range(count):
                 _write(record, sums + 64 * t, 16 * number, token + t)
     if thread == threads - 1:

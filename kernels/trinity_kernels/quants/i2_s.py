@@ -24,7 +24,7 @@ from trinity_kernels.quants.quant_type import (
     Unused,
     has_code_3,
 )
-from trinity_kernels.quants.unpack import register_unpack
+from trinity_kernels.quants.unpack import register_unpack, ternary_offset
 
 if not jit_disabled():
     from trinity_kernels import byte_dots, simd
@@ -162,15 +162,15 @@ register_dot("I2_S", "ternary", vector=_dot_shifts, portable=_portable,
 
 
 def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    one = simd.splat_i8x64(1)
+    below = simd.splat_i8x64(ternary_offset(isa))
     three = simd.splat_i8x64(3)
     for c in range((k + 255) // 256):
         v = load_codes(w + 64 * c, k - 256 * c)
         at = to + 4096 * c
-        simd.store_i8x64(at, simd.shift_right_i8x64(v, 6) - one)
-        simd.store_i8x64(at + 1024, (simd.shift_right_i8x64(v, 4) & three) - one)
-        simd.store_i8x64(at + 2048, (simd.shift_right_i8x64(v, 2) & three) - one)
-        simd.store_i8x64(at + 3072, (v & three) - one)
+        simd.store_i8x64(at, simd.shift_right_i8x64(v, 6) - below)
+        simd.store_i8x64(at + 1024, (simd.shift_right_i8x64(v, 4) & three) - below)
+        simd.store_i8x64(at + 2048, (simd.shift_right_i8x64(v, 2) & three) - below)
+        simd.store_i8x64(at + 3072, (v & three) - below)
 
 
 register_unpack("I2_S", _unpack, step=64)

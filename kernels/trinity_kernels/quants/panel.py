@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose
+from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.block32 import block32_types, block_of
 from trinity_kernels.quants.superblock import superblock_of, superblock_types
+from trinity_kernels.quants.unpack import step_bytes
 
 # Tokens that are multiplied together: as many as the registers hold sums of.
 TOKENS = {"avx512vnni": 8, "avx2": 2, "neon": 4}
 
 
-def panel_types() -> frozenset[str]:
-    """The types that come in panels."""
+def block_panel_types() -> frozenset[str]:
+    """The types that come in these panels."""
     return block32_types() | superblock_types()
 
 
@@ -53,7 +54,7 @@ def _has_halves_of(qt: Any) -> Any:
     return (lambda qt: True) if _has_halves(qt.value) else (lambda qt: False)
 
 
-def panel_bytes(k: int) -> int:
+def block_panel_bytes(k: int) -> int:
     """Bytes of a panel of rows of ``k`` elements, and 3072 to turn it in."""
     blocks = -(-k // 64) * 2
     return blocks * (512 + 256) + 3072
@@ -61,16 +62,6 @@ def panel_bytes(k: int) -> int:
 
 def _is_flipped(isa: Any, qt: Any) -> bool:
     return _is_signed(qt.value) and isa.value == "avx512vnni"
-
-
-def tokens_at_once(isa: Any) -> Any:
-    """``TOKENS`` of the level."""
-
-
-@choose(tokens_at_once)
-def _tokens_of(isa: Any) -> Any:
-    count = TOKENS.get(isa.value, 1)
-    return lambda isa: count
 
 
 if not jit_disabled():
@@ -104,13 +95,16 @@ if not jit_disabled():
             offset = np.float32(-128)
         return lambda isa, qt, column, stride, d: d * simd.splat_f32x16(offset)
 
-    def make_panel(isa: Any, qt: Any, w: int, stride: int, nbytes: int, k: int, to: int) -> None:
-        """16 rows, ``stride`` bytes apart, to a panel at ``to``; ``nbytes`` to 32 elements."""
+    def _make_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None: ...
 
-    @choose(make_panel)
-    def _make_panel_of(isa: Any, qt: Any, w: Any, stride: Any, nbytes: Any, k: Any, to: Any) -> Any:
-        return _panel_of_blocks if qt.value in block32_types() else _panel_of_superblocks
+    @choose(_make_panel)
+    def _make_panel_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
+        nbytes = step_bytes(qt.value) // 8
+        if qt.value in superblock_types():
+            return _panel_of_superblocks
+        return lambda isa, qt, w, stride, k, to: _panel_of_blocks(isa, qt, w, stride, nbytes, k, to)
 
+    @inline
     def _panel_of_blocks(
         isa: Any, qt: Any, w: int, stride: int, nbytes: int, k: int, to: int
     ) -> None:
@@ -166,9 +160,7 @@ if not jit_disabled():
         found = block.nbytes, block.elements, block.group, block.minima, above
         return lambda isa, qt: found
 
-    def _panel_of_superblocks(
-        isa: Any, qt: Any, w: int, stride: int, nbytes: int, k: int, to: int
-    ) -> None:
+    def _panel_of_superblocks(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
         size, elements, group, minima, above = _layout(isa, qt)
         scales = to + 1024 * ((k + 63) // 64)
         lines = 4 if group == 16 else 2
@@ -338,3 +330,23 @@ if not jit_disabled():
 
     def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
         return simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, [a, b, c])
+
+    @inline
+    def make_block_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+        """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
+        _make_panel(isa, qt, w, stride, k, to)
+
+    @inline
+    def multiply_block_panel(
+        isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+    ) -> None:
+        """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+        pairs = (k + 63) // 64
+        x_scales = 64 * pairs
+        x_sums = x_scales + (k + 511) // 512 * 64
+        if has_halves(qt):
+            x_sums += (k + 511) // 512 * 64 + 64 * pairs
+        panel_blocks(
+            isa, qt, panel, panel + 1024 * pairs, k // 32, x, count - 1, x_stride, x_scales,
+            x_sums, to,
+        )  # fmt: skip

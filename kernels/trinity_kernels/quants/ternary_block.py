@@ -34,7 +34,8 @@ if not jit_disabled():
         ]
         low = [i // 4 * 4 + i % 2 + i // 2 % 2 * 16 for i in range(16)]
         high = [lane + 2 for lane in low]
-        whole = builder.add(simd.shuffle(builder, *pairs, low), simd.shuffle(builder, *pairs, high))
+        ab, cd = pairs
+        whole = builder.add(simd.shuffle(builder, ab, cd, low), simd.shuffle(builder, ab, cd, high))
         for lanes in (8, 4):
             upper = simd.shuffle(builder, whole, whole, list(range(lanes, 2 * lanes)))
             whole = builder.add(simd.shuffle(builder, whole, whole, list(range(lanes))), upper)

@@ -28,7 +28,7 @@ from trinity_kernels.quants.quant_type import (
     round_half_away,
 )
 from trinity_kernels.quants.ternary_block import register_ternary_scale, scale_of_256
-from trinity_kernels.quants.unpack import register_unpack
+from trinity_kernels.quants.unpack import register_unpack, ternary_offset
 
 if not jit_disabled():
     from trinity_kernels import byte_dots, simd
@@ -232,15 +232,15 @@ def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 
 
 def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    one = simd.splat_i8x64(1)
+    below = simd.splat_i8x64(ternary_offset(isa))
     nbytes, _ = scale_of_256(qt)
     for b in range(k // 256):
         first, second, third, fourth = _codes(qt, w + nbytes * b)
         line = to + 4096 * b
-        simd.store_i8x64(line, first - one)
-        simd.store_i8x64(line + 1024, second - one)
-        simd.store_i8x64(line + 2048, third - one)
-        simd.store_i8x64(line + 3072, fourth - one)
+        simd.store_i8x64(line, first - below)
+        simd.store_i8x64(line + 1024, second - below)
+        simd.store_i8x64(line + 2048, third - below)
+        simd.store_i8x64(line + 3072, fourth - below)
 
 
 @inline

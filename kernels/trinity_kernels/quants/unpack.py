@@ -1,12 +1,14 @@
 """The contract of unpacking: rows of a weight to what a tile multiplies.
 
 ``unpack_tile_row(isa, qt, w, to, k)`` writes the row's 64-byte pieces, each the row's line in one
-tile, 1024 bytes apart: 64 ternary values as int8 in their order, or 32 bfloat16. Types of
-more than 8 significant bits are split: after the piece of bfloat16 comes that of what they leave.
-A row may be unpacked in parts of 256 elements. ``unpack_panel(isa, qt, w, stride, to, k, ahead,
-spare)`` does 16 rows, ``stride`` bytes apart; a type may have a body for these, with 128 bytes to
-spare. It asks for as many bytes at ``ahead`` as it reads: they are multiplied after these, and
-arrive meanwhile, in order.
+tile, 1024 bytes apart: 64 ternary values as int8 in their order (on levels without tiles, for
+quants/ternary_panel.py, values + 1), or 32 bfloat16. Types of more than 8 significant bits are
+split: after the piece of bfloat16 comes that of what they leave. A row may be unpacked in parts of
+256 elements.
+
+``unpack_panel(isa, qt, w, stride, to, k, ahead, spare)`` does 16 rows, ``stride`` bytes apart; a
+type may have a body for these, with 128 bytes to spare. It asks for as many bytes at ``ahead`` as
+it reads: they are multiplied after these, and arrive meanwhile, in order.
 """
 
 from __future__ import annotations
@@ -60,6 +62,15 @@ def tile_parts(quant: str, form: str) -> tuple[int, int]:
 def step_bytes(quant: str) -> int:
     """Bytes of 256 weights of a row."""
     return _STEPS[quant]
+
+
+def ternary_offset(isa: Any) -> Any:
+    """What ternary values as unpacked lie below their codes 0, 1, 2."""
+
+
+@choose(ternary_offset)
+def _ternary_offset_of(isa: Any) -> Any:
+    return (lambda isa: 1) if isa.value == "amx" else (lambda isa: 0)
 
 
 def unpack_tile_row(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
