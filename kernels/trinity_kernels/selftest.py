@@ -31,8 +31,8 @@ from trinity_kernels.ops import (
 )
 from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
-from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import FORMS, activation_bytes
+from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.team import Team
 
@@ -282,13 +282,13 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
     prepared = slots | {
         matmul.X: _at(source), matmul.X_STRIDE: source.strides[0],
         op.CODES: _at(bytes_), op.CODES_STRIDE: bytes_.strides[0],
-        op.FLOATS: int(tag not in block32_types()),
+        op.FLOATS: int(tag not in int8_tile_types()),
     }  # fmt: skip
     _run(op.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
     relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
-    if tag in block32_types() and tokens <= op.GROUP:
+    if tag in int8_tile_types() and tokens <= op.GROUP:
         relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
 

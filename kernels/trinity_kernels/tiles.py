@@ -7,7 +7,8 @@ intrinsic over the fixed assignment
     tiles 4 5       weights: 16 rows of 64 bytes each
     tiles 6 7       activations: 4 bytes of k of each of 16 tokens to a row
 
-Of blocks of 32 bytes a weight tile has 16 rows of 32 bytes, one of activations 8 rows.
+Of blocks of 32 bytes a weight tile has 16 rows of 32 bytes, one of activations 8 rows; of groups
+of 16 bytes 16 bytes and 4 rows.
 
 An operand may be split into two tiles, its bfloat16 part and what that leaves, one behind the
 other: their product is then as good as float32's (the product of the two rests is left out).
@@ -55,6 +56,8 @@ tiles_begin = _begin(
 blocks_begin = _begin(
     32, 8, "As tiles_begin, for blocks of 32 bytes: weights half as wide, activations half as high."
 )
+
+groups_begin = _begin(16, 4, "As tiles_begin, for groups of 16 bytes: a quarter of either.")
 
 
 @intrinsic

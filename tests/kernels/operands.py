@@ -18,8 +18,8 @@ from tests.kernels.reference import Bytes, Doubles, Floats
 from trinity_kernels.ops import attention as attention_op
 from trinity_kernels.ops import kv_layout, matmul, matmul_tiles
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.team import Team
 
 EPSILON = 2.0**-24  # the largest relative error of one rounding to float32
@@ -75,7 +75,7 @@ class Product:
         first: dict[int, Slot] = {
             matmul.X: source, matmul.X_STRIDE: source.strides[0], matmul.K: k,
             op.CODES: self.packed, op.CODES_STRIDE: self.packed.strides[0], **shared,
-            op.FLOATS: self.tag not in block32_types(),
+            op.FLOATS: self.tag not in int8_tile_types(),
         }  # fmt: skip
         return first, {**self.slots(), **shared}
 

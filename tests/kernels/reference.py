@@ -81,7 +81,7 @@ def roundings(quant: str, k: int) -> int:
 
 
 def tile_roundings(k: int) -> int:
-    """As ``roundings``, of blocks of 32 on int8 tiles: K / 32 products, and as many minima."""
+    """As ``roundings`` on int8 tiles: a product for each group of 16, or 32 and a minimum."""
     return k // 16 + 8
 
 

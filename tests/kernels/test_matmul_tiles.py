@@ -13,8 +13,8 @@ from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_len
 from tests.kernels.reference import Doubles, Floats
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import matmul_tiles
-from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.team import Team
 
@@ -57,7 +57,7 @@ def test_within_the_bound(tag: str, two: Team) -> None:
                 assert same_bits(found, p.run("portable")), (k, tokens, n)
                 continue
             panels = n // 16 * 16
-            if tag in block32_types() and tokens <= matmul_tiles.GROUP:
+            if tag in int8_tile_types() and tokens <= matmul_tiles.GROUP:
                 ratio = reference.tile_roundings(k) / reference.roundings(tag, k)
                 error = np.abs(found - p.expected)
                 assert np.all((error <= ratio * p.bound)[:, :panels]), (k, tokens, n)

@@ -40,8 +40,8 @@ from trinity_kernels.ops import (
     squares,
 )
 from trinity_kernels.ops.kv_layout import layer_bytes
-from trinity_kernels.quants.block32 import block32_types
 from trinity_kernels.quants.dot import activation_bytes
+from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.quants.unpack import tile_types
 
 Address = Callable[[Kernel, str], int]
@@ -310,7 +310,7 @@ class _Writer:
                 self.record(op.tiles_of(form), "none", {
                     matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k,
                     op.CODES: operand[0], op.CODES_STRIDE: operand[1], **self._tiles(),
-                    op.FLOATS: any(w.type not in block32_types() for w, _, _ in group),
+                    op.FLOATS: any(w.type not in int8_tile_types() for w, _, _ in group),
                 }, rows=rows)  # fmt: skip
             for weight, out, out_stride in group:
                 values = {

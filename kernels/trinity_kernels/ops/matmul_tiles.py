@@ -4,13 +4,13 @@ The record is that of ops/matmul.py with three slots more: TILES, the activation
 (``tile_activations``, ``tile_q8``, ``tile_split``), and SCRATCH, per thread room for two panels
 of 16 unpacked rows and four tiles of sums. At most 16 tokens: four panels at once (of split weights
 two), unpacked and multiplied 256 elements at a time, so that no unpacked weight leaves the
-first-level cache; blocks of 32 go as quants/block_tiles.py has it. More: two panels, unpacked whole
-and multiplied by all tokens. Less than ``FEW``: the rows one by one, as in ops/matmul.py.
+first-level cache; most block types go as quants/int8_tiles.py has it. More: two panels, unpacked
+whole and multiplied by all tokens. Less than ``FEW``: the rows one by one, as in ops/matmul.py.
 Numerics: sums of ternary types are exact, of a row or of 256 codes with a scale, and the rest is
-done as for a single token: every result has the same bits as the vector path's. Block types
-multiply codes exactly and sum in float32 where tokens are at most 16, an output by its row and
-token alone, and blocks have 32 elements; else bfloat16 weights (scale * code, rounded) by bfloat16
-activations, summed in float32. F16 and BF16 weights are exact, their
+done as for a single token: every result has the same bits as the vector path's. Of
+at most 16 tokens most block types multiply codes exactly and sum in float32, an output by its row
+and token alone; else it is bfloat16 weights (scale * code, rounded) by bfloat16 activations, summed
+in float32. F16 and BF16 weights are exact, their
 activations are split in two bfloat16, which leaves 2**-17 of each out.
 """
 
@@ -37,8 +37,7 @@ from trinity_kernels.ops.matmul import (
     X,
     rows_by_dots,
 )
-from trinity_kernels.quants import block_tiles
-from trinity_kernels.quants.block32 import block32_types
+from trinity_kernels.quants import int8_tiles
 from trinity_kernels.quants.dot import FORMS, ternary_tail
 from trinity_kernels.quants.ternary_block import (
     add_tile,
@@ -53,7 +52,7 @@ from trinity_kernels.record import ROWS
 TILES, SCRATCH, SCRATCH_STRIDE, CODES, CODES_STRIDE, FLOATS = range(14, 20)
 # Below this many tokens a product of rows and vectors is as fast, and its reads run ahead better.
 FEW = 4
-# Up to this many share one tile: blocks of 32 are then multiplied as integers, else as bfloat16.
+# Up to this many share one tile: most block types are then multiplied as integers.
 GROUP = 16
 
 if not jit_disabled():
@@ -144,7 +143,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
     form. Turned, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of codes,
     or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
-    FLOATS: not 0 where some weight is no block of 32: bfloat16 tiles then follow the turned form.
+    FLOATS: not 0 where some weight takes bfloat16 tiles, which then follow the turned form.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < 4:
@@ -378,55 +377,23 @@ def _narrow(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) 
 
 
 @inline
-def _narrow_blocks(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
-    """As _narrow, for blocks of 32: integers, a block at a time."""
+def _narrow_int8(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
+    """As _narrow, for types whose codes are multiplied as integers."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
-    w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
-    _, _, _, at_once, _, part_bytes = _sizes(qt)
-    nbytes = part_bytes // 8
-    scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    sums = scratch + block_tiles.ROOM_BYTES
+    _, _, _, at_once, _, _ = _sizes(qt)
+    room = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    sums = room + int8_tiles.ROOM_BYTES
     turned = sums + 4096
-    blocks = k // 32
-    x = get_i64(record + 8 * TILES)
-    x_scales = x + (k + 63) // 64 * 1024
-    x_sums = x_scales + (k + 511) // 512 * 1024
-    tiles.blocks_begin(turned + 1024)
+    int8_tiles.begin(qt, turned + 1024)
     for panel in range(first, last, at_once):
         count = min(at_once, last - panel)
-        rows = w + 16 * panel * w_stride
+        w = get_i64(record + 8 * W) + 16 * panel * w_stride
         # The next panels, in order, a part at a time: there when their turn comes.
-        ahead = rows + 16 * at_once * w_stride
-        for line in range(0, 1024 * count, 64):
-            simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
-        parts = (blocks + block_tiles.PART - 1) // block_tiles.PART * count
-        # The part that is read, the one multiplied, and the one added: the first block, the panel.
-        start0, p0, start1, p1, start2, p2, start3, p3 = 0, 0, 0, 0, 0, 0, 0, 0
-        for turn in range(parts + 3):
-            source0 = rows + 16 * p0 * w_stride + start0 * nbytes
-            source1 = rows + 16 * p1 * w_stride + start1 * nbytes
-            size0 = min(block_tiles.PART, blocks - start0)
-            size1 = min(block_tiles.PART, blocks - start1)
-            x1 = x + 512 * start1
-            s3, a3, to = x_scales + 64 * start3, x_sums + 64 * start3, sums + 1024 * p3
-            for step in range(4):
-                if 2 <= turn < parts + 2:
-                    block_tiles.store_step(step, scratch, turn - 2)
-                if 1 <= turn <= parts and step < size1:
-                    block_tiles.multiply_step(qt, step, source1, w_stride, x1, scratch, turn - 1)
-                if turn >= 3:
-                    block_tiles.add_step(qt, step, s3, a3, to, scratch, turn - 3)
-                if turn < parts:
-                    block_tiles.read_step(isa, qt, step, source0, w_stride, size0, scratch, turn)
-                    block_tiles.ask_step(qt, step, ahead)
-            start3, p3, start2, p2, start1, p1 = start2, p2, start1, p1, start0, p0
-            ahead += 16 * block_tiles.PART * nbytes
-            p0 += 1
-            if p0 == count:
-                p0 = 0
-                start0 += block_tiles.PART
+        ahead = w + 16 * at_once * w_stride
+        x = get_i64(record + 8 * TILES)
+        int8_tiles.multiply_panels(isa, qt, w, w_stride, count, ahead, x, k, room, sums)
         for p in range(count):
             _write_sums(qt, record, sums + 1024 * p, turned, 16 * (panel + p), 0, tokens)
     tiles.tiles_end()
@@ -437,7 +404,7 @@ def _few(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> 
 
 @choose(_few)
 def _few_of(isa: Any, qt: Any, record: Any, thread: Any, first: Any, last: Any) -> Any:
-    narrow = _narrow_blocks if qt.value in block32_types() else _narrow
+    narrow = _narrow_int8 if qt.value in int8_tiles.int8_tile_types() else _narrow
     return lambda isa, qt, record, thread, first, last: narrow(isa, qt, record, thread, first, last)
 
 

@@ -1,0 +1,137 @@
+"""Superblocks on int8 tiles: how quants/int8_tiles.py reads and adds up their groups.
+
+A group has 16 or 32 elements, a part four groups. The codes go to lines of 64 bytes for each row,
+signed but for types with minima; a block's scales as they are read, 16 lanes to a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import choose, inline
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32
+from trinity_kernels.quants.superblock import superblock_of, superblock_types
+
+# Blocks whose scales wait until their last part is added, and the bytes of each.
+_BLOCKS, SCALES_BYTES = 4, 1024
+
+
+def group_of(quant: str) -> int:
+    """Elements that share a scale, as tiles take them."""
+    return 16 if superblock_of(quant).group == 16 else 32
+
+
+def super_tile_types() -> frozenset[str]:
+    """The types whose blocks are whole parts and whose minima go with groups of 32."""
+    return frozenset(
+        name
+        for name in superblock_types()
+        if superblock_of(name).elements % (4 * group_of(name)) == 0
+        and superblock_of(name).minima != 16
+    )
+
+
+if not jit_disabled():
+    from trinity_kernels import simd
+    from trinity_kernels.quants.superblock import codes_of_part, scales_of
+
+
+def _layout(qt: Any) -> Any:
+    """Parts of a block, elements of a group, minima, and how far codes stand above values."""
+
+
+@choose(_layout)
+def _layout_of(qt: Any) -> Any:
+    block, group = superblock_of(qt.value), group_of(qt.value)
+    found = block.elements // (4 * group), group, block.minima, block.offset
+    return lambda qt: found
+
+
+def _codes_of(first: int) -> Any:
+    """What writes 64 codes of four rows, those of the block's part of 64 ``first``."""
+
+    @inline
+    def codes(isa: Any, qt: Any, step: int, w: int, stride: int, to: int) -> None:
+        _, _, _, offset = _layout(qt)
+        above = simd.splat_i8x64(offset)
+        for row in range(4 * step, 4 * step + 4):
+            line = codes_of_part(isa, qt, w + row * stride, first)
+            simd.store_i8x64(to + 64 * row, line - above)
+
+    return codes
+
+
+_codes_0, _codes_1, _codes_2, _codes_3 = (_codes_of(first) for first in range(4))
+
+
+@inline
+def read(
+    isa: Any, qt: Any, step: int, part: int, w: int, stride: int, codes: int, scales: int, turn: int
+) -> None:  # fmt: skip
+    """A quarter of a part's codes; with the block's first part, its scales."""
+    parts, group, _, _ = _layout(qt)
+    if group == 32:
+        if part == 0:
+            _codes_0(isa, qt, step, w, stride, codes)
+            _codes_1(isa, qt, step, w, stride, codes + 1024)
+        elif parts > 1:
+            _codes_2(isa, qt, step, w, stride, codes)
+            _codes_3(isa, qt, step, w, stride, codes + 1024)
+    elif part == 0:
+        _codes_0(isa, qt, step, w, stride, codes)
+    elif parts > 1:
+        if part == 1:
+            _codes_1(isa, qt, step, w, stride, codes)
+        elif part == 2:
+            _codes_2(isa, qt, step, w, stride, codes)
+        else:
+            _codes_3(isa, qt, step, w, stride, codes)
+    if part == 0:
+        to = scales + turn // parts % _BLOCKS * SCALES_BYTES
+        for row in range(4 * step, 4 * step + 4):
+            simd.store_f32x16(to + 64 * row, scales_of(qt, w + row * stride))
+
+
+@inline
+def _scaled(sums: int, d: int, x_scale: Any, y: Any) -> Any:
+    factor = simd.splat_f32x16(get_f32(d)) * x_scale
+    return simd.fma_f32x16(simd.to_f32x16(simd.load_i32x16(sums)), factor, y)
+
+
+@inline
+def _less(m: int, x_sum: Any, y: Any) -> Any:
+    return simd.fma_f32x16(simd.splat_f32x16(get_f32(m)), x_sum, y)
+
+
+@inline
+def add(
+    qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int,
+    turn: int,
+) -> None:  # fmt: skip
+    """A part's products, a quarter of its rows, onto float32 ``to`` [16 rows][16 tokens]."""
+    parts, group, minima, _ = _layout(qt)
+    first = scales + turn // parts % _BLOCKS * SCALES_BYTES + 16 * part
+    s0, s1 = simd.load_f32x16(x_scales), simd.load_f32x16(x_scales + 64)
+    s2, s3 = s1, s1
+    if group == 32:
+        s2, s3 = simd.load_f32x16(x_scales + 128), simd.load_f32x16(x_scales + 192)
+    else:
+        s1 = s0
+    zero = simd.splat_f32x16(np.float32(0))
+    for row in range(4 * step, 4 * step + 4):
+        d = first + 64 * row
+        y = simd.load_f32x16(to + 64 * row)
+        if minima == 32:
+            y = _less(d + 32, zero - simd.load_f32x16(x_sums), y)
+            y = _less(d + 36, zero - simd.load_f32x16(x_sums + 64), y)
+            y = _less(d + 40, zero - simd.load_f32x16(x_sums + 128), y)
+            y = _less(d + 44, zero - simd.load_f32x16(x_sums + 192), y)
+        at = sums + 64 * row
+        y = _scaled(at, d, s0, y)
+        y = _scaled(at + 1024, d + 4, s1, y)
+        y = _scaled(at + 2048, d + 8, s2, y)
+        y = _scaled(at + 3072, d + 12, s3, y)
+        simd.store_f32x16(to + 64 * row, y)
