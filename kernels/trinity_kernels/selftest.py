@@ -19,6 +19,7 @@ from trinity_kernels import isa, record
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
+    activation_tiles,
     attention,
     kv_layout,
     matmul,
@@ -51,9 +52,9 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "attention_merge": (attention.attention_merge, _NONE),
     "gated": (activation.gated, activation.ACTIVATIONS),
     "add_squares": (squares.add_squares, _NONE),
-    "tile_activations": (matmul_tiles.tile_activations, _NONE),
-    "tile_q8": (matmul_tiles.tile_q8, _NONE),
-    "tile_split": (matmul_tiles.tile_split, _NONE),
+    "tile_activations": (activation_tiles.tile_activations, _NONE),
+    "tile_q8": (activation_tiles.tile_q8, _NONE),
+    "tile_split": (activation_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
     "matmul_panels": (matmul_panels.matmul_panels, tuple(sorted(matmul_panels.panel_types()))),
 }
@@ -271,12 +272,12 @@ def _check_matmul_tiles(level: str, tag: str) -> str | None:
 
 
 def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
-    op = matmul_tiles
+    op = activation_tiles
     slots, expected, magnitude, keep = _matmul_values(tag, tokens)
     out, x, bytes_ = keep[:3]
     form, k = FORMS[tag], x.shape[1]
     tiles = np.zeros(op.tile_bytes(form, k, tokens) + 64, np.uint8)
-    scratch = np.zeros(op.scratch_bytes(form, k) + 64, np.uint8)
+    scratch = np.zeros(matmul_tiles.scratch_bytes(form, k) + 64, np.uint8)
     slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
     source = bytes_ if form == "ternary" else x
     prepared = slots | {

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.reference import Bytes, Doubles, Floats
+from trinity_kernels.ops import activation_tiles, kv_layout, matmul, matmul_tiles
 from trinity_kernels.ops import attention as attention_op
-from trinity_kernels.ops import kv_layout, matmul, matmul_tiles
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.int8_tiles import int8_tile_types
@@ -65,8 +65,8 @@ class Product:
 
     def tile_slots(self, threads: int) -> tuple[dict[int, Slot], dict[int, Slot]]:
         """The records of the kernel that makes tiles and of matmul_tiles."""
-        op, (_, k), form = matmul_tiles, self.shape, FORMS[self.tag]
-        scratch = -(-op.scratch_bytes(form, k) // 64) * 64
+        op, (_, k), form = activation_tiles, self.shape, FORMS[self.tag]
+        scratch = -(-matmul_tiles.scratch_bytes(form, k) // 64) * 64
         shared: dict[int, Slot] = {
             op.TILES: aligned(op.tile_bytes(form, k, len(self.x))),
             op.SCRATCH: aligned(threads * scratch), op.SCRATCH_STRIDE: scratch,

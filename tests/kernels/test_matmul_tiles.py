@@ -12,7 +12,7 @@ from tests.kernels.launch import launch_all
 from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Doubles, Floats
 from trinity_kernels.isa import available_levels
-from trinity_kernels.ops import matmul_tiles
+from trinity_kernels.ops import activation_tiles, matmul_tiles
 from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.quants.unpack import tile_types
@@ -25,7 +25,7 @@ SHAPES = ((4, 16), (5, 53), (16, 37), (16, 165), (33, 33), (65, 18))
 
 def run(p: Product, team: Team | None = None) -> Floats:
     first, second = p.tile_slots(2)
-    packer = matmul_tiles.tiles_of(FORMS[p.tag])
+    packer = activation_tiles.tiles_of(FORMS[p.tag])
     before = p.out.copy()
     steps = [(packer, "none", first), (matmul_tiles.matmul_tiles, p.tag, second)]
     launch_all(steps, "amx", len(p.x), team)
@@ -57,7 +57,7 @@ def test_within_the_bound(tag: str, two: Team) -> None:
                 assert same_bits(found, p.run("portable")), (k, tokens, n)
                 continue
             panels = n // 16 * 16
-            if tag in int8_tile_types() and tokens <= matmul_tiles.GROUP:
+            if tag in int8_tile_types() and tokens <= activation_tiles.GROUP:
                 ratio = reference.tile_roundings(k) / reference.roundings(tag, k)
                 error = np.abs(found - p.expected)
                 assert np.all((error <= ratio * p.bound)[:, :panels]), (k, tokens, n)
@@ -87,7 +87,7 @@ def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> N
 
 @TAGS
 def test_few_tokens_go_row_by_row(tag: str, two: Team) -> None:
-    p = product(tag, matmul_tiles.FEW - 1, 37, row_lengths(tag)[2])
+    p = product(tag, activation_tiles.FEW - 1, 37, row_lengths(tag)[2])
     assert same_bits(run(p, two), p.run("avx512vnni"))
 
 
@@ -104,9 +104,9 @@ def test_tiles_are_laid_out_as_drawn(form: str, tag: str, tokens: int, two: Team
     for k in row_lengths(tag):
         p = product(tag, tokens, 16, k)
         first, _ = p.tile_slots(2)
-        packer = matmul_tiles.tiles_of(form)
+        packer = activation_tiles.tiles_of(form)
         launch_all([(packer, "none", first)], "amx", tokens, two)
-        tiles = first[matmul_tiles.TILES]
+        tiles = first[activation_tiles.TILES]
         assert isinstance(tiles, np.ndarray)
         expected = reference.pack_tiles(form, p.x)
         assert same_bits(tiles[: len(expected)], expected)

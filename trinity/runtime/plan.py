@@ -30,6 +30,7 @@ from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
+    activation_tiles,
     attention,
     matmul,
     matmul_panels,
@@ -82,7 +83,7 @@ class Buffers:
         tile_bytes = scratch = 0
         for w in weights:
             if by == "tiles" and w.type in tile_types():
-                tile_bytes = max(tile_bytes, matmul_tiles.tile_bytes(w.form, w.k, rows))
+                tile_bytes = max(tile_bytes, activation_tiles.tile_bytes(w.form, w.k, rows))
                 scratch = max(scratch, matmul_tiles.scratch_bytes(w.form, w.k))
             elif by == "panels" and w.type in matmul_panels.panel_types():
                 scratch = max(scratch, matmul_panels.scratch_bytes(w.form, w.k))
@@ -293,7 +294,7 @@ class _Writer:
                 tiled = panels = False
             # Tiles leave rows that fill no panel to the dot products, which need the codes.
             # So do tiles of up to a group of tokens.
-            limit = matmul_tiles.GROUP + 1
+            limit = activation_tiles.GROUP + 1
             if not tiled or any(w.n % 16 for w, _, _ in group):
                 limit = 0
             if form != "f32":
@@ -305,7 +306,7 @@ class _Writer:
                     quantize.FEWER_THAN: limit,
                 }, rows=rows)  # fmt: skip
             if tiled:
-                op = matmul_tiles
+                op = activation_tiles
                 first = operand if form == "ternary" else source
                 self.record(op.tiles_of(form), "none", {
                     matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k,
@@ -342,7 +343,7 @@ class _Writer:
             }, barrier=False, rows=rows)  # fmt: skip
 
     def _tiles(self) -> dict[int, int]:
-        op = matmul_tiles
+        op = activation_tiles
         return {op.TILES: self.buffers.tiles.ctypes.data, **self._scratch(op)}
 
     def _scratch(self, op: Any) -> dict[int, int]:
