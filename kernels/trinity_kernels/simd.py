@@ -521,11 +521,11 @@ def select_less(typingctx: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
 # -- hints ---------------------------------------------------------------------------------------
 
 
-def _prefetcher(locality: int, doc: str) -> Callable[..., Any]:
+def _prefetcher(locality: int, doc: str, write: int = 0) -> Callable[..., Any]:
     def prefetch(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             line = pointer(builder, args[0], I8)
-            hints = [line, I32(0), I32(locality), I32(1)]
+            hints = [line, I32(write), I32(locality), I32(1)]
             call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)
             return context.get_dummy_value()
 
@@ -537,3 +537,4 @@ def _prefetcher(locality: int, doc: str) -> Callable[..., Any]:
 
 prefetch = _prefetcher(3, "Ask for the cache line at ``address``; never faults.")
 prefetch_l2 = _prefetcher(2, "As prefetch, no nearer than the second-level cache.")
+prefetch_write = _prefetcher(3, "As prefetch, for a line that will be written.", 1)

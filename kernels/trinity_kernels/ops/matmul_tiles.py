@@ -1,11 +1,11 @@
 """The matrix product on AMX tiles: for prompts and batches, 16 rows by 16 tokens at a time.
 
 The record is that of ops/matmul.py with TILES, the activations as tiles (ops/activation_tiles.py),
-and SCRATCH, per thread room for two panels of 16 unpacked rows and some tiles of sums. At most 16
+and SCRATCH, per thread room for panels of 16 unpacked rows and some tiles of sums. At most 16
 tokens: four panels at once (of split weights two), unpacked and multiplied 256 elements at a time,
 so that no unpacked weight leaves the first-level cache; most block types go as quants/int8_tiles.py
-has it. More: two panels, unpacked whole and multiplied by all tokens. Less than ``FEW``: the rows
-one by one, as in ops/matmul.py.
+has it. More: some panels, unpacked whole and multiplied by 32 tokens after 32. Less than ``FEW``:
+the rows one by one, as in ops/matmul.py.
 
 Numerics: sums of ternary types are exact, of a row or of 256 codes with a scale, and the rest is
 done as for a single token: every result has the same bits as the vector path's. Of at most 16
@@ -63,13 +63,19 @@ if not jit_disabled():
     from trinity_kernels import simd, tiles
 
 
+# Panels that are unpacked together, an even number, and the bytes that they may take: the tiles of
+# 32 tokens meet them in the second-level cache.
+_PANELS, _PANELS_BYTES = 8, 1 << 20
+
+
 def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs.
 
-    Two panels, sums, their transpose, a tile configuration; of ternary types exact sums and scales.
+    Panels, sums, their transpose, a tile configuration; of ternary types exact sums and scales.
     """
-    room = 32 * max(padded_bytes(form, k), 1024) + 4096 + 1024 + 64
-    return room + (16384 + 128 * max(-(-k // 256), 2) if form == "ternary" else 0)
+    panel = 16 * max(padded_bytes(form, k), 1024)
+    room = min(_PANELS * panel, max(2 * panel, _PANELS_BYTES)) + 4096 + 1024 + 64
+    return room + (16384 + 64 * _PANELS * -(-k // 256) if form == "ternary" else 0)
 
 
 def _sizes(qt: Any) -> Any: ...
@@ -260,19 +266,28 @@ def _few_of(isa: Any, qt: Any, record: Any, thread: Any, first: Any, last: Any) 
 
 
 @inline
+def _ask_for_out(record: int, panel: int, token: int, end: int) -> None:
+    """Lines that two panels will write: each is a cache miss otherwise."""
+    for t in range(token, end):
+        to = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 64 * panel
+        simd.prefetch_write(to)
+        simd.prefetch_write(to + 64)
+
+
+@inline
 def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) -> None:
-    """Panels first to last, two at once, for all tokens."""
+    """Panels first to last, some at once, for all tokens."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
-    w = get_i64(record + 8 * W)
     w_stride = get_i64(record + 8 * W_STRIDE)
     width, w_tile, x_tile, _, _, _ = _sizes(qt)
     chunks = (k + width - 1) // width
     if width == 64:
         chunks = (k + 255) // 256 * 4
-    panel0 = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    panel1 = panel0 + w_tile * chunks
-    sums = panel1 + w_tile * chunks
+    stride = w_tile * chunks
+    at_once = max(2, min(_PANELS, _PANELS_BYTES // stride) // 2 * 2)
+    panels = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    sums = panels + at_once * stride
     turned = sums + _sums_bytes(qt)
     groups = (tokens + 15) // 16
     scaled = scale_of_256(qt)[0] != 0
@@ -282,50 +297,50 @@ def _wide(isa: Any, qt: Any, record: int, thread: int, first: int, last: int) ->
     # Tiles that are multiplied before their sums are taken: a block's, or all.
     span = 4 if scaled else chunks
     tiles.tiles_begin(turned + 1024)
-    for panel in range(first, last, 2):
-        both = panel + 1 < last
-        source = w + 16 * panel * w_stride
-        ahead = source + 32 * w_stride
-        unpack_panel(isa, qt, source, w_stride, panel0, k, ahead, turned)
-        if scaled:
-            load_scales(qt, source, w_stride, blocks, scales)
-        if both:
-            source += 16 * w_stride
-            ahead += 16 * w_stride
-            unpack_panel(isa, qt, source, w_stride, panel1, k, ahead, turned)
+    for panel in range(first, last, at_once):
+        count = min(at_once, last - panel)
+        for p in range(count):
+            source = get_i64(record + 8 * W) + 16 * (panel + p) * w_stride
+            ahead = source + 16 * at_once * w_stride
+            unpack_panel(isa, qt, source, w_stride, panels + p * stride, k, ahead, turned)
             if scaled:
-                load_scales(qt, source, w_stride, blocks, scales + 64 * blocks)
+                load_scales(qt, source, w_stride, blocks, scales + 64 * blocks * p)
         for group in range(0, groups, 2):
             x0 = get_i64(record + 8 * TILES) + group * x_tile * chunks
             x1 = x0 + x_tile * chunks
-            if scaled:
-                begin_tiles(sums, 4)
-            for start in range(0, chunks, span):
-                tiles.tiles_zero()
-                for c in range(start, start + span):
-                    at = c * w_tile
-                    _multiply(qt, panel0 + at, panel1 + at, x0 + c * x_tile, x1 + c * x_tile)
-                if scaled:
-                    tiles.tiles_store(exact)
-                    d = scales + 16 * start
-                    to = sums + start // span % 4 * 4096
-                    add_tile(exact, d, to)
-                    add_tile(exact + 1024, d, to + 1024)
-                    if both:
-                        d += 64 * blocks
-                        add_tile(exact + 2048, d, to + 2048)
-                        add_tile(exact + 3072, d, to + 3072)
-                else:
-                    tiles.tiles_store(sums)
-            if scaled:
-                end_tiles(sums, 4)
-            row = 16 * panel
             token = 16 * group
-            _write_sums(qt, record, sums, turned, row, token, tokens)
-            _write_sums(qt, record, sums + 1024, turned, row, token + 16, tokens)
-            if both:
-                _write_sums(qt, record, sums + 2048, turned, row + 16, token, tokens)
-                _write_sums(qt, record, sums + 3072, turned, row + 16, token + 16, tokens)
+            for p in range(0, count, 2):
+                both = p + 1 < count
+                w0 = panels + p * stride
+                w1 = w0 + stride
+                _ask_for_out(record, panel + p, token, min(token + 32, tokens))
+                if scaled:
+                    begin_tiles(sums, 4)
+                for start in range(0, chunks, span):
+                    tiles.tiles_zero()
+                    for c in range(start, start + span):
+                        at = c * w_tile
+                        _multiply(qt, w0 + at, w1 + at, x0 + c * x_tile, x1 + c * x_tile)
+                    if scaled:
+                        tiles.tiles_store(exact)
+                        d = scales + 64 * blocks * p + 16 * start
+                        to = sums + start // span % 4 * 4096
+                        add_tile(exact, d, to)
+                        add_tile(exact + 1024, d, to + 1024)
+                        if both:
+                            d += 64 * blocks
+                            add_tile(exact + 2048, d, to + 2048)
+                            add_tile(exact + 3072, d, to + 3072)
+                    else:
+                        tiles.tiles_store(sums)
+                if scaled:
+                    end_tiles(sums, 4)
+                row = 16 * (panel + p)
+                _write_sums(qt, record, sums, turned, row, token, tokens)
+                _write_sums(qt, record, sums + 1024, turned, row, token + 16, tokens)
+                if both:
+                    _write_sums(qt, record, sums + 2048, turned, row + 16, token, tokens)
+                    _write_sums(qt, record, sums + 3072, turned, row + 16, token + 16, tokens)
     tiles.tiles_end()
 
 
