@@ -136,6 +136,20 @@ def test_architectures_that_trinity_does_not_run(tmp_path: Path) -> None:
         quantize(tmp_path / "a.gguf", tmp_path / "out.gguf", "Q4_0")
 
 
+def test_architectures_without_the_usual_keys(shared_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="architecture 'gpt2' is not supported"):
+        quantize(shared_data / "vocab" / "ggml-vocab-gpt-2.gguf", tmp_path / "out.gguf", "Q4_0")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_pipes_and_devices_are_not_replaced(dry_run: bool, source: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="a folder, a pipe or a device"):
+        quantize(source, pipe, "Q4_0", overwrite=True, dry_run=dry_run)
+    assert pipe.is_fifo()
+
+
 def test_a_file_cut_short(source: Path, tmp_path: Path) -> None:
     source.write_bytes(source.read_bytes()[:-5000])
     with pytest.raises(FormatError, match=r"takes .* bytes"):

@@ -242,7 +242,7 @@ def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
 
 
 def _check_space(target: str, needed: int) -> None:
-    folder = os.path.dirname(target) or "."
+    folder = os.path.dirname(os.path.realpath(target))
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
         if free < needed:
