@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.cli.conftest import Run
 from tests.tiny_models import write_tiny_model
 from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.imatrix import CHUNK
+from trinity.errors import InputError
 from trinity.formats.imatrix import DEFAULT_CHUNK_SIZE, read_imatrix
 
 TEXT = "All happy families are alike. " * 16
@@ -88,6 +90,8 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
         ((*given, *out, "--in-file", str(tmp_path / "no.dat")), "no importance matrix"),
         ((*given, *out, "--in-file", str(model)), "no importance matrix but a GGUF file"),
         ((*given, *out, "-c", "4096"), "less than one chunk of 4096"),
+        ((*given, "-o", str(tmp_path / "no.dat")), "exists and is no importance matrix"),
+        (("imatrix", "--in-file", str(model), "-o", str(model)), "no importance matrix"),
         ((*given, *out, "--process-output"), "no output.weight of its own"),
     ):
         result = run(*arguments)
@@ -125,6 +129,19 @@ def test_ctrl_c_keeps_whole_chunks(given: list[str], folder: Path, tmp_path: Pat
     assert result.returncode == 0, result.stderr
     found = read_imatrix(out)
     assert found.chunk_count == found.position.next_chunk > done.chunk_count  # type: ignore[union-attr]
+
+
+def test_ctrl_c_before_the_first_chunk(
+    run: Run, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **options: Any) -> None:
+        options["cancel"].set()
+        raise InputError("cancelled before the first chunk was evaluated")
+
+    monkeypatch.setattr("trinity.tools.imatrix.gather_imatrix", interrupted)
+    result = run(*given, "-o", str(tmp_path / "out.gguf"))
+    assert result.exit_code == INTERRUPTED
+    assert "before the first chunk" in result.stderr
 
 
 def test_default_chunk_is_the_librarys() -> None:

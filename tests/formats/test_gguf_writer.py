@@ -344,9 +344,37 @@ def test_errors_of_the_caller_leave_nothing(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no folder"):
         GGUFWriter(tmp_path / "absent" / "x.gguf")
-    with pytest.raises(InputError, match="cannot be written"), GGUFWriter(tmp_path) as writer:
+    name = "x" * 300
+    with (
+        pytest.raises(InputError, match="cannot be written"),
+        GGUFWriter(tmp_path / name) as writer,
+    ):
         writer.add("k", 1)
     assert os.listdir(tmp_path) == []
+
+
+def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link", tmp_path):
+        with pytest.raises(InputError, match=f"{path}: a folder, a pipe or a device"):
+            GGUFWriter(path)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_links_are_followed(exists: bool, tmp_path: Path) -> None:
+    link, path = tmp_path / "link.gguf", tmp_path / "folder" / "model.gguf"
+    path.parent.mkdir()
+    link.symlink_to(path)
+    if exists:
+        path.write_bytes(b"older")
+    with GGUFWriter(link) as writer:
+        writer.add("k", 1)
+    assert link.is_symlink()
+    assert path.read_bytes()[:4] == b"GGUF"
+    assert os.listdir(path.parent) == ["model.gguf"]
 
 
 def test_the_older_file_stays_mapped_while_it_is_replaced(tmp_path: Path) -> None:

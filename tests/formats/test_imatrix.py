@@ -178,6 +178,13 @@ def test_other_models_are_refused() -> None:
         check_same_shapes(matrix, {Q: (1, 3), DOWN: (1, 2), "blk.1.x": (1, 2)}, "big.gguf")
 
 
+def test_sums_that_leave_float32(tmp_path: Path) -> None:
+    half = Imatrix({"w": Entry(np.full((1, 4), 2e38, np.float32), np.array([512]))})
+    with pytest.raises(FormatError, match="no sum of squares"):
+        write_imatrix(tmp_path / "x.gguf", merge(half, half))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_written_of_bad_matrices(tmp_path: Path) -> None:
     path = tmp_path / "imatrix.gguf"
     for bad in (np.nan, np.inf, -1.0):

@@ -84,6 +84,34 @@ def test_importance_lowers_the_error_that_counts(name: str) -> None:
     assert errors[1] < 0.97 * errors[0]
 
 
+@pytest.mark.parametrize("power", [-20, 20])
+@pytest.mark.parametrize("name", sorted(SEARCHED))
+def test_only_the_ratios_of_importance_count(name: str, power: int) -> None:
+    rows, importance = difficult_rows()
+    scaled = np.ldexp(importance, power)
+    assert np.array_equal(
+        quantize_rows(name, rows[:2], importance), quantize_rows(name, rows[:2], scaled)
+    )
+
+
+def test_halves_of_q2_0_go_away_from_zero() -> None:
+    """As in ggml's quantize_row_q2_0_ref()."""
+    values = np.zeros((1, 64), np.float32)
+    values[0, :6] = 1, 0.5, -0.5, 0.49, -0.49, 0.75
+    found = TYPES["Q2_0"].dequantize(quantize_rows("Q2_0", values).reshape(-1), (64,))
+    assert found[:6].tolist() == [1, 1, -1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("largest", [2.0**-124, 2.0**-126, 1e-41, 1e-45])
+def test_mxfp4_near_the_end_of_float32(largest: float) -> None:
+    values = (np.linspace(-1, 1, 64) * largest).astype(np.float32).reshape(1, 64)
+    found = TYPES["MXFP4"].dequantize(quantize_rows("MXFP4", values).reshape(-1), (1, 64))
+    assert np.abs(found - values).max() <= max(largest / 4, 2.0**-129)
+    assert np.array_equal(
+        quantize_rows("MXFP4", values).reshape(-1), TYPES["MXFP4"].quantize(values)
+    )
+
+
 @pytest.mark.parametrize("name", IN_BLOCKS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-40])
 def test_odd_values_end_in_bytes(name: str, value: float) -> None:

@@ -197,6 +197,18 @@ def test_cancelled_run_goes_on(llama: Model, tmp_path: Path) -> None:
     assert gather_imatrix(llama, TEXT, chunk_size=CHUNK, resume=found) is found
 
 
+def test_resuming_leaves_chunks_out_too(llama: Model) -> None:
+    part = gather_imatrix(llama, TEXT, chunk_size=16, chunks=1)
+    told: list[Progress] = []
+    found = gather_imatrix(
+        llama, TEXT, chunk_size=16, from_chunk=3, chunks=2, resume=part, progress=told.append
+    )
+    assert [(now.done, now.total) for now in told] == [(1, 2), (2, 2)]
+    assert found.chunk_count == 3
+    assert found.position is not None
+    assert found.position.next_chunk == 5
+
+
 def test_what_resuming_refuses(llama: Model) -> None:
     part = gather_imatrix(llama, TEXT, chunk_size=CHUNK, chunks=1)
     for text, options, message in (

@@ -244,11 +244,11 @@ def test_importance_reaches_the_quantizer(
     path, out = imatrix_file(tmp_path, means), tmp_path / "out.gguf"
     done = quantize(source, out, "Q4_0", imatrix=path)
     # Q4_1 for ffn_down of the first eighth of the layers: llama.cpp's rule with an imatrix.
-    assert used["Q4_1", 3.0] == 1
-    assert used["Q4_0", 3.0] == 7 * 7 + 4 - 1
+    assert used["Q4_1", 0.75] == 1
+    assert used["Q4_0", 0.75] == 7 * 7 + 4 - 1
     assert used["Q4_0", None] == 1 + 3
     assert (
-        f"{path} has no entry for 3 of 56 tensors, which are quantized without: "
+        f"{path} tells nothing of 3 of 56 tensors, which are quantized without: "
         "blk.7.ffn_down.weight, ..."
     ) in done.notes
     with GGUFProvider(out) as made:
@@ -263,6 +263,26 @@ def test_importance_reaches_the_quantizer(
     quantize(out, again, "Q8_0", imatrix=path, allow_requantize=True)
     with GGUFProvider(out) as made, GGUFProvider(again) as twice:
         assert [*twice.metadata] == [*made.metadata]
+
+
+@pytest.mark.parametrize("size", [1e-42, 1.0, 3e38])
+def test_importance_of_any_size(size: float, source: Path, tmp_path: Path) -> None:
+    """float32's range does not end a search, and inputs that were all 0 tell nothing."""
+    ratios = np.linspace(0.5, 1, 64, dtype=np.float32)
+    means = {"blk.0.attn_k.weight": ratios * np.float32(size)}
+    means["blk.0.attn_q.weight"] = np.zeros(64, np.float32)
+    out = tmp_path / "out.gguf"
+    # Whatever is one of "sums / tokens" must stay a float32.
+    path = tmp_path / "x.imatrix"
+    entries = {name: Entry(mean[None], np.array([1])) for name, mean in means.items()}
+    write_imatrix(path, Imatrix(entries, 512))
+    done = quantize(source, out, "Q4_0", imatrix=path)
+    assert any("tells nothing of 55 of 56 tensors" in note for note in done.notes)
+    with GGUFProvider(source) as given, GGUFProvider(out) as made:
+        for name in means:
+            values = given.tensor(name).dequantize()
+            error = made.tensor(name).dequantize() - values
+            assert np.sqrt(np.square(error).mean() / np.square(values).mean()) < 0.12, name
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.tools.test_quantize import split
 from trinity.errors import ConfigError, FormatError, InputError, UnsupportedError
 from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.tools.quantize import quantization, quantize, rows
+from trinity_kernels.quants import TYPES
 
 
 @pytest.fixture
@@ -26,15 +27,22 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def changed(source: Path, out: Path, name: str, values: np.ndarray[Any, Any], kind: str) -> Path:
-    """The model with one other tensor."""
+def changed(
+    source: Path,
+    out: Path,
+    name: str,
+    values: np.ndarray[Any, Any],
+    kind: str,
+    data: np.ndarray[Any, Any] | None = None,
+) -> Path:
+    """The model with one other tensor, of the shape of ``values``."""
     with GGUFProvider(source) as given, GGUFWriter(out) as writer:
         for key in given.metadata:
             writer.add_encoded(key, given.metadata.encoded(key))
         for other in given.tensor_names():
             tensor = given.tensor(other)
             if other == name:
-                writer.add_tensor(name, values.shape, kind, values)
+                writer.add_tensor(name, values.shape, kind, values if data is None else data)
             else:
                 writer.add_tensor(other, tensor.shape, tensor.type, tensor.data)
     return out
@@ -128,6 +136,20 @@ def test_architectures_that_trinity_does_not_run(tmp_path: Path) -> None:
         quantize(tmp_path / "a.gguf", tmp_path / "out.gguf", "Q4_0")
 
 
+def test_architectures_without_the_usual_keys(shared_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="architecture 'gpt2' is not supported"):
+        quantize(shared_data / "vocab" / "ggml-vocab-gpt-2.gguf", tmp_path / "out.gguf", "Q4_0")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_pipes_and_devices_are_not_replaced(dry_run: bool, source: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="a folder, a pipe or a device"):
+        quantize(source, pipe, "Q4_0", overwrite=True, dry_run=dry_run)
+    assert pipe.is_fifo()
+
+
 def test_a_file_cut_short(source: Path, tmp_path: Path) -> None:
     source.write_bytes(source.read_bytes()[:-5000])
     with pytest.raises(FormatError, match=r"takes .* bytes"):
@@ -145,6 +167,38 @@ def test_values_that_are_no_numbers(
     with pytest.raises((FormatError, UnsupportedError), match=r"no.*finite|is not ternary"):
         quantize(path, tmp_path / "out.gguf", type_name)
     assert sorted(os.listdir(tmp_path)) == ["bad.gguf", "source.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "raw", "wanted"),
+    [
+        ("output_norm.weight", "F32", b"\x00\x00\xc0\x7f", "Q4_0"),
+        ("output_norm.weight", "F32", b"\x00\x00\x80\xff", "F32"),
+        ("blk.0.attn_q.weight", "F16", b"\x00\x00\x01\x7c", "F16"),
+        ("blk.0.attn_q.weight", "BF16", b"\x80\xff", "BF16"),
+        ("blk.0.attn_q.weight", "Q4_0", b"\x00\x7e", "Q4_0"),
+        ("blk.0.attn_q.weight", "Q5_1", b"\x00\x00\x00\xfc", "Q5_1"),
+    ],
+)
+def test_values_that_are_copied_are_looked_at(
+    name: str, kind: str, raw: bytes, wanted: str, source: Path, tmp_path: Path
+) -> None:
+    """As llama.cpp's quantizer does."""
+    shape = (64,) if "norm" in name else (64, 64)
+    data = TYPES[kind].quantize(np.ones(shape, np.float32))
+    data[: len(raw)] = np.frombuffer(raw, np.uint8)
+    path = changed(source, tmp_path / "bad.gguf", name, np.empty(shape), kind, data)
+    with pytest.raises(FormatError, match=f"{name}' has values that are not finite numbers"):
+        quantize(path, tmp_path / "out.gguf", wanted)
+    assert sorted(os.listdir(tmp_path)) == ["bad.gguf", "source.gguf"]
+
+
+@pytest.mark.parametrize("value", [3.39e38, -3.4e38])
+def test_values_beyond_bfloat16(value: float, source: Path, tmp_path: Path) -> None:
+    weights = np.full((64, 64), value, np.float32)
+    path = changed(source, tmp_path / "bad.gguf", "blk.0.attn_q.weight", weights, "F32")
+    with pytest.raises(InputError, match=r"beyond the largest of BF16; F32 holds them"):
+        quantize(path, tmp_path / "out.gguf", "BF16")
 
 
 @pytest.mark.parametrize("type_name", ["Q4_0", "F16", "Q8_0"])

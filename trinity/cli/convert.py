@@ -9,6 +9,8 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from trinity.cli.interrupt import cleaning_up
+
 # As trinity.tools.convert has it; written out, so that --help need not load the conversion.
 OUTTYPES = "i2_s, tq1_0, tq2_0 (ternary layers), f16, bf16, f32, q8_0"
 
@@ -34,7 +36,7 @@ def convert(
     """Convert a llama or BitNet model of Hugging Face's format to GGUF."""
     from trinity.tools.convert import convert as run
 
-    with bar(f"converting {source}") as show:
+    with cleaning_up(), bar(f"converting {source}") as show:
         made = run(
             source,
             out,

@@ -16,7 +16,7 @@ from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, progress
 from trinity.cli.prompts import given_text
-from trinity.errors import InputError
+from trinity.errors import InputError, TrinityError
 
 if TYPE_CHECKING:
     from trinity.formats.imatrix import Imatrix
@@ -99,22 +99,28 @@ def imatrix(
         interruptible() as cancel,
         progress("evaluating") as show,
     ):
-        found = gather_imatrix(
-            loaded,
-            text,
-            dataset="standard input" if file in (None, "-") else str(file),
-            chunk_size=ctx_size,
-            chunks=chunks,
-            from_chunk=from_chunk,
-            process_output=process_output,
-            perplexity=ppl,
-            start=reduce(merge, added) if added and former is None else None,
-            resume=former,
-            progress=_lines(show),
-            save=lambda matrix: write_imatrix(out, matrix),
-            save_frequency=save_frequency,
-            cancel=cancel,
-        )
+        try:
+            found = gather_imatrix(
+                loaded,
+                text,
+                dataset="standard input" if file in (None, "-") else str(file),
+                chunk_size=ctx_size,
+                chunks=chunks,
+                from_chunk=from_chunk,
+                process_output=process_output,
+                perplexity=ppl,
+                start=reduce(merge, added) if added and former is None else None,
+                resume=former,
+                progress=_lines(show),
+                save=lambda matrix: write_imatrix(out, matrix),
+                save_frequency=save_frequency,
+                cancel=cancel,
+            )
+        except InputError as error:
+            if not cancel.is_set():
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
     _tell(out, found)
     if cancel.is_set():
         print("stopped early; --resume goes on at the next chunk", file=sys.stderr)
@@ -122,13 +128,22 @@ def imatrix(
 
 
 def _check_out(out: str, inputs: list[str | None]) -> None:
-    """Raise InputError where ``out`` cannot be written, or is an input: now, not hours later."""
+    """Raise InputError where ``out`` must not be written: now, not hours later."""
     from trinity.formats import GGUFWriter
+    from trinity.formats.imatrix import read_imatrix
 
     GGUFWriter(out)
     for path in inputs:
         if path and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
             raise InputError(f"{out}: this is what is read; give --out another name")
+    if os.path.exists(out):
+        try:
+            read_imatrix(out)
+        except TrinityError as error:
+            raise InputError(
+                f"{out}: exists and is no importance matrix, the only thing that is replaced; give "
+                f"--out another name ({error})"
+            ) from error
 
 
 def _lines(show: Callable[[str], None]) -> Callable[[Progress], None]:

@@ -11,6 +11,7 @@ import typer
 
 from trinity.cli import options
 from trinity.cli.convert import bar
+from trinity.cli.interrupt import cleaning_up
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def quantize(
     from trinity.tools.quantize import quantize as run
 
     patterns = [split_pattern(given) for given in tensor_type or ()]
-    with nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
+    with cleaning_up(), nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
         done = run(
             source,
             out,

@@ -134,8 +134,8 @@ def _read_entry(cursor: Cursor) -> Entry:
     key = cursor.string("a key", MAX_KEY_BYTES)
     if not key:
         raise cursor.error("a key is empty")
-    cursor.part = f"the value of {key!r}"
-    value_type = cursor.value_type(f"the value type of {key!r}")
+    cursor.part = f"the value of {key!r:.80}"
+    value_type = cursor.value_type(f"the value type of {key!r:.80}")
     offset = cursor.pos
     if value_type.id == ARRAY_ID:
         element, count = _skip_array(cursor, depth=1)

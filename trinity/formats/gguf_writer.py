@@ -46,9 +46,10 @@ class _PendingTensor:
 class GGUFWriter:
     """Collects keys and tensors, then writes them when the ``with`` block ends.
 
-    The file appears under its name only when it is complete: it is written beside it under a
-    temporary name, flushed to disk, and renamed. After an error nothing is left behind and an
-    older file of that name is untouched.
+    ``path`` may exist as a file, or as a link to where one is or shall be. The file appears under
+    its name only when it is complete: it is written beside it under a temporary name, flushed to
+    disk, and renamed. After an error nothing is left behind and an older file of that name is
+    untouched.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT) -> None:
@@ -57,7 +58,13 @@ class GGUFWriter:
             raise InputError(
                 f"alignment is {alignment}; it must be a power of two from 1 to {MAX_ALIGNMENT}"
             )
-        folder = os.path.dirname(self._path) or "."
+        # The rename must take the place of a file, neither of a link to one nor of a device.
+        self._target = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
+        if os.path.exists(self._path) and not os.path.isfile(self._path):
+            raise InputError(
+                f"{self._path}: a folder, a pipe or a device; give the name of a file to write"
+            )
+        folder = os.path.dirname(self._target) or "."
         if not os.path.isdir(folder):
             raise InputError(f"{self._path}: there is no folder {folder}; make it first")
         self._alignment = alignment
@@ -150,14 +157,14 @@ class GGUFWriter:
         if self._finished:
             return
         self._finished = True
-        folder = os.path.dirname(self._path)
+        folder = os.path.dirname(self._target)
         temporary = os.path.join(folder, f".trinity-{secrets.token_hex(8)}.tmp")
         try:
             with open(temporary, "xb") as file:
                 self._write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            os.replace(temporary, self._target)
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(temporary)

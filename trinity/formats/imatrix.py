@@ -241,7 +241,8 @@ def merge(first: Imatrix, second: Imatrix) -> Imatrix:
     for name, entry in second.entries.items():
         if name in entries:
             other = entries[name]
-            sums = np.add(entry.sums, other.sums, dtype=np.float64).astype(np.float32)
+            with np.errstate(over="ignore"):  # infinities are refused when they are written
+                sums = np.add(entry.sums, other.sums, dtype=np.float64).astype(np.float32)
             entry = Entry(sums, entry.counts + other.counts)
         entries[name] = entry
     return Imatrix(entries, first.chunk_size, first.datasets + second.datasets, None, first.source)

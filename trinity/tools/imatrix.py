@@ -106,7 +106,7 @@ def gather_imatrix(
     first = done = from_chunk
     datasets = (*(base.datasets if base is not None else ()), dataset)
     if resume is not None:
-        first = done = _next_chunk(resume, digest, chunk_size, process_output)
+        first = done = max(from_chunk, _next_chunk(resume, digest, chunk_size, process_output))
         datasets = resume.datasets
 
     def result() -> Imatrix:

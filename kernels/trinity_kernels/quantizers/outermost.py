@@ -144,7 +144,9 @@ def fp4_codes(values: Any, scratch: Any, codes: Any, exponents: Any) -> None:
         set_f32(spare, most)
         e = max((get_i32(spare) >> 23 & 255) - 2, 0)
         exponents[group] = e
-        inverse = np.float32(2.0 ** (128 - e))
+        if e == 0:  # 2**128 is no float32
+            low, high = low + low, high + high
+        inverse = np.float32(2.0 ** min(128 - e, 127))
         to = codes.ctypes.data + 32 * group
         _fp4(low, inverse, to)
         _fp4(high, inverse, to + 16)

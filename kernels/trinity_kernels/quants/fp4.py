@@ -69,7 +69,8 @@ def _decode_mxfp4(blocks: Blocks) -> Floats:
 
 def _encode_mxfp4(values: Floats) -> Blocks:
     largest = np.abs(values).max(axis=1)
-    e = np.where(largest > 0, np.floor(np.log2(largest)) - 2 + 127, 0).astype(np.uint8)
+    e = np.where(largest > 0, np.floor(np.log2(largest)) - 2 + 127, 0)
+    e = np.maximum(e, 0).astype(np.uint8)
     blocks = np.empty(len(values), _MXFP4)
     blocks["e"] = e
     blocks["qs"] = pack_nibbles(_nearest(values / powers_of_2(e)[:, None]))

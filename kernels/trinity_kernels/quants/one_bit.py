@@ -12,7 +12,13 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, inverse
+from trinity_kernels.quants.quant_type import (
+    Blocks,
+    Floats,
+    QuantType,
+    inverse,
+    round_half_away,
+)
 from trinity_kernels.quants.superblock import SuperBlock, register_superblock
 
 if not jit_disabled():
@@ -45,7 +51,7 @@ def _decode_q2_0(blocks: Blocks) -> Floats:
 
 def _encode(values: Floats, block: np.dtype[np.void]) -> Blocks:
     d = np.abs(values).max(axis=1)[:, None]
-    codes = np.clip(np.rint(values * inverse(d)) + 1, 0, 3).astype(np.uint8)
+    codes = np.clip(round_half_away(values * inverse(d)) + 1, 0, 3).astype(np.uint8)
     blocks = np.empty(len(values), block)
     blocks["d"] = d[:, 0]
     fours = codes.reshape(len(values), -1, 4) << np.array([0, 2, 4, 6], np.uint8)

@@ -24,14 +24,16 @@ class Importance:
         self._imatrix: Imatrix = read_imatrix(path)
 
     def columns(self, name: str, size: int) -> Floats | None:
-        """Float32 (size,), or None where the matrix has no entry.
+        """Float32 (size,), the largest between 0.5 and 1, or None where nothing is known.
 
+        That is where the matrix has no entry, or the text's inputs were all 0. Scaled by a power
+        of two, which no result depends on, since sums of products must not leave float32's range.
         Raises InputError for an entry of another length. That of an embedding is passed over, as
         llama.cpp does: rows are looked up, not multiplied.
         """
         found = self._imatrix.mean(name)
         if found is None or found.shape == (size,):
-            return found
+            return None if found is None or not found.any() else _scaled(found)
         if name == "token_embd.weight":
             return None
         raise InputError(
@@ -66,6 +68,11 @@ class Importance:
         if not missing:
             return []
         return [
-            f"{self.path} has no entry for {len(missing)} of {len(expected)} tensors, which are "
+            f"{self.path} tells nothing of {len(missing)} of {len(expected)} tensors, which are "
             f"quantized without: {missing[0]}" + (", ..." if len(missing) > 1 else "")
         ]
+
+
+def _scaled(means: Floats) -> Floats:
+    scaled: Floats = np.ldexp(means, -np.frexp(means.max())[1])
+    return scaled

@@ -61,8 +61,10 @@ def planned(
     Raises InputError where quantized tensors would be quantized again without leave,
     UnsupportedError for a model or a tensor that this cannot be done with.
     """
+    architecture = provider.metadata.get("general.architecture")
+    if isinstance(architecture, str):  # before keys are missed that others do not have
+        find_architecture(architecture, provider.path)
     config = provider.config
-    find_architecture(config.architecture, provider.path)
     network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]

@@ -25,7 +25,7 @@ from trinity.tools.quantize.assignment import Overrides
 from trinity.tools.quantize.importance import Importance
 from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
 from trinity.tools.quantize.plan import Step, notes, planned
-from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps
+from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps, whole_chunks
 from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
 from trinity_kernels.team import default_threads
 
@@ -186,8 +186,7 @@ class _Making:
         tensor = self.provider.tensor(step.entry.name)  # now: a file that has shrunk is noticed
         type_name = step.assigned.type
         if step.is_copy:
-            for first in range(0, tensor.nbytes, _COPIED_BYTES):
-                yield tensor.data[first : first + _COPIED_BYTES]
+            yield from whole_chunks(tensor, _COPIED_BYTES)
         elif type_name == "I2_S":
             yield from i2_s_chunks(tensor, step.factor, self.pool, self.ahead)
         else:
@@ -243,7 +242,7 @@ def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
 
 
 def _check_space(target: str, needed: int) -> None:
-    folder = os.path.dirname(target) or "."
+    folder = os.path.dirname(os.path.realpath(target))
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
         if free < needed:

@@ -17,6 +17,7 @@ from trinity.tools.quantize.mixes import PLAIN
 from trinity_kernels.quantizers import quantize_rows
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import unpack_codes
+from trinity_kernels.quants.quant_type import QuantType
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -26,6 +27,8 @@ T = TypeVar("T")
 STEP_WEIGHTS = 1 << 19
 I2_S_BLOCK = 128
 _LARGEST_HALF = 65504.0
+_LARGEST_BFLOAT16 = 3.3895313892515355e38
+_EXPONENTS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x7F800000)}
 
 
 def row_steps(shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -53,6 +56,41 @@ def in_order(
             future.cancel()
 
 
+def whole_chunks(tensor: Tensor, nbytes: int) -> Iterator[Bytes]:
+    """The bytes of a tensor as they are, about ``nbytes`` at a time.
+
+    Raises FormatError for values or scales that are not finite numbers.
+    """
+    if tensor.type == "I2_S":
+        i2_s_scale(tensor)
+    quant = TYPES.get(tensor.type)
+    block_bytes = 1 if quant is None else quant.type_size
+    step = nbytes // block_bytes * block_bytes
+    for first in range(0, tensor.nbytes, step):
+        chunk = tensor.data[first : first + step]
+        whole = len(chunk) // block_bytes * block_bytes  # less than all before the scale of I2_S
+        if quant is not None and not _is_finite(quant, chunk[:whole]):
+            raise _not_finite(tensor)
+        yield chunk
+
+
+def _is_finite(quant: QuantType, raw: Bytes) -> bool:
+    """Whether the values of blocks, or their scales, are finite numbers."""
+    if quant.name in _EXPONENTS:
+        integers, mask = _EXPONENTS[quant.name]
+        return not len(raw) or bool((raw.view(integers) & mask).max() != mask)
+    blocks = raw.view(quant.block)
+    fields = [blocks[name] for name in quant.block.names or ()]
+    return all(bool(np.isfinite(field).all()) for field in fields if field.dtype.kind == "f")
+
+
+def _not_finite(tensor: Tensor) -> FormatError:
+    return FormatError(
+        f"{tensor.source}: tensor {tensor.name!r} has values that are not finite numbers; "
+        "the file is damaged"
+    )
+
+
 def read_rows(tensor: Tensor, first: int, last: int) -> Floats:
     """Rows of a matrix as float32 (last - first, columns).
 
@@ -69,10 +107,7 @@ def read_rows(tensor: Tensor, first: int, last: int) -> Floats:
         raw = tensor.data[first * row_bytes : last * row_bytes]
         values = quant.dequantize(raw, (last - first, columns))
     if not (np.isfinite(values.max()) and np.isfinite(values.min())):
-        raise FormatError(
-            f"{tensor.source}: tensor {tensor.name!r} has values that are not finite numbers; "
-            "the file is damaged"
-        )
+        raise _not_finite(tensor)
     return values
 
 
@@ -111,12 +146,15 @@ def encode_rows(
 
     Raises InputError for values beyond what the type holds.
     """
-    if type_name not in ("F32", "BF16", "MXFP4"):
+    if type_name not in ("F32", "MXFP4"):
         largest = float(max(values.max(), -values.min()))
-        if largest > _LARGEST_HALF:
+        limit, of, others = _LARGEST_HALF, f"the half precision of {type_name}", "BF16 and F32 hold"
+        if type_name == "BF16":
+            limit, of, others = _LARGEST_BFLOAT16, "the largest of BF16", "F32 holds"
+        if largest > limit:
             raise InputError(
                 f"{tensor.source}: tensor {tensor.name!r} has values up to {largest:.3g}, beyond "
-                f"the half precision of {type_name}; BF16 and F32 hold them"
+                f"{of}; {others} them"
             )
     if type_name in PLAIN:
         return TYPES[type_name].quantize(values)
