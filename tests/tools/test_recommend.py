@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_models import write_tiny_model
-from trinity.errors import InputError
+from trinity.errors import InputError, UnsupportedError
 from trinity.formats import open_weights
 from trinity.tools.recommend import (
     BY_QUALITY,
@@ -135,7 +135,14 @@ def test_counts(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("16GB", 16e9), ("16GiB", 2**34), ("500MB", 5e8), ("16g", 2**34), ("1e3", None)],
+    [
+        ("16GB", 16e9),
+        ("16GiB", 2**34),
+        ("500MB", 5e8),
+        ("16g", 2**34),
+        ("1T", 2**40),
+        ("1e3", None),
+    ],
 )
 def test_bytes(text: str, expected: float | None) -> None:
     if expected is None:
@@ -149,3 +156,26 @@ def test_bytes(text: str, expected: float | None) -> None:
 def test_bad_counts(text: str) -> None:
     with pytest.raises(InputError, match="--params"):
         parse_count(text)
+
+
+def test_llama_models_with_ternary_weights_get_ternary_types(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, type="TQ2_0", hidden_size=256, intermediate_size=512)
+    assert recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10).take == "I2_S"
+
+
+def test_what_is_quantized_already_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, type="Q4_0", hidden_size=256, intermediate_size=512)
+    found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
+    assert "the file is in Q4_0 already" in found.reason
+    write_tiny_model(path, type="F16", hidden_size=256, intermediate_size=512)
+    found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
+    assert "already" not in found.reason
+
+
+def test_a_model_that_does_not_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, arch="qwen2", hidden_size=256, intermediate_size=512)
+    with pytest.raises(UnsupportedError, match="qwen2"):
+        of_file(open_weights(path))

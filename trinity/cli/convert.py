@@ -9,6 +9,8 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from trinity.cli.inspect_tables import printable
+
 # As trinity.tools.convert has it; written out, so that --help need not load the conversion.
 OUTTYPES = "i2_s, tq1_0, tq2_0 (ternary layers), f16, bf16, f32, q8_0"
 
@@ -76,7 +78,7 @@ def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         task = progress.add_task(escape(title), total=None)
 
         def move(done: int, total: int, name: str) -> None:
-            shown = escape(name or title)
+            shown = escape(printable(name or title))
             progress.update(task, completed=done, total=total, description=shown)
 
         yield move

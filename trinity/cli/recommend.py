@@ -105,7 +105,7 @@ def show(found: Recommendation) -> None:
         reason = Text(f"{found.reason}.", "bold")
         console.print(reason)  # type: ignore[attr-defined]
 
-    print(f"{printable(found.model)}; memory to use: {found.ram_bytes / 1e9:.1f} GB")
+    print(f"{printable(found.model, None)}; memory to use: {found.ram_bytes / 1e9:.2f} GB")
     print(
         f"Memory counts the file, {found.kv_cache_bytes / 1e9:.2f} GB of cache for "
         f"{found.context:,} tokens and 0.3 GB to work in; tokens/s from "

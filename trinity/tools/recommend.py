@@ -12,8 +12,9 @@ from trinity.config import ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
+from trinity.models import find_architecture
 from trinity.tools.quantize.assignment import Entry, Network, Overrides, assign
-from trinity.tools.quantize.mixes import MIXES
+from trinity.tools.quantize.mixes import MIXES, PLAIN
 from trinity.tools.shapes import SHAPES
 
 Purpose = Literal["quality", "balanced", "speed"]
@@ -46,6 +47,7 @@ _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _BYTES = {
     "": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30,
+    "T": 2**40,
 }  # fmt: skip
 
 
@@ -78,7 +80,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model in question. ``factor``: its parameters relative to those of ``entries``."""
+    """The model in question. ``factor``: its parameters relative to those of ``entries``.
+
+    ``quantized``: the type that it has already, from which no better one can be made.
+    """
 
     name: str
     entries: list[Entry]
@@ -87,11 +92,18 @@ class Subject:
     context_length: int
     ternary: bool = False
     factor: float = 1.0
+    quantized: str | None = None
 
     @property
     def parameters(self) -> int:
         """How many weights it has."""
         return round(self.factor * sum(prod(entry.shape) for entry in self.entries))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors as they are."""
+        sizes = (tensor_nbytes(entry.type, entry.shape[::-1]) for entry in self.entries)
+        return round(self.factor * sum(size or 0 for size in sizes))
 
 
 def parse_count(text: str) -> int:
@@ -129,16 +141,27 @@ def of_size(parameters: int) -> Subject:
 
 
 def of_file(provider: WeightProvider) -> Subject:
-    """The model of an open file. Raises ConfigError where it says too little of itself."""
+    """The model of an open file.
+
+    Raises ConfigError where it says too little of itself, UnsupportedError for an architecture
+    that trinity does not run.
+    """
     config: ModelConfig = provider.config
+    find_architecture(config.architecture, provider.path)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     if not entries:
         raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
     network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
     per_token = 4.0 * config.num_layers * config.num_kv_heads * config.head_dim
-    ternary = config.architecture.startswith("bitnet")
-    return Subject(provider.path, entries, network, per_token, config.context_length, ternary)
+    # Llama models are trained with ternary weights too, which their type shows.
+    ternary = config.architecture.startswith("bitnet") or any(t.type in TERNARY for t in tensors)
+    largest = max(tensors, key=lambda t: t.nbytes * (t.type not in PLAIN))
+    quantized = None if ternary or largest.type in PLAIN else largest.type
+    return Subject(
+        provider.path, entries, network, per_token, config.context_length, ternary,
+        quantized=quantized,
+    )  # fmt: skip
 
 
 def recommend(
@@ -199,6 +222,11 @@ def _choice(
         if name in fitting:
             if number:
                 why = f"{order[0]} would not fit, and it is the next best that does"
+            row = next(row for row in rows if row.type == name)
+            if subject.quantized and row.file_bytes == subject.nbytes:
+                why += "; the file is of that size already"
+            elif subject.quantized:
+                why += f"; the file is in {subject.quantized} already, so make it from the original"
             return name, f"take {name}: {why}"
     least = min(rows, key=lambda row: row.memory_bytes)
     reason = (
