@@ -14,11 +14,13 @@ from trinity.formats import open_weights
 from trinity.tools.recommend import (
     BY_QUALITY,
     EFFICIENCY,
+    count_text,
     of_file,
     of_size,
     parse_bytes,
     parse_count,
     recommend,
+    size_text,
 )
 
 # GiB of Llama 2 7B: llama.cpp, the table that its quantize tool prints for --help.
@@ -179,3 +181,23 @@ def test_a_model_that_does_not_run_is_refused(tmp_path: Path) -> None:
     write_tiny_model(path, arch="qwen2", hidden_size=256, intermediate_size=512)
     with pytest.raises(UnsupportedError, match="qwen2"):
         of_file(open_weights(path))
+
+
+def test_what_holds_no_model_is_not_told_of_models_of_no_parameters(tmp_path: Path) -> None:
+    found = recommend(of_size(135_000_000), ram=200_000_000, bandwidth=3e10)
+    assert found.take is None
+    assert "too little for any model" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [(7e9, "7B"), (6.738e9, "6.74B"), (5e8, "500M"), (1e13, "10T"), (1e5, "100K"), (1e12, "1T")],
+)
+def test_parameters_are_named_as_models_are(parameters: float, expected: str) -> None:
+    assert count_text(parameters) == expected
+    assert parse_count(expected) == pytest.approx(parameters, rel=0.01)
+
+
+def test_small_sizes_are_not_zero() -> None:
+    assert size_text(4_080_000_000) == "4.08 GB"
+    assert size_text(520_000) == "0.52 MB"

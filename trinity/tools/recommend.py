@@ -38,6 +38,7 @@ _CHOICES: dict[Purpose, tuple[str, ...]] = {
     "speed": ("Q4_K_S", "IQ4_XS", "Q3_K_M", "Q3_K_S", "Q2_K"),
 }
 _SMALL = 4e9
+_LEAST_PARAMETERS = 1e5
 _WHY = {
     "quality": "its text is hardly told from F16's, and it is the best that fits",
     "balanced": "little is lost at a third of F16's size, so it is the usual choice",
@@ -110,7 +111,7 @@ def parse_count(text: str) -> int:
     """Parameters from "7B", "350M" or "7e9". Raises InputError."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
     value = float(found[1]) * _UNITS.get(found[2], 1) if found else 0.0
-    if not 1e5 <= value <= 1e14:
+    if not _LEAST_PARAMETERS <= value <= 1e14:
         raise InputError(
             f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
         )
@@ -135,7 +136,7 @@ def of_size(parameters: int) -> Subject:
     # Depth and width share the growth; the cache grows with both, weights with width squared.
     per_token = 4.0 * shape.num_layers * shape.num_kv_heads * shape.head_dim * factor ** (2 / 3)
     return Subject(
-        f"{parameters / 1e9:.3g}B parameters, shaped as {shape.name}",
+        f"{count_text(parameters)} parameters, shaped as {shape.name}",
         shape.entries(), shape.network, per_token, 131_072, factor=factor,
     )  # fmt: skip
 
@@ -230,19 +231,28 @@ def _choice(
             return name, f"take {name}: {why}"
     least = min(rows, key=lambda row: row.memory_bytes)
     reason = (
-        f"it cannot fit: even {least.type} needs {_gb(least.memory_bytes)} with a context of this "
-        f"length, and {_gb(ram)} are there"
+        f"it cannot fit: even {least.type} needs {size_text(least.memory_bytes)} with a context of "
+        f"this length, and {size_text(ram)} are there"
     )
     if least.memory_bytes - cache <= ram:
         left = ram - (least.memory_bytes - cache)
         shorter = int(left / subject.kv_bytes_per_token)
         return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} would"
-    room = max(ram - WORKING_BYTES, 0) / (least.bits_per_weight / 8)
+    room = (ram - WORKING_BYTES) / (least.bits_per_weight / 8)
+    if room < _LEAST_PARAMETERS:
+        return None, f"{reason}; that is too little for any model"
     return (
         None,
-        f"{reason}; models up to about {room / 1e9:.2g}B parameters would, at short context",
+        f"{reason}; models up to about {count_text(room)} parameters would, at short context",
     )
 
 
-def _gb(nbytes: int) -> str:
-    return f"{nbytes / 1e9:.2f} GB"
+def size_text(nbytes: int) -> str:
+    """A size in GB; a small one in MB."""
+    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.2f} MB"
+
+
+def count_text(parameters: float) -> str:
+    """As models are named: "7B", "360M"."""
+    unit = next((u for u in ("T", "B", "M") if parameters >= _UNITS[u]), "K")
+    return f"{float(f'{parameters / _UNITS[unit]:.3g}'):g}{unit}"
