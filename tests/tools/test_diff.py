@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,3 +94,18 @@ def test_the_work_grows_with_the_tensors_and_is_told_in_bytes(
     assert len(found.tensors_only_first) == len(found.tensors_only_second) == 100
     assert (seen[1], seen[-1]) == ((128, 12800), (12800, 12800))
     assert Names.rounds < 10
+
+
+def test_tensors_of_any_size_take_little_memory(tmp_path: Path) -> None:
+    x = np.zeros((4096, 4096), np.float32)
+    first = open_weights(made(tmp_path / "a.gguf", {"w": ("F32", x)}))
+    x[-1, -1] = 1
+    second = open_weights(made(tmp_path / "b.gguf", {"w": ("F32", x)}))
+    tracemalloc.start()
+    try:
+        assert diff(first, first).is_empty
+        assert not diff(first, second).is_empty
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < x.nbytes
