@@ -10,6 +10,7 @@ from tests.cli.conftest import Run
 from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import plain
 from trinity.cli.inspect_tables import printable
+from trinity.formats import GGUFWriter
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +107,26 @@ def test_verify(run: Run, model: Path, tmp_path: Path) -> None:
 
 def test_two_questions_at_once(run: Run, model: Path) -> None:
     assert run("inspect", str(model), "--verify", "--diff", str(model)).exit_code == 2
+
+
+def test_findings_cannot_control_the_terminal_and_are_shown_whole(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    names = [f"\x1b[2J{letter * 55}" for letter in "ab"]
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "llama")
+        for name in names:
+            writer.add_tensor(name, (2, 32), "F32", np.full((2, 32), np.nan, np.float32))
+    result = run("inspect", str(path), "--verify")
+    assert result.exit_code == 1
+    assert "\x1b" not in result.stdout
+    for line in result.stdout.splitlines():
+        if line.startswith("finding"):
+            assert "expected finite numbers" in line
+        if line.startswith("note"):
+            assert all(letter * 55 in line for letter in "ab")
+
+
+def test_paths_are_shown_whole(run: Run, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / ("long" * 40 + ".gguf")
+    path.write_bytes(model.read_bytes())
+    assert str(path) in run("inspect", str(path)).stdout

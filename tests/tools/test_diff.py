@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +69,43 @@ def test_ternary_types_mean_the_same(tmp_path: Path) -> None:
     second = made(tmp_path / "b.gguf", {"w": ("TQ2_0", x)})
     (tensor,) = diff(open_weights(first), open_weights(second)).tensors_changed
     assert (tensor.types, tensor.rmse) == (("I2_S", "TQ2_0"), 0.0)
+
+
+class Names(list[str]):
+    """Counts how often the names are gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Names.rounds += 1
+        return super().__iter__()
+
+
+def test_the_work_grows_with_the_tensors_and_is_told_in_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.zeros((1, 32), np.float32)
+    a = open_weights(made(tmp_path / "a.gguf", {f"a{i}": ("F32", x) for i in range(100)}))
+    b = open_weights(made(tmp_path / "b.gguf", {f"b{i}": ("F32", x) for i in range(100)}))
+    names = Names(a.tensor_names())
+    monkeypatch.setattr(a, "tensor_names", lambda: names)
+    seen: list[tuple[int, int]] = []
+    found = diff(a, b, lambda done, total, name: seen.append((done, total)))
+    assert len(found.tensors_only_first) == len(found.tensors_only_second) == 100
+    assert (seen[1], seen[-1]) == ((128, 12800), (12800, 12800))
+    assert Names.rounds < 10
+
+
+def test_tensors_of_any_size_take_little_memory(tmp_path: Path) -> None:
+    x = np.zeros((4096, 4096), np.float32)
+    first = open_weights(made(tmp_path / "a.gguf", {"w": ("F32", x)}))
+    x[-1, -1] = 1
+    second = open_weights(made(tmp_path / "b.gguf", {"w": ("F32", x)}))
+    tracemalloc.start()
+    try:
+        assert diff(first, first).is_empty
+        assert not diff(first, second).is_empty
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < x.nbytes

@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_models import write_tiny_model
-from trinity.errors import InputError
+from trinity.errors import InputError, UnsupportedError
 from trinity.formats import open_weights
 from trinity.tools.recommend import (
     BY_QUALITY,
     EFFICIENCY,
+    count_text,
     of_file,
     of_size,
     parse_bytes,
     parse_count,
     recommend,
+    size_text,
 )
 
 # GiB of Llama 2 7B: llama.cpp, the table that its quantize tool prints for --help.
@@ -135,7 +137,14 @@ def test_counts(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("16GB", 16e9), ("16GiB", 2**34), ("500MB", 5e8), ("16g", 2**34), ("1e3", None)],
+    [
+        ("16GB", 16e9),
+        ("16GiB", 2**34),
+        ("500MB", 5e8),
+        ("16g", 2**34),
+        ("1T", 2**40),
+        ("1e3", None),
+    ],
 )
 def test_bytes(text: str, expected: float | None) -> None:
     if expected is None:
@@ -149,3 +158,46 @@ def test_bytes(text: str, expected: float | None) -> None:
 def test_bad_counts(text: str) -> None:
     with pytest.raises(InputError, match="--params"):
         parse_count(text)
+
+
+def test_llama_models_with_ternary_weights_get_ternary_types(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, type="TQ2_0", hidden_size=256, intermediate_size=512)
+    assert recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10).take == "I2_S"
+
+
+def test_what_is_quantized_already_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, type="Q4_0", hidden_size=256, intermediate_size=512)
+    found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
+    assert "the file is in Q4_0 already" in found.reason
+    write_tiny_model(path, type="F16", hidden_size=256, intermediate_size=512)
+    found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
+    assert "already" not in found.reason
+
+
+def test_a_model_that_does_not_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, arch="qwen2", hidden_size=256, intermediate_size=512)
+    with pytest.raises(UnsupportedError, match="qwen2"):
+        of_file(open_weights(path))
+
+
+def test_what_holds_no_model_is_not_told_of_models_of_no_parameters(tmp_path: Path) -> None:
+    found = recommend(of_size(135_000_000), ram=200_000_000, bandwidth=3e10)
+    assert found.take is None
+    assert "too little for any model" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [(7e9, "7B"), (6.738e9, "6.74B"), (5e8, "500M"), (1e13, "10T"), (1e5, "100K"), (1e12, "1T")],
+)
+def test_parameters_are_named_as_models_are(parameters: float, expected: str) -> None:
+    assert count_text(parameters) == expected
+    assert parse_count(expected) == pytest.approx(parameters, rel=0.01)
+
+
+def test_small_sizes_are_not_zero() -> None:
+    assert size_text(4_080_000_000) == "4.08 GB"
+    assert size_text(520_000) == "0.52 MB"

@@ -65,7 +65,7 @@ def test_scales_are_checked_where_they_stand(name: str, value: float, tmp_path: 
     ("name", "field", "byte"),
     [
         ("I2_S", "qs", 0b00110000), ("TQ2_0", "qs", 0b00001100), ("TQ1_0", "qs", 1),
-        ("TQ1_0", "qh", 1), ("MXFP4", "e", 255), ("NVFP4", "scales", 0x7F),
+        ("TQ1_0", "qh", 1), ("MXFP4", "e", 255), ("MXFP4", "e", 200), ("NVFP4", "scales", 0x7F),
     ],
 )  # fmt: skip
 def test_codes_that_no_quantizer_writes(name: str, field: str, byte: int, tmp_path: Path) -> None:
@@ -84,6 +84,16 @@ def test_bfloat16_values(tmp_path: Path) -> None:
     data[5] = 0xFF80
     (finding,) = written(tmp_path / "x.gguf", "BF16", data.view(np.uint8)).findings
     assert (finding.row, finding.found) == (1, "the value -inf")
+
+
+@pytest.mark.parametrize(("scale", "count"), [(np.nan, 1), (-np.inf, 1), (-5000, 1), (1000, 0)])
+def test_the_scale_of_iq1_m_in_four_parts(scale: float, count: int, tmp_path: Path) -> None:
+    data = sound("IQ1_M").copy()
+    words = data.view(TYPES["IQ1_M"].block)["scales"]
+    bits = int(np.float16(scale).view(np.uint16))
+    words[5] = words[5] & 0xFFF | [bits << 12 >> 4 * i & 0xF000 for i in range(4)]
+    found = written(tmp_path / "x.gguf", "IQ1_M", data).findings
+    assert [(f.count, f.block) for f in found] == [(1, 5)] * count
 
 
 @pytest.mark.parametrize("scale", [0.0, np.nan, 1e9])

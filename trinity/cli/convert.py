@@ -9,6 +9,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from trinity.cli.inspect_tables import printable
 from trinity.cli.interrupt import cleaning_up
 
 # As trinity.tools.convert has it; written out, so that --help need not load the conversion.
@@ -78,7 +79,7 @@ def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         task = progress.add_task(escape(title), total=None)
 
         def move(done: int, total: int, name: str) -> None:
-            shown = escape(name or title)
+            shown = escape(printable(name or title))
             progress.update(task, completed=done, total=total, description=shown)
 
         yield move

@@ -18,14 +18,17 @@ WIDEST_SHOWN = 100  # characters of a value in the table
 SHORT_SUM = 16  # of a checksum's 64 digits
 
 
-def printable(value: object) -> str:
-    """One line without control characters: a file must not write to the terminal as it likes."""
+def printable(value: object, widest: int | None = WIDEST_SHOWN) -> str:
+    """One line without control characters: a file must not write to the terminal as it likes.
+
+    ``widest``: characters that are shown of it; None for all.
+    """
     if isinstance(value, dict) and "array" in value:
         return f"{value['array']}, {value['length']} elements"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if not text.isprintable():
         text = json.dumps(text)
-    return text if len(text) <= WIDEST_SHOWN else text[:WIDEST_SHOWN] + "..."
+    return text if widest is None or len(text) <= widest else text[:widest] + "..."
 
 
 def show(description: dict[str, object]) -> None:
@@ -65,12 +68,12 @@ def show_on(console: Console, description: dict[str, object]) -> None:
             made.add_row(Text(f"  {printable(key)}"), Text(printable(value)))
         console.print(made)
 
-    pairs(printable(description["path"]), description["header"])
+    pairs(printable(description["path"], None), description["header"])
     if description["config"] is not None:
         pairs("configuration", description["config"])
     else:
         console.print(Text("configuration", "bold"))
-        console.print(Text(f"  none: {printable(description['config_error'])}"))
+        console.print(Text(f"  none: {printable(description['config_error'], None)}"))
     pairs("metadata", description["metadata"])
     tensors = description["tensors"]
     assert isinstance(tensors, list)
@@ -120,7 +123,7 @@ def show_diff(found: Diff, first: str, second: str) -> None:
         )
         for title, names in lists:
             if names:
-                console.print(Text(printable(title), "bold"))
+                console.print(Text(printable(title, None), "bold"))
                 for name in names:
                     console.print(Text(f"  {printable(name)}"))
         if found.tensors_changed:
@@ -154,9 +157,9 @@ def show_verification(found: Verification) -> None:
         console.print(made)
         console.print(Text(f"sha256 of all: {found.sha256}"))
         for note in found.notes:
-            console.print(Text(f"note: {printable(note)}"))
+            console.print(Text(f"note: {printable(note, None)}"))
         for finding in found.findings:
-            console.print(Text(f"finding: {finding}", "bold"))
+            console.print(Text(f"finding: {printable(str(finding), None)}", "bold"))
         count = len(found.findings)
         what = "nothing is wrong" if not count else f"{count} finding{'s' if count > 1 else ''}"
         console.print(Text(f"{len(found.tensors)} tensors: {what}"))

@@ -90,12 +90,13 @@ def show(found: Recommendation) -> None:
     from rich.text import Text
 
     from trinity.cli.inspect_tables import printable, show_with, table
+    from trinity.tools.recommend import size_text
 
     def write(console: object) -> None:
         numbers = ("bits per weight", "file", "memory", "tokens/s")
         made = table("type", *numbers, "", right=numbers)
         for row in found.rows:
-            size, memory = f"{row.file_bytes / 1e9:.2f} GB", f"{row.memory_bytes / 1e9:.2f} GB"
+            size, memory = size_text(row.file_bytes), size_text(row.memory_bytes)
             mark = "take this" if row.type == found.take else ("" if row.fits else "too large")
             made.add_row(
                 row.type, f"{row.bits_per_weight:.2f}", size, memory,
@@ -105,9 +106,9 @@ def show(found: Recommendation) -> None:
         reason = Text(f"{found.reason}.", "bold")
         console.print(reason)  # type: ignore[attr-defined]
 
-    print(f"{printable(found.model)}; memory to use: {found.ram_bytes / 1e9:.1f} GB")
+    print(f"{printable(found.model, None)}; memory to use: {size_text(found.ram_bytes)}")
     print(
-        f"Memory counts the file, {found.kv_cache_bytes / 1e9:.2f} GB of cache for "
+        f"Memory counts the file, {size_text(found.kv_cache_bytes)} of cache for "
         f"{found.context:,} tokens and 0.3 GB to work in; tokens/s from "
         f"{found.bandwidth / 1e9:.1f} GB/s."
     )

@@ -12,8 +12,9 @@ from trinity.config import ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
+from trinity.models import find_architecture
 from trinity.tools.quantize.assignment import Entry, Network, Overrides, assign
-from trinity.tools.quantize.mixes import MIXES
+from trinity.tools.quantize.mixes import MIXES, PLAIN
 from trinity.tools.shapes import SHAPES
 
 Purpose = Literal["quality", "balanced", "speed"]
@@ -37,6 +38,7 @@ _CHOICES: dict[Purpose, tuple[str, ...]] = {
     "speed": ("Q4_K_S", "IQ4_XS", "Q3_K_M", "Q3_K_S", "Q2_K"),
 }
 _SMALL = 4e9
+_LEAST_PARAMETERS = 1e5
 _WHY = {
     "quality": "its text is hardly told from F16's, and it is the best that fits",
     "balanced": "little is lost at a third of F16's size, so it is the usual choice",
@@ -46,6 +48,7 @@ _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _BYTES = {
     "": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30,
+    "T": 2**40,
 }  # fmt: skip
 
 
@@ -78,7 +81,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model in question. ``factor``: its parameters relative to those of ``entries``."""
+    """The model in question. ``factor``: its parameters relative to those of ``entries``.
+
+    ``quantized``: the type that it has already, from which no better one can be made.
+    """
 
     name: str
     entries: list[Entry]
@@ -87,18 +93,25 @@ class Subject:
     context_length: int
     ternary: bool = False
     factor: float = 1.0
+    quantized: str | None = None
 
     @property
     def parameters(self) -> int:
         """How many weights it has."""
         return round(self.factor * sum(prod(entry.shape) for entry in self.entries))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors as they are."""
+        sizes = (tensor_nbytes(entry.type, entry.shape[::-1]) for entry in self.entries)
+        return round(self.factor * sum(size or 0 for size in sizes))
+
 
 def parse_count(text: str) -> int:
     """Parameters from "7B", "350M" or "7e9". Raises InputError."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
     value = float(found[1]) * _UNITS.get(found[2], 1) if found else 0.0
-    if not 1e5 <= value <= 1e14:
+    if not _LEAST_PARAMETERS <= value <= 1e14:
         raise InputError(
             f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
         )
@@ -123,22 +136,33 @@ def of_size(parameters: int) -> Subject:
     # Depth and width share the growth; the cache grows with both, weights with width squared.
     per_token = 4.0 * shape.num_layers * shape.num_kv_heads * shape.head_dim * factor ** (2 / 3)
     return Subject(
-        f"{parameters / 1e9:.3g}B parameters, shaped as {shape.name}",
+        f"{count_text(parameters)} parameters, shaped as {shape.name}",
         shape.entries(), shape.network, per_token, 131_072, factor=factor,
     )  # fmt: skip
 
 
 def of_file(provider: WeightProvider) -> Subject:
-    """The model of an open file. Raises ConfigError where it says too little of itself."""
+    """The model of an open file.
+
+    Raises ConfigError where it says too little of itself, UnsupportedError for an architecture
+    that trinity does not run.
+    """
     config: ModelConfig = provider.config
+    find_architecture(config.architecture, provider.path)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     if not entries:
         raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
     network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
     per_token = 4.0 * config.num_layers * config.num_kv_heads * config.head_dim
-    ternary = config.architecture.startswith("bitnet")
-    return Subject(provider.path, entries, network, per_token, config.context_length, ternary)
+    # Llama models are trained with ternary weights too, which their type shows.
+    ternary = config.architecture.startswith("bitnet") or any(t.type in TERNARY for t in tensors)
+    largest = max(tensors, key=lambda t: t.nbytes * (t.type not in PLAIN))
+    quantized = None if ternary or largest.type in PLAIN else largest.type
+    return Subject(
+        provider.path, entries, network, per_token, config.context_length, ternary,
+        quantized=quantized,
+    )  # fmt: skip
 
 
 def recommend(
@@ -199,22 +223,36 @@ def _choice(
         if name in fitting:
             if number:
                 why = f"{order[0]} would not fit, and it is the next best that does"
+            row = next(row for row in rows if row.type == name)
+            if subject.quantized and row.file_bytes == subject.nbytes:
+                why += "; the file is of that size already"
+            elif subject.quantized:
+                why += f"; the file is in {subject.quantized} already, so make it from the original"
             return name, f"take {name}: {why}"
     least = min(rows, key=lambda row: row.memory_bytes)
     reason = (
-        f"it cannot fit: even {least.type} needs {_gb(least.memory_bytes)} with a context of this "
-        f"length, and {_gb(ram)} are there"
+        f"it cannot fit: even {least.type} needs {size_text(least.memory_bytes)} with a context of "
+        f"this length, and {size_text(ram)} are there"
     )
     if least.memory_bytes - cache <= ram:
         left = ram - (least.memory_bytes - cache)
         shorter = int(left / subject.kv_bytes_per_token)
         return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} would"
-    room = max(ram - WORKING_BYTES, 0) / (least.bits_per_weight / 8)
+    room = (ram - WORKING_BYTES) / (least.bits_per_weight / 8)
+    if room < _LEAST_PARAMETERS:
+        return None, f"{reason}; that is too little for any model"
     return (
         None,
-        f"{reason}; models up to about {room / 1e9:.2g}B parameters would, at short context",
+        f"{reason}; models up to about {count_text(room)} parameters would, at short context",
     )
 
 
-def _gb(nbytes: int) -> str:
-    return f"{nbytes / 1e9:.2f} GB"
+def size_text(nbytes: int) -> str:
+    """A size in GB; a small one in MB."""
+    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.2f} MB"
+
+
+def count_text(parameters: float) -> str:
+    """As models are named: "7B", "360M"."""
+    unit = next((u for u in ("T", "B", "M") if parameters >= _UNITS[u]), "K")
+    return f"{float(f'{parameters / _UNITS[unit]:.3g}'):g}{unit}"

@@ -25,6 +25,8 @@ VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 _MXFP4 = np.dtype([("e", "u1"), ("qs", "u1", 16)])
 _NVFP4 = np.dtype([("scales", "u1", 4), ("qs", "u1", 32)])
 _TABLE = np.array(VALUES, np.float32)
+# E8M0 of a scale of 1024; no model has larger ones, and 255 is NaN.
+_LARGEST_EXPONENT = 137
 
 
 def powers_of_2(exponents: Bytes) -> Floats:
@@ -95,8 +97,8 @@ def _decode_nvfp4(blocks: Blocks) -> Floats:
     return values.reshape(-1, 64)
 
 
-def _has_nan(blocks: Blocks) -> NDArray[np.bool_]:
-    return np.asarray(blocks["e"] == np.uint8(255), np.bool_)
+def _has_odd_exponent(blocks: Blocks) -> NDArray[np.bool_]:
+    return np.asarray(blocks["e"] > np.uint8(_LARGEST_EXPONENT), np.bool_)
 
 
 def _has_odd_scale(blocks: Blocks) -> NDArray[np.bool_]:
@@ -112,7 +114,11 @@ TYPES = (
         encode_blocks=_encode_mxfp4,
         max_rmse=0.13,
         source="OCP Microscaling Formats 1.0; ggml-quants.c quantize_row_mxfp4_ref",
-        unused=Unused("the exponent 255, E8M0's NaN", "exponents up to 254", _has_nan),
+        unused=Unused(
+            "an exponent that is NaN or a scale above 1024",
+            f"exponents up to {_LARGEST_EXPONENT}",
+            _has_odd_exponent,
+        ),
     ),
     QuantType(
         name="NVFP4",

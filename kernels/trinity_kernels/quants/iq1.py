@@ -46,23 +46,28 @@ def _decode_iq1_s(blocks: Blocks) -> Floats:
     return codebooks.scaled(scales * np.float32(0.125), codes)
 
 
+def _scale_of_iq1_m(blocks: Blocks) -> NDArray[np.float16]:
+    """A block's scale, of which each word has four bits."""
+    quarters = blocks["scales"] >> 12 << np.arange(0, 16, 4, dtype=np.uint16)
+    scales: NDArray[np.float16] = np.bitwise_or.reduce(quarters, axis=1).view(np.float16)
+    return scales
+
+
 def _decode_iq1_m(blocks: Blocks) -> Floats:
     nibbles = blocks["qh"][:, :, None] >> np.array([0, 4], np.uint8)
     nibbles = nibbles.reshape(-1, 32).astype(np.uint16)
     codes = _eighths(blocks["qs"] | (nibbles & 7) << 8, nibbles & 8)
     words = blocks["scales"]
-    quarters = words >> 12 << np.arange(0, 16, 4, dtype=np.uint16)
-    d = np.bitwise_or.reduce(quarters, axis=1)[:, None].view(np.float16).astype(np.float32)
+    d = _scale_of_iq1_m(blocks)[:, None].astype(np.float32)
     bits = (words[:, :, None] >> np.arange(0, 12, 3, dtype=np.uint16) & 7).reshape(-1, 16)
     scales = d * (2 * bits + 1).astype(np.float32)
     return codebooks.scaled(scales * np.float32(0.125), codes)
 
 
-def _not_finite(blocks: Blocks) -> NDArray[np.bool_]:
-    """Whether IQ1_M's scale, of which each word has four bits, is infinite or NaN."""
-    last = blocks["scales"][:, 3] >> 12 & 7, blocks["scales"][:, 2] >> 12
-    infinite: NDArray[np.bool_] = (last[0] == 7) & (last[1] >= 12)
-    return infinite
+def _odd_scale(blocks: Blocks) -> NDArray[np.bool_]:
+    """Whether IQ1_M's scale is infinite, NaN, or larger than any model's."""
+    odd: NDArray[np.bool_] = ~(np.abs(_scale_of_iq1_m(blocks)) <= 1024)
+    return odd
 
 
 TYPES = tuple(
@@ -73,7 +78,9 @@ TYPES = tuple(
         decode_blocks=decode,
         encode_blocks=None,
         max_rmse=max_rmse,
-        unused=Unused("a scale that is not finite", "a finite scale", _not_finite)
+        unused=Unused(
+            "a scale that is not finite or above 1024", "a finite scale up to 1024", _odd_scale
+        )
         if name == "IQ1_M"
         else None,
         source=f"ggml-common.h block_{name.lower()}; ggml-quants.c dequantize_row_{name.lower()}",
