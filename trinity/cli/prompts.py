@@ -14,15 +14,20 @@ STDIN = "-"
 def given_text(text: str | None, file: str | None = None, *, what: str, usage: str) -> str:
     """The text itself, or that of ``file``, or of standard input for "-" and where it is piped.
 
-    Raises: a usage error where two are given, or none; InputError for what is not UTF-8.
+    Raises: a usage error where two are given, or none; InputError for what is not UTF-8 or cannot
+    be read.
     """
     if text is not None and file is not None:
         raise typer.BadParameter(f"the {what} is given twice; {usage}")
     if text is not None and text != STDIN:
         return text
     if file is not None and file != STDIN:
-        with open(file, "rb") as opened:
-            return decoded(opened.read(), file)
+        try:
+            with open(file, "rb") as opened:
+                return decoded(opened.read(), file)
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{file}: cannot be read ({reason}); give a text file") from error
     if text is None and file is None and sys.stdin.isatty():
         raise typer.BadParameter(f"there is no {what}; {usage}")
     return decoded(sys.stdin.buffer.read(), "standard input")

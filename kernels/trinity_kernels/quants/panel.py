@@ -8,6 +8,10 @@ row: no sum across lanes, one scale per row, block and token.
 Codes of x86's VNNI are unsigned: signed ones are moved up by 128, which the minimum takes back.
 AVX2 adds products of codes up to 31 in 16 bits, others one by one, of signed codes with their signs
 moved onto the activations.
+
+Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
+scale * code as it stands in the panel, and the minima: up to 130 times what the values give for
+signed codes moved up by 128.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ def block_panel_types() -> frozenset[str]:
     return block32_types() | superblock_types()
 
 
-def _is_signed(quant: str) -> bool:
+def is_signed(quant: str) -> bool:
+    """Whether a type's codes are signed bytes."""
     found = block_of(quant) if quant in block32_types() else superblock_of(quant)
     return found.signed
 
@@ -61,7 +66,7 @@ def block_panel_bytes(k: int) -> int:
 
 
 def _is_flipped(isa: Any, qt: Any) -> bool:
-    return _is_signed(qt.value) and isa.value == "avx512vnni"
+    return is_signed(qt.value) and isa.value == "avx512vnni"
 
 
 if not jit_disabled():
@@ -251,7 +256,7 @@ if not jit_disabled():
     def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) -> Any:
         """<16 x i32>: the sums of 16 rows' products with the words of one token."""
         if level == "avx2":
-            if _is_signed(quant):
+            if is_signed(quant):
                 return _emit_signed(builder, lines, words)
             small = _largest_code(quant) <= 31
             return (_emit_small if small else _emit_unsigned)(builder, lines, words)
