@@ -82,13 +82,15 @@ def read(
 
 
 @inline
-def _scaled(sums: int, d: int, x_scale: Any, y: Any) -> Any:
+def add_scaled(sums: int, d: int, x_scale: Any, y: Any) -> Any:
+    """A row's 16 int32 at ``sums`` times its scale at ``d`` and the tokens' scales, onto y."""
     factor = simd.splat_f32x16(get_f32(d)) * x_scale
     return simd.fma_f32x16(simd.to_f32x16(simd.load_i32x16(sums)), factor, y)
 
 
 @inline
-def _least(m: int, x_sum: Any, y: Any) -> Any:
+def add_minimum(m: int, x_sum: Any, y: Any) -> Any:
+    """A row's minimum at ``m`` times the tokens' scaled sums, onto y."""
     return simd.fma_f32x16(simd.splat_f32x16(get_f32(m)), x_sum, y)
 
 
@@ -105,13 +107,13 @@ def add(
         d = first + 4 * row
         y = simd.load_f32x16(to + 64 * row)
         if min_at != 0:
-            y = _least(d + 256, simd.load_f32x16(x_sums), y)
-            y = _least(d + 320, simd.load_f32x16(x_sums + 64), y)
-            y = _least(d + 384, simd.load_f32x16(x_sums + 128), y)
-            y = _least(d + 448, simd.load_f32x16(x_sums + 192), y)
+            y = add_minimum(d + 256, simd.load_f32x16(x_sums), y)
+            y = add_minimum(d + 320, simd.load_f32x16(x_sums + 64), y)
+            y = add_minimum(d + 384, simd.load_f32x16(x_sums + 128), y)
+            y = add_minimum(d + 448, simd.load_f32x16(x_sums + 192), y)
         at = sums + 64 * row
-        y = _scaled(at, d, s0, y)
-        y = _scaled(at + 1024, d + 64, s1, y)
-        y = _scaled(at + 2048, d + 128, s2, y)
-        y = _scaled(at + 3072, d + 192, s3, y)
+        y = add_scaled(at, d, s0, y)
+        y = add_scaled(at + 1024, d + 64, s1, y)
+        y = add_scaled(at + 2048, d + 128, s2, y)
+        y = add_scaled(at + 3072, d + 192, s3, y)
         simd.store_f32x16(to + 64 * row, y)

@@ -12,7 +12,7 @@ import numpy as np
 
 from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32
+from trinity_kernels.quants.block_tiles import add_minimum, add_scaled
 from trinity_kernels.quants.superblock import superblock_of, superblock_types
 
 # Blocks whose scales wait until their last part is added, and the bytes of each.
@@ -96,17 +96,6 @@ def read(
 
 
 @inline
-def _scaled(sums: int, d: int, x_scale: Any, y: Any) -> Any:
-    factor = simd.splat_f32x16(get_f32(d)) * x_scale
-    return simd.fma_f32x16(simd.to_f32x16(simd.load_i32x16(sums)), factor, y)
-
-
-@inline
-def _less(m: int, x_sum: Any, y: Any) -> Any:
-    return simd.fma_f32x16(simd.splat_f32x16(get_f32(m)), x_sum, y)
-
-
-@inline
 def add(
     qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int,
     turn: int,
@@ -125,13 +114,13 @@ def add(
         d = first + 64 * row
         y = simd.load_f32x16(to + 64 * row)
         if minima == 32:
-            y = _less(d + 32, zero - simd.load_f32x16(x_sums), y)
-            y = _less(d + 36, zero - simd.load_f32x16(x_sums + 64), y)
-            y = _less(d + 40, zero - simd.load_f32x16(x_sums + 128), y)
-            y = _less(d + 44, zero - simd.load_f32x16(x_sums + 192), y)
+            y = add_minimum(d + 32, zero - simd.load_f32x16(x_sums), y)
+            y = add_minimum(d + 36, zero - simd.load_f32x16(x_sums + 64), y)
+            y = add_minimum(d + 40, zero - simd.load_f32x16(x_sums + 128), y)
+            y = add_minimum(d + 44, zero - simd.load_f32x16(x_sums + 192), y)
         at = sums + 64 * row
-        y = _scaled(at, d, s0, y)
-        y = _scaled(at + 1024, d + 4, s1, y)
-        y = _scaled(at + 2048, d + 8, s2, y)
-        y = _scaled(at + 3072, d + 12, s3, y)
+        y = add_scaled(at, d, s0, y)
+        y = add_scaled(at + 1024, d + 4, s1, y)
+        y = add_scaled(at + 2048, d + 8, s2, y)
+        y = add_scaled(at + 3072, d + 12, s3, y)
         simd.store_f32x16(to + 64 * row, y)
