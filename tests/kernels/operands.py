@@ -133,7 +133,7 @@ class Attention:
 
 def attention(
     kv_type: str, positions: tuple[int, ...], kv_heads: int, group: int, head_dim: int,
-    threads: int = 2,
+    threads: int = 2, *, window: int = 0, softcap: float = 0.0, with_sinks: bool = False,
 ) -> Attention:  # fmt: skip
     """Random operands for one token at each of ``positions``; the layer is a cache's second."""
     rng = np.random.default_rng([head_dim, group, *positions])
@@ -155,12 +155,22 @@ def attention(
     values[:, :seen, :head_dim] = some_values
     q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
     scale = float(np.float32(head_dim**-0.5))
-    expected = np.stack(
-        [
-            reference.attention(q[t], some_keys[:, : p + 1], some_values[:, : p + 1], scale)
-            for t, p in enumerate(positions)
-        ]
-    )
+    sinks = rng.normal(size=heads).astype(np.float32) * 3 if with_sinks else None
+    expected = []
+    for t, p in enumerate(positions):
+        sees = slice(max(0, p + 1 - window) if window else 0, p + 1)
+        expected.append(
+            reference.attention(
+                q[t], some_keys[:, sees], some_values[:, sees], scale, softcap, sinks
+            )
+        )
+    if window:
+        # What no token sees, and what fills no tile with what one sees, is not read.
+        unseen = (min(positions) + 1 - window) // 16 * 16
+        some_keys[:, : max(unseen, 0)] = some_values[:, : max(unseen, 0)] = np.nan
+        keys[:, at // 16, :, at % 16] = some_keys.transpose(1, 0, 2)
+        values[:, :seen, :head_dim] = some_values
+        some_keys, some_values = np.nan_to_num(some_keys), np.nan_to_num(some_values)
     out = np.zeros_like(q)
     scratch = op.scratch_bytes(head_dim, group)
     parts = np.full((tokens, heads, blocks, op.part_bytes(head_dim)), 255, np.uint8)
@@ -170,13 +180,16 @@ def attention(
         op.HEAD_DIM: head_dim, op.HEADS: heads, op.KV_HEADS: kv_heads, op.CAPACITY: capacity,
         op.OUT: out, op.OUT_STRIDE: out.strides[0], op.SCALE: scale,
         op.SCRATCH: np.full(threads * scratch, 255, np.uint8), op.SCRATCH_STRIDE: scratch,
-        op.PARTS: parts, op.MAX_BLOCKS: blocks,
+        op.PARTS: parts, op.MAX_BLOCKS: blocks, op.WINDOW: window, op.SOFTCAP: softcap,
+        op.SINKS: sinks,
     }  # fmt: skip
     # An error of a score is a relative error of its probability.
     norms = np.linalg.norm(q, axis=2).max() * np.linalg.norm(some_keys.astype(float), axis=2).max()
     score_error = head_dim * EPSILON * scale * norms
+    # A cap is c - 2 c / (exp + 1): some roundings of c.
+    score_error += 8 * EPSILON * softcap
     bound = (2 * score_error + 1e-6) * float(np.abs(some_values).max())
-    return Attention(slots, cache, out, expected, bound)
+    return Attention(slots, cache, out, np.stack(expected), bound)
 
 
 def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:

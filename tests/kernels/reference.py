@@ -237,10 +237,23 @@ def attention_parts(
     return np.einsum("hp,hpd->hd", p, wide_values), m, p.sum(axis=1)
 
 
-def attention(q: Floats, keys: AnyFloats, values: AnyFloats, scale: float) -> Doubles:
-    """softmax(q . k * scale) . v, shapes as for attention_parts."""
-    total, _, weight = attention_parts(q, keys, values, scale)
-    return total / weight[:, None]
+def attention(
+    q: Floats, keys: AnyFloats, values: AnyFloats, scale: float, softcap: float = 0.0,
+    sinks: Floats | None = None,
+) -> Doubles:  # fmt: skip
+    """softmax(q . k * scale) . v, shapes as for attention_parts; ``sinks`` (H,)."""
+    group = len(q) // len(keys)
+    wide_keys = np.repeat(keys.astype(np.float64), group, axis=0)
+    wide_values = np.repeat(values.astype(np.float64), group, axis=0)
+    scores = np.einsum("hd,hpd->hp", q.astype(np.float64), wide_keys) * scale
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    p = np.exp(scores - scores.max(axis=1)[:, None])
+    weight = p.sum(axis=1)
+    if sinks is not None:
+        weight = weight + np.exp(sinks.astype(np.float64) - scores.max(axis=1))
+    result: Doubles = np.einsum("hp,hpd->hd", p, wide_values) / weight[:, None]
+    return result
 
 
 def activate(name: str, x: Floats) -> Doubles:

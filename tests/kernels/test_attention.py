@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -75,3 +77,37 @@ def test_scores_far_apart_neither_overflow_nor_vanish(kv_type: str, level: str) 
     found = whole(a, kv_type, level)
     assert np.isfinite(found).all()
     assert same_bits(by_parts(a, kv_type, level), found)
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {"window": 1},
+    {"window": 16},
+    {"window": 130},
+    {"softcap": 5.0},
+    {"with_sinks": True},
+    {"window": 129, "softcap": 30.0, "with_sinks": True},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("shape", [(2, 3, 64), (1, 5, 128), (1, 8, 24)])
+def test_windows_caps_and_sinks(
+    kv_type: str, shape: tuple[int, int, int], variant: dict[str, Any], two: Team
+) -> None:
+    for positions in (BORDERS, (700, 390, 255)):
+        a = attention(kv_type, positions, *shape, **variant)
+        first = whole(a, kv_type, "portable")
+        assert np.all(np.abs(first - a.expected) <= a.bound)
+        for level in available_levels():
+            assert same_bits(whole(a, kv_type, level, two), first), level
+            assert same_bits(by_parts(a, kv_type, level, two), first), level
+
+
+def test_a_sink_far_above_every_score(level: str) -> None:
+    a = attention("F32", (200,), 1, 4, 64, with_sinks=True)
+    sinks = a.slots[op.SINKS]
+    assert isinstance(sinks, np.ndarray)
+    sinks[:] = 500.0
+    found = whole(a, "F32", level)
+    assert np.abs(found).max() < 1e-30

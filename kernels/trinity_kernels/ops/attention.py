@@ -1,11 +1,13 @@
 """Causal grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
 
 Shapes: Q and OUT are M rows of HEADS * HEAD_DIM float32; the token at POSITIONS[t] sees the
-positions up to its own in the cache at CACHES[t] (kv_layout.py draws it).
+positions up to its own in the cache at CACHES[t] (kv_layout.py draws it), the last WINDOW of them
+where WINDOW is not 0. A score is q k * SCALE; SOFTCAP c, where not 0, makes it c * tanh(score / c).
+SINKS, where not 0, is the address of a float32 for each head: a score without a value.
 A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
 (``attention_parts``, then ``attention_merge``); of many tokens, each belongs to one thread
-(``attention``). Both do the same arithmetic in the same order.
+(``attention``). Both do the same arithmetic in the same order, and read no block before the window.
 Numerics: a score is summed over dimensions in order, and values over positions in order, each
 product and sum rounded once (fused); probabilities in 16 lanes and one tree, all else to float32.
 """
@@ -37,6 +39,7 @@ if not jit_disabled():
 
 Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS, CAPACITY = range(3, 12)
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS, MAX_BLOCKS = range(12, 19)
+WINDOW, SOFTCAP, SINKS = range(19, 22)
 BLOCK = 128
 
 
@@ -50,25 +53,38 @@ def scratch_bytes(head_dim: int, group: int) -> int:
     return 4 * BLOCK * group + 2 * group * part_bytes(head_dim)
 
 
+@inline
+def _capped(score: Any, softcap: Any) -> Any:
+    """c * tanh(score / c), as c - 2 c / (exp(2 score / c) + 1)."""
+    e = exp_f32(np.float32(np.float32(score / softcap) * np.float32(2)))
+    return np.float32(softcap - np.float32(np.float32(2) * softcap) / np.float32(e + np.float32(1)))
+
+
 def _block(
     isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
-    count: int, scale: Any, probabilities: int, parts: int, part_stride: int,
+    hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
+    part_stride: int,
 ) -> None:  # fmt: skip
-    """The parts of ``group`` heads over ``count`` positions that begin at keys and values."""
+    """The parts of ``group`` heads over ``count`` positions that begin at keys and values.
+
+    The first ``hidden`` of them lie before the window.
+    """
     padded = padded_dim(head_dim)
     for g in range(group):
         p = probabilities + 4 * 128 * g
         m = np.float32(-np.inf)
-        for j in range(count):
+        for j in range(hidden, count):
             s = np.float32(0)
             for d in range(head_dim):
                 at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
                 s = fma_f32(get_f32(q + 4 * (g * head_dim + d)), get_element(qt, keys + at), s)
             s = np.float32(s * scale)
+            if softcap != 0:
+                s = _capped(s, softcap)
             set_f32(p + 4 * j, s)
             m = max(m, s)
         lanes = np.zeros(16, np.float32)
-        for j in range(count):
+        for j in range(hidden, count):
             e = exp_f32(np.float32(get_f32(p + 4 * j) - m))
             set_f32(p + 4 * j, e)
             lanes[j % 16] = np.float32(lanes[j % 16] + e)
@@ -76,7 +92,7 @@ def _block(
         for d in range(padded):
             total = np.float32(0)
             if d < head_dim:
-                for j in range(count):
+                for j in range(hidden, count):
                     v = get_element(qt, values + width(qt) * (j * padded + d))
                     total = fma_f32(get_f32(p + 4 * j), v, total)
             set_f32(part + 4 * d, total)
@@ -166,11 +182,27 @@ if not jit_disabled():
             simd.store_f32x16(p + 1536 + 64 * tile, e * factor)
 
     @inline
-    def _softmax(p: int, count: int, tail: int) -> None:
-        """Scores to exp(s - m) in place; m and their sum go to ``tail``."""
+    def _cap(p: int, tiles: int, softcap: Any) -> None:
+        cap, two = simd.splat_f32x16(softcap), simd.splat_f32x16(np.float32(2))
+        one = simd.splat_f32x16(np.float32(1))
+        for i in range(tiles):
+            e = exp_f32x16(simd.load_f32x16(p + 64 * i) / cap * two)
+            simd.store_f32x16(p + 64 * i, cap - two * cap / (e + one))
+
+    @inline
+    def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
+        """Scores to exp(s - m) in place; m and their sum go to ``tail``.
+
+        Below 16 are ``hidden``: their results are 0.
+        """
         tiles = (count + 15) // 16
+        if softcap != 0:
+            _cap(p, tiles, softcap)
         lowest = simd.splat_f32x16(np.float32(-np.inf))
         largest = lowest
+        if hidden > 0:
+            first = simd.load_f32x16(p)
+            simd.store_f32x16(p, simd.select_below(simd.lane_index(), hidden, lowest, first))
         last = simd.load_f32x16(p + 64 * (tiles - 1))
         last = simd.select_below(simd.lane_index(), count - 16 * (tiles - 1), last, lowest)
         simd.store_f32x16(p + 64 * (tiles - 1), last)
@@ -187,12 +219,14 @@ if not jit_disabled():
         set_f32(tail + 4, simd.sum_f32x16(lanes))
 
     @inline
-    def _values_1(qt: Any, values: int, padded: int, count: int, p: int, part: int) -> None:
+    def _values_1(
+        qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int
+    ) -> None:
         for d in range(0, padded, 32):
             a = simd.splat_f32x16(np.float32(0))
             b = simd.splat_f32x16(np.float32(0))
-            v = values + width(qt) * d
-            for j in range(count):
+            v = values + width(qt) * (d + hidden * padded)
+            for j in range(hidden, count):
                 x = simd.splat_f32x16(get_f32(p + 4 * j))
                 a = simd.fma_f32x16(x, load_16(qt, v), a)
                 b = simd.fma_f32x16(x, load_16(qt, v + width(qt) * 16), b)
@@ -202,8 +236,8 @@ if not jit_disabled():
 
     @inline
     def _values_4(
-        qt: Any, values: int, padded: int, count: int, p: int, part: int, part_stride: int,
-        ahead: int,
+        qt: Any, values: int, padded: int, hidden: int, count: int, p: int, part: int,
+        part_stride: int, ahead: int,
     ) -> None:  # fmt: skip
         """Meanwhile it asks for what follows ``ahead``: the keys of this thread's next block."""
         for d in range(0, padded, 32):
@@ -215,8 +249,8 @@ if not jit_disabled():
             c1 = simd.splat_f32x16(np.float32(0))
             e0 = simd.splat_f32x16(np.float32(0))
             e1 = simd.splat_f32x16(np.float32(0))
-            v = values + width(qt) * d
-            for j in range(count):
+            v = values + width(qt) * (d + hidden * padded)
+            for j in range(hidden, count):
                 simd.prefetch_l2(ahead)
                 ahead += 64
                 low = load_16(qt, v)
@@ -247,9 +281,17 @@ if not jit_disabled():
 
 def _vector_block(
     isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
-    count: int, scale: Any, probabilities: int, parts: int, part_stride: int,
+    hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
+    part_stride: int,
 ) -> None:  # fmt: skip
     padded = padded_dim(head_dim)
+    ahead = keys + width(qt) * 128 * head_dim  # a thread's blocks follow one another
+    # Whole tiles before the window are not read.
+    before = hidden // 16 * 16
+    keys += width(qt) * before * head_dim
+    values += width(qt) * before * padded
+    hidden -= before
+    count -= before
     tiles = (count + 15) // 16
     fours = group // 4 * 4
     for g in range(0, fours, 4):
@@ -257,16 +299,15 @@ def _vector_block(
         part = parts + g * part_stride
         _scores_4(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p, values)
         for i in range(4):
-            _softmax(p + 512 * i, count, part + i * part_stride + 4 * padded)
-        # A thread's blocks follow one another.
-        ahead = keys + width(qt) * 128 * head_dim
-        _values_4(qt, values, padded, count, p, part, part_stride, ahead)
+            tail = part + i * part_stride + 4 * padded
+            _softmax(p + 512 * i, hidden, count, softcap, tail)
+        _values_4(qt, values, padded, hidden, count, p, part, part_stride, ahead)
     for g in range(fours, group):
         p = probabilities + 512 * g
         part = parts + g * part_stride
         _scores_1(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p)
-        _softmax(p, count, part + 4 * padded)
-        _values_1(qt, values, padded, count, p, part)
+        _softmax(p, hidden, count, softcap, part + 4 * padded)
+        _values_1(qt, values, padded, hidden, count, p, part)
 
 
 @choose(_block)
@@ -309,10 +350,36 @@ def _merge(isa: Any, into: int, part: int, padded: int) -> None:
 
 
 @inline
-def _finish(part: int, padded: int, out: int, head_dim: int) -> None:
+def _finish(part: int, padded: int, out: int, head_dim: int, sink: int) -> None:
+    """A merged part to the result; ``sink`` is the address of the head's sink, or 0."""
     total = get_f32(part + 4 * padded + 4)
+    if sink != 0:
+        m = get_f32(part + 4 * padded)
+        s = get_f32(sink)
+        if s > m:
+            # exp(s - m) may overflow: the rest is brought to the sink's scale instead.
+            f = exp_f32(np.float32(m - s))
+            total = np.float32(np.float32(total * f) + np.float32(1))
+            for d in range(head_dim):
+                set_f32(part + 4 * d, np.float32(get_f32(part + 4 * d) * f))
+        else:
+            total = np.float32(total + exp_f32(np.float32(s - m)))
     for d in range(head_dim):
         set_f32(out + 4 * d, np.float32(get_f32(part + 4 * d) / total))
+
+
+@inline
+def _window_start(visible: int, window: int) -> int:
+    """The first of ``visible`` positions that the newest sees."""
+    if window == 0 or visible <= window:
+        return 0
+    return visible - window
+
+
+@inline
+def _sink_of(sinks: int, head: int) -> int:
+    """The address of a head's sink; 0 without sinks."""
+    return sinks + 4 * head if sinks != 0 else 0
 
 
 @kernel
@@ -325,10 +392,13 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     group = get_i64(record + 8 * HEADS) // kv_heads
     capacity = get_i64(record + 8 * CAPACITY)
     scale = np.float32(get_f64(record + 8 * SCALE))
+    softcap = np.float32(get_f64(record + 8 * SOFTCAP))
+    window = get_i64(record + 8 * WINDOW)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     parts = p + 512 * group
     merged = parts + group * part_stride
+    sinks = get_i64(record + 8 * SINKS)
     for head in range(kv_heads):
         for t in range(thread, tokens, threads):
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
@@ -340,20 +410,24 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             keys = key_head(qt, layer, head, head_dim, capacity)
             values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
             visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-            for start in range(0, visible, 128):
+            lowest = _window_start(visible, window)
+            begin = lowest // 128 * 128
+            for start in range(begin, visible, 128):
                 to = merged
-                if start > 0:
+                if start > begin:
                     to = parts
                 _block(
                     isa, qt, q, head_dim, group,
                     keys + width(qt) * start * head_dim, values + width(qt) * start * padded,
-                    min(visible - start, 128), scale, p, to, part_stride,
+                    max(lowest - start, 0), min(visible - start, 128), scale, softcap, p, to,
+                    part_stride,
                 )  # fmt: skip
-                if start > 0:
+                if start > begin:
                     for g in range(group):
                         _merge(isa, merged + g * part_stride, parts + g * part_stride, padded)
             for g in range(group):
-                _finish(merged + g * part_stride, padded, out + 4 * g * head_dim, head_dim)
+                sink = _sink_of(sinks, head * group + g)
+                _finish(merged + g * part_stride, padded, out + 4 * g * head_dim, head_dim, sink)
 
 
 @kernel
@@ -368,24 +442,27 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     capacity = get_i64(record + 8 * CAPACITY)
     max_blocks = get_i64(record + 8 * MAX_BLOCKS)
     scale = np.float32(get_f64(record + 8 * SCALE))
+    softcap = np.float32(get_f64(record + 8 * SOFTCAP))
+    window = get_i64(record + 8 * WINDOW)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     total = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        total += kv_heads * ((visible + 127) // 128)
+        total += kv_heads * ((visible + 127) // 128 - _window_start(visible, window) // 128)
     first = total * thread // threads
     last = total * (thread + 1) // threads
     turn = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
+        lowest = _window_start(visible, window)
         layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t) + get_i64(record + 8 * LAYER_OFFSET)
         for head in range(kv_heads):
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
             q += 4 * head * group * head_dim
             keys = key_head(qt, layer, head, head_dim, capacity)
             values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
-            for block in range((visible + 127) // 128):
+            for block in range(lowest // 128, (visible + 127) // 128):
                 turn += 1
                 if first < turn <= last:
                     start = 128 * block
@@ -394,7 +471,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
                         isa, qt, q, head_dim, group,
                         keys + width(qt) * start * head_dim,
                         values + width(qt) * start * padded,
-                        min(visible - start, 128), scale, p,
+                        max(lowest - start, 0), min(visible - start, 128), scale, softcap, p,
                         get_i64(record + 8 * PARTS) + at * part_stride, max_blocks * part_stride,
                     )  # fmt: skip
 
@@ -407,13 +484,16 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     padded = padded_dim(head_dim)
     heads = get_i64(record + 8 * HEADS)
     max_blocks = get_i64(record + 8 * MAX_BLOCKS)
+    window = get_i64(record + 8 * WINDOW)
+    sinks = get_i64(record + 8 * SINKS)
     part_stride = 4 * (padded + 16)
     for item in range(thread, tokens * heads, threads):
         t = item // heads
         head = item % heads
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        merged = get_i64(record + 8 * PARTS) + item * max_blocks * part_stride
-        for block in range(1, (visible + 127) // 128):
+        first = _window_start(visible, window) // 128
+        merged = get_i64(record + 8 * PARTS) + (item * max_blocks + first) * part_stride
+        for block in range(1, (visible + 127) // 128 - first):
             _merge(isa, merged, merged + block * part_stride, padded)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-        _finish(merged, padded, out + 4 * head * head_dim, head_dim)
+        _finish(merged, padded, out + 4 * head * head_dim, head_dim, _sink_of(sinks, head))
