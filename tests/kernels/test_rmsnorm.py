@@ -18,7 +18,7 @@ SHAPES = [(1, 1, 1), (1, 1, 5), (3, 1, 37), (2, 3, 80), (5, 1, 2560), (1, 1, 544
 
 def normalize(
     x: Floats, weight: Floats, level: str, *, eps: float = 1e-5, out: Floats | None = None,
-    index: list[int] | None = None, team: Team | None = None,
+    index: list[int] | None = None, team: Team | None = None, add: bool = False,
 ) -> Floats:  # fmt: skip
     """x (rows, groups, K)."""
     rows = len(x) if index is None else len(index)
@@ -26,7 +26,7 @@ def normalize(
     slots: dict[int, Slot] = {
         op.X: x, op.X_STRIDE: x.strides[0], op.WEIGHT: weight, op.OUT: out,
         op.OUT_STRIDE: out.strides[0], op.K: x.shape[2], op.EPS: eps, op.GROUPS: x.shape[1],
-        op.INDEX: None if index is None else np.array(index, np.int32),
+        op.INDEX: None if index is None else np.array(index, np.int32), op.ADD: add,
     }  # fmt: skip
     launch(op.rmsnorm, level, "none", rows, slots, team)
     return out
@@ -68,3 +68,12 @@ def test_zeros_and_large_values(level: str) -> None:
     assert not normalize(np.zeros((1, 1, 64), np.float32), weight, level).any()
     large = np.full((1, 1, 64), 1e18, np.float32)
     assert np.abs(normalize(large, weight, level) - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_added_onto_what_is_there(shape: tuple[int, int, int], level: str) -> None:
+    x, weight = operands(shape)
+    residual = np.random.default_rng(7).normal(size=shape).astype(np.float32)
+    expected = residual + normalize(x, weight, level)
+    found = normalize(x, weight, level, out=residual.copy(), add=True)
+    assert same_bits(found, expected)

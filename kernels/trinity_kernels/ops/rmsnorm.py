@@ -1,8 +1,8 @@
-"""out = x / sqrt(mean(x^2) + eps) * weight, row by row.
+"""out = x / sqrt(mean(x^2) + eps) * weight, row by row, or that added onto out.
 
 Shapes: X M rows of K float32, WEIGHT K float32, OUT M rows of K float32 (may be X). With GROUPS > 1
 a row holds that many vectors of K, each normalized on its own by one weight (per-head norms).
-INDEX, where not 0, is the address of M int32: row i is taken from x's row INDEX[i].
+INDEX, where not 0, is the address of M int32: row i is taken from x's row INDEX[i]. ADD: 1 adds.
 Numerics: the squares are summed in 16 lanes and one tree; x * (1 / sqrt(...)) * weight, so.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, kernel
+from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.quants.dot import tree_sum
@@ -21,7 +21,7 @@ from trinity_kernels.record import ROWS
 if not jit_disabled():
     from trinity_kernels import simd
 
-X, X_STRIDE, WEIGHT, OUT, OUT_STRIDE, K, EPS, GROUPS, INDEX = range(3, 12)
+X, X_STRIDE, WEIGHT, OUT, OUT_STRIDE, K, EPS, GROUPS, INDEX, ADD = range(3, 13)
 
 
 def _sum_of_squares(isa: Any, x: int, k: int) -> Any:
@@ -48,24 +48,32 @@ def _sum_of_squares_of(isa: Any, x: Any, k: Any) -> Any:
     return _sum_of_squares if isa.value == "portable" else _vector_sum_of_squares
 
 
-def _scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int) -> None:
-    for i in range(k):
+@inline
+def _scale_range(x: int, r: Any, weight: int, out: int, first: int, k: int, add: int) -> None:
+    for i in range(first, k):
         scaled = np.float32(get_f32(x + 4 * i) * r)
-        set_f32(out + 4 * i, np.float32(scaled * get_f32(weight + 4 * i)))
+        y = np.float32(scaled * get_f32(weight + 4 * i))
+        if add != 0:
+            y = np.float32(get_f32(out + 4 * i) + y)
+        set_f32(out + 4 * i, y)
 
 
-def _vector_scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int) -> None:
+def _scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int, add: int) -> None:
+    _scale_range(x, r, weight, out, 0, k, add)
+
+
+def _vector_scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int, add: int) -> None:
     factor = simd.splat_f32x16(r)
     for i in range(k // 16):
         y = simd.load_f32x16(x + 64 * i) * factor * simd.load_f32x16(weight + 64 * i)
+        if add != 0:
+            y = simd.load_f32x16(out + 64 * i) + y
         simd.store_f32x16(out + 64 * i, y)
-    for i in range(k // 16 * 16, k):
-        scaled = np.float32(get_f32(x + 4 * i) * r)
-        set_f32(out + 4 * i, np.float32(scaled * get_f32(weight + 4 * i)))
+    _scale_range(x, r, weight, out, k // 16 * 16, k, add)
 
 
 @choose(_scale)
-def _scale_of(isa: Any, x: Any, r: Any, weight: Any, out: Any, k: Any) -> Any:
+def _scale_of(isa: Any, x: Any, r: Any, weight: Any, out: Any, k: Any, add: Any) -> Any:
     return _scale if isa.value == "portable" else _vector_scale
 
 
@@ -77,6 +85,7 @@ def rmsnorm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     k = get_i64(record + 8 * K)
     eps = np.float32(get_f64(record + 8 * EPS))
     index = get_i64(record + 8 * INDEX)
+    add = get_i64(record + 8 * ADD)
     for t in range(thread, tokens, threads):
         source = t
         if index != 0:
@@ -86,4 +95,4 @@ def rmsnorm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * g * k
             mean = np.float32(_sum_of_squares(isa, x, k) / np.float32(k))
             r = np.float32(np.float32(1) / np.float32(np.sqrt(np.float32(mean + eps))))
-            _scale(isa, x, r, weight, out, k)
+            _scale(isa, x, r, weight, out, k, add)
