@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 
 from trinity.errors import UnsupportedError
-from trinity.models.graph import Architecture
+from trinity.models.architecture import Architecture
 
 
 def _discover() -> dict[str, Architecture]:

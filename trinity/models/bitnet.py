@@ -7,25 +7,29 @@ Source: llama.cpp src/models/bitnet.cpp; ik_llama.cpp build_bitnet_158; transfor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from trinity.config import ModelConfig
+from trinity.models import blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Norm, Operation
 
-from trinity.models.graph import Architecture, Gated, Linear, Norm, Operation, attention_input
 
-
-def _layer(has: Callable[[str], bool], activation: str) -> list[Operation]:
+def _layer(config: ModelConfig, has: Has, activation: str) -> list[Operation]:
     return [
-        *attention_input(has),
-        Norm("a", "attn_sub_norm", "a"),
-        Linear("a", (("attn_output", "x"),), add=True),
-        Norm("x", "ffn_norm", "h"),
-        Linear("h", (("ffn_gate", "gate"), ("ffn_up", "up"))),
-        Gated(activation),
-        Norm("gate", "ffn_sub_norm", "gate"),
-        Linear("gate", (("ffn_down", "x"),), add=True),
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has),
+        *blocks.attention(config, blocks.rotation_of(config), window=config.sliding_window),
+        Norm("a", "attn_sub_norm", "a", config.num_heads * config.head_dim),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.feed_forward(config, has, activation),
+        Norm("gate", "ffn_sub_norm", "gate", config.intermediate_size),
+        blocks.feed_forward_output(config),
     ]
 
 
 ARCHITECTURES = (
-    Architecture(("bitnet",), lambda has: _layer(has, "silu"), rope_halves=True),
-    Architecture(("bitnet-b1.58", "bitnet-25"), lambda has: _layer(has, "relu2"), rope_halves=True),
+    Architecture(("bitnet",), lambda config, _, has: _layer(config, has, "silu"), True),
+    Architecture(
+        ("bitnet-b1.58", "bitnet-25"), lambda config, _, has: _layer(config, has, "relu2"), True
+    ),
 )

@@ -6,20 +6,23 @@ dimensions rotate together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from trinity.config import ModelConfig
+from trinity.models import blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation
 
-from trinity.models.graph import Architecture, Gated, Linear, Norm, Operation, attention_input
 
-
-def _layer(has: Callable[[str], bool]) -> list[Operation]:
+def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    """A layer of llama, and of the families that differ from it in names and biases alone."""
     return [
-        *attention_input(has),
-        Linear("a", (("attn_output", "x"),), add=True),
-        Norm("x", "ffn_norm", "h"),
-        Linear("h", (("ffn_gate", "gate"), ("ffn_up", "up"))),
-        Gated("silu"),
-        Linear("gate", (("ffn_down", "x"),), add=True),
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has),
+        *blocks.attention(config, blocks.rotation_of(config), window=config.sliding_window),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *blocks.feed_forward(config, has, "silu"),
+        blocks.feed_forward_output(config),
     ]
 
 
-ARCHITECTURES = (Architecture(("llama",), _layer, rope_halves=False),)
+ARCHITECTURES = (Architecture(("llama",), layer, rope_halves=False),)

@@ -13,17 +13,17 @@ from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import find_architecture
+from trinity.models.architecture import Network
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.paging import populate
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
-from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
-from trinity_kernels.ops.kv_layout import KV_TYPES, TILE
+from trinity_kernels.ops.kv_layout import KV_TYPES, TILE, layer_bytes
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.record import RECORD
@@ -54,22 +54,20 @@ class CPUEngine:
         self.prefill_chunk = min(PREFILL_CHUNK, context_length)
         architecture = find_architecture(config.architecture, provider.path)
         self._weights = Weights(provider)
+        # All tensors are found to be what the configuration asks for before memory is taken for it.
+        network = self._network = Network(architecture, config, self._weights.names)
+        network.check(self._weights.shape, provider.path)
         self._embedding: Tensor = self._weights.matrix(
             "token_embd.weight", config.vocab_size, config.hidden_size
         )
-        factors = None
-        if self._weights.has("rope_freqs.weight"):
-            factors = self._weights.vector("rope_freqs.weight", config.rope_dim // 2)
+        self._embedding_scale = np.float32(architecture.embedding_scale(config))
         capacity = -(-context_length // TILE) * TILE
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
-            config, self._weights, capacity, threads,
-            rope_table(config, capacity, factors), not halves, choice.address,
+            network, self._weights, capacity, threads, not halves, choice.address
         )  # fmt: skip
-        builder.load(architecture)
-        head = "token_embd" if config.tie_word_embeddings else "output"
-        output = self._weights.linear(head, config.vocab_size, config.hidden_size)
+        output = self._weights.linear(network.head, config.vocab_size, config.hidden_size)
         linears = [weight for layer in builder.layers for weight in layer.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
@@ -92,10 +90,9 @@ class CPUEngine:
         self._step = Step(self.prefill_chunk)
         self._few = Step(self.few)
         self._buffers = Buffers(
-            config, [*linears, output], self.prefill_chunk, OUTPUT_ROWS, threads, builder.by
+            network, [*linears, output], self.prefill_chunk, OUTPUT_ROWS, threads, builder.by
         )
         self._builder = builder
-        self._architecture = architecture
         self._output = output
         self._head = _plan(builder.head(self._buffers, self._step, output))
         self._plans: dict[str, tuple[NDArray[np.void], NDArray[np.void]]] = {}
@@ -107,15 +104,15 @@ class CPUEngine:
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache of ``context_length`` positions, of the engine's type or another."""
-        return KVCache(self.config, self.context_length, kv_type or self.kv_type)
+        return KVCache(self._network.attention, self.context_length, kv_type or self.kv_type)
 
     def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """The plans for many tokens (layers only) and for few (layers and head)."""
         if kv_type not in self._plans:
-            builder, buffers, architecture = self._builder, self._buffers, self._architecture
-            few = builder.steps(architecture, buffers, self._few, kv_type, True)
+            builder, buffers = self._builder, self._buffers
+            few = builder.steps(buffers, self._few, kv_type, True)
             few += builder.head(buffers, self._few, self._output)
-            many = builder.steps(architecture, buffers, self._step, kv_type, False)
+            many = builder.steps(buffers, self._step, kv_type, False)
             self._plans[kv_type] = _plan(many), _plan(few)
         return self._plans[kv_type]
 
@@ -125,7 +122,7 @@ class CPUEngine:
             return self._plans_for(kv_type)[1]
         if kv_type not in self._exact_plans:
             builder, buffers, step = self._builder, self._buffers, self._few
-            records = builder.steps(self._architecture, buffers, step, kv_type, True, exact=True)
+            records = builder.steps(buffers, step, kv_type, True, exact=True)
             records += builder.head(buffers, step, self._output, exact=True)
             self._exact_plans[kv_type] = _plan(records)
         return self._exact_plans[kv_type]
@@ -147,8 +144,11 @@ class CPUEngine:
 
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
-        one = KVCache(self.config, TILE, self.kv_type)
-        cache = one.layer_bytes * self.config.num_layers // TILE * context
+        cache = 0
+        for layer in self._network.attention:
+            seen = min(context, layer.window or context)
+            one = layer_bytes(self.kv_type, layer.num_kv_heads, layer.head_dim, TILE)
+            cache += one // TILE * seen
         return self._layer_bytes + self._head_bytes + cache
 
     def forward(
@@ -162,6 +162,7 @@ class CPUEngine:
             raise InputError(f"a step takes 1 to {self.prefill_chunk} tokens, got {count}")
         self._check(cache, count)
         self._embed(tokens)
+        self._builder.reach(cache.length + count)
         step = self._step
         step.tokens[0] = count
         step.positions[:count] = np.arange(cache.length, cache.length + count)
@@ -193,6 +194,7 @@ class CPUEngine:
         step = self._few
         for i, cache in enumerate(caches):
             self._check(cache, 1)
+            self._builder.reach(cache.length + 1)
             step.positions[i] = cache.length
             step.caches[i] = cache.address
         logits = self._run_few(tokens, self._plans_for(caches[0].kv_type)[1])
@@ -206,6 +208,7 @@ class CPUEngine:
         if not 1 <= count <= self.few:
             raise InputError(f"this step takes 1 to {self.few} tokens, got {count}")
         self._check(cache, count)
+        self._builder.reach(cache.length + count)
         self._few.positions[:count] = np.arange(cache.length, cache.length + count)
         self._few.caches[:count] = cache.address
         logits = self._run_few(tokens, self._exact_plan(cache.kv_type))
@@ -273,6 +276,8 @@ class CPUEngine:
         self._buffers.x[: len(ids)] = TYPES[self._embedding.type].dequantize(
             rows.reshape(-1), shape
         )
+        if self._embedding_scale != 1:
+            self._buffers.x[: len(ids)] *= self._embedding_scale
 
     def close(self) -> None:
         """End the threads; the engine must not be used afterwards."""
@@ -320,15 +325,8 @@ def load_engine(
     if threads is not None and not 1 <= threads <= 1024:
         raise InputError(f"threads must be 1 to 1024, got {threads}")
     config = provider.config
-    # Attention is over all positions: a model with a window is right as long as it holds them.
-    window = config.sliding_window or config.context_length
-    limit = min(config.context_length, window, 4096)
+    limit = min(config.context_length, 4096)
     context = limit if context_length is None else context_length
-    if config.sliding_window and context > config.sliding_window:
-        raise InputError(
-            f"{provider.path}: the model attends to the last {config.sliding_window} tokens only, "
-            f"which trinity does not do; ask for a context_length of at most that, not {context}"
-        )
     if context < 1:
         raise InputError(f"context_length must be at least 1, got {context}")
     try:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 
-from trinity.config import ModelConfig
 from trinity.errors import InputError
+from trinity.models.operations import Attention
 from trinity_kernels.ops.kv_layout import TILE, layer_bytes
 
 
-class KVCache:
-    """Room for ``capacity`` positions of ``kv_type`` (F16 or F32); ``length`` are filled."""
+def layer_offsets(layers: Sequence[Attention], kv_type: str, capacity: int) -> list[int]:
+    """Where each layer begins in a cache of ``capacity`` positions, and behind them its size."""
+    sizes = [layer_bytes(kv_type, a.num_kv_heads, a.head_dim, capacity) for a in layers]
+    return list(accumulate(sizes, initial=0))
 
-    def __init__(self, config: ModelConfig, capacity: int, kv_type: str) -> None:
+
+class KVCache:
+    """Room for ``capacity`` positions of ``kv_type`` (F16 or F32); ``length`` are filled.
+
+    ``layers`` says what each layer keeps.
+    """
+
+    def __init__(self, layers: Sequence[Attention], capacity: int, kv_type: str) -> None:
         self.kv_type = kv_type
         self.capacity = -(-capacity // TILE) * TILE
-        self.layer_bytes = layer_bytes(kv_type, config.num_kv_heads, config.head_dim, self.capacity)
-        self._data = np.zeros(self.layer_bytes * config.num_layers + 64, np.uint8)
+        self._data = np.zeros(layer_offsets(layers, kv_type, self.capacity)[-1] + 64, np.uint8)
         self.address = -(-self._data.ctypes.data // 64) * 64
         self.length = 0
 

@@ -13,18 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.config import ModelConfig
-from trinity.models.graph import (
-    Architecture,
-    Attention,
-    Gated,
-    HeadNorm,
-    Linear,
-    Norm,
-    Operation,
-    Rope,
-)
+from trinity.models.architecture import Network
+from trinity.models.operations import Attention, Gated, Linear, Norm, Operation, Rope, Rotation
 from trinity.runtime.channel_squares import ChannelSquares
+from trinity.runtime.kv_cache import layer_offsets
+from trinity.runtime.rotation import RopeTable
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
@@ -40,7 +33,6 @@ from trinity_kernels.ops import (
     rope,
     squares,
 )
-from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.quants.dot import activation_bytes
 from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.quants.unpack import tile_types
@@ -63,16 +55,11 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, config: ModelConfig, weights: list[Weight], rows: int, outputs: int,
-        threads: int, by: str,
+        self, network: Network, weights: list[Weight], rows: int, outputs: int, threads: int,
+        by: str,
     ) -> None:  # fmt: skip
-        query = config.num_heads * config.head_dim
-        kv = config.num_kv_heads * config.head_dim
-        widths = {
-            "x": config.hidden_size, "h": config.hidden_size, "q": query, "k": kv, "v": kv,
-            "a": query, "gate": config.intermediate_size, "up": config.intermediate_size,
-        }  # fmt: skip
-        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in widths.items()}
+        config = network.config
+        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in network.widths.items()}
         self._arrays = {name: _aligned(rows * stride) for name, stride in self.stride.items()}
         self.x: NDArray[np.float32] = (
             self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
@@ -104,61 +91,52 @@ def _aligned(nbytes: int) -> NDArray[np.uint8]:
 
 
 class PlanBuilder:
-    """Turns an architecture's operations into records over one model's weights and buffers."""
+    """Turns a network's operations into records over one model's weights and buffers."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, capacity: int, threads: int,
-        rope_table: NDArray[np.float32], interleaved: bool, address: Address,
+        self, network: Network, weights: Weights, capacity: int, threads: int,
+        interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
-        self.config = config
+        self.network = network
+        self.config = network.config
         self.weights = weights
         self.capacity = capacity
         self.threads = threads
         self.address = address
         self.interleaved = interleaved
         self.by = "rows"
-        self.table = rope_table
         self.squares: ChannelSquares | None = None
-        self.layers: list[dict[str, Weight]] = []
         self.vectors: list[NDArray[np.float32]] = []
+        self.layers = [
+            self._bound(f"blk.{index}.", layer) for index, layer in enumerate(network.layers)
+        ]
+        self.tables = {rotation: self._table(rotation) for rotation in network.rotations}
 
-    def load(self, architecture: Architecture) -> None:
-        """Bind every layer's linears, so that their sizes are known before buffers are made."""
-        for layer in range(self.config.num_layers):
-            prefix = f"blk.{layer}."
-            operations = architecture.layer(self._has(layer))
-            self.layers.append(
-                {
-                    name: self.weights.linear(prefix + name, *self._shape(name))
-                    for operation in operations
-                    if isinstance(operation, Linear)
-                    for name, _ in operation.outputs
-                }
-            )
+    def _bound(self, prefix: str, layer: list[Operation]) -> dict[tuple[str, int], Weight]:
+        """The weights of a layer's products, by tensor and first row."""
+        bound = {}
+        for operation in layer:
+            if isinstance(operation, Linear):
+                for name, shape in operation.weights().items():
+                    whole = self.weights.linear(prefix + name, *shape)
+                    for product in operation.products:
+                        if product.weight == name:
+                            part = whole.part(product.first, product.rows)
+                            bound[name, product.first] = part
+        return bound
 
-    def _has(self, layer: int) -> Callable[[str], bool]:
-        return lambda name: self.weights.has(f"blk.{layer}.{name}.weight")
+    def _table(self, rotation: Rotation) -> RopeTable:
+        factors, name = None, rotation.factors
+        if rotation.long_factors and self.capacity > rotation.scaling.original_context_length:
+            name = rotation.long_factors
+        if name and self.weights.has(name):
+            factors = self.weights.frequency_factors(name, rotation.dim // 2)
+        return RopeTable(rotation, self.capacity, factors)
 
-    def _shape(self, name: str) -> tuple[int, int]:
-        config = self.config
-        hidden, ffn = config.hidden_size, config.intermediate_size
-        query = config.num_heads * config.head_dim
-        kv = config.num_kv_heads * config.head_dim
-        return {
-            "attn_q": (query, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden),
-            "attn_output": (hidden, query), "ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden),
-            "ffn_down": (hidden, ffn),
-        }[name]  # fmt: skip
-
-    def _width(self, name: str) -> int:
-        """Values of a named buffer's row."""
-        if name in ("q", "a"):
-            return self.config.num_heads * self.config.head_dim
-        if name in ("k", "v"):
-            return self.config.num_kv_heads * self.config.head_dim
-        if name in ("gate", "up"):
-            return self.config.intermediate_size
-        return self.config.hidden_size
+    def reach(self, positions: int) -> None:
+        """Make sure that the tables of rotations hold the first ``positions``."""
+        for table in self.tables.values():
+            table.reach(positions)
 
     def vector(self, name: str, length: int) -> int:
         """The address of a norm's weight, kept alive by the builder."""
@@ -166,17 +144,16 @@ class PlanBuilder:
         return int(self.vectors[-1].ctypes.data)
 
     def steps(
-        self, architecture: Architecture, buffers: Buffers, step: Step, kv_type: str, few: bool,
-        exact: bool = False,
-    ) -> list[NDArray[np.int64]]:  # fmt: skip
+        self, buffers: Buffers, step: Step, kv_type: str, few: bool, exact: bool = False
+    ) -> list[NDArray[np.int64]]:
         """The records of all layers. ``few``: some 16 tokens, whose attention is shared out.
 
         ``exact``: whatever their number, each token gets the bits that it gets alone.
         """
         writer = _Writer(self, buffers, step, few, kv_type, exact)
-        for layer in range(self.config.num_layers):
-            writer.layer = layer
-            for operation in architecture.layer(self._has(layer)):
+        for index, layer in enumerate(self.network.layers):
+            writer.layer = index
+            for operation in layer:
                 writer.write(operation)
         return writer.records
 
@@ -210,18 +187,19 @@ class _Writer:
         self.exact = exact
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
-        if kv_type and few:
-            blocks = -(-builder.capacity // attention.BLOCK)
-            part = attention.part_bytes(self.config.head_dim)
-            rows = len(step.positions)
-            self.max_blocks = blocks
-            self.parts = _aligned(rows * self.config.num_heads * blocks * part)
-        group = self.config.num_heads // self.config.num_kv_heads
-        self.scratch_stride = -(-attention.scratch_bytes(self.config.head_dim, group) // 64) * 64
+        layers = builder.network.attention
+        self.offsets = layer_offsets(layers, kv_type, builder.capacity) if kv_type else []
+        self.scratch_stride = max(
+            -(-attention.scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) // 64) * 64
+            for a in layers
+        )
         self.scratch = _aligned(self.scratch_stride * builder.threads)
         # The records hold addresses into these: they live as long as the builder.
         builder.vectors.append(self.scratch.view(np.float32))
         if kv_type and few:
+            self.max_blocks = -(-builder.capacity // attention.BLOCK)
+            part = max(a.num_heads * attention.part_bytes(a.head_dim) for a in layers)
+            self.parts = _aligned(len(step.positions) * self.max_blocks * part)
             builder.vectors.append(self.parts.view(np.float32))
 
     def record(
@@ -240,31 +218,31 @@ class _Writer:
     def write(self, operation: Operation) -> None:
         """One operation of the current layer."""
         prefix = f"blk.{self.layer}."
-        width = self.builder._width
-        if isinstance(operation, Norm):
-            k = width(operation.x)
-            weight = self.builder.vector(f"{prefix}{operation.weight}.weight", k)
-            self.norm(operation.x, weight, operation.out, k)
-        elif isinstance(operation, HeadNorm):
-            k = self.config.head_dim
-            weight = self.builder.vector(f"{prefix}{operation.weight}.weight", k)
-            self.norm(operation.x, weight, operation.x, k, groups=width(operation.x) // k)
-        elif isinstance(operation, Linear):
-            bound = self.builder.layers[self.layer]
-            outputs = [
-                (bound[name], self.buffers.address(out), self.buffers.stride[out])
-                for name, out in operation.outputs
-            ]
-            self.linear(operation.x, outputs, operation.add)
-        elif isinstance(operation, Rope):
-            self.rope()
-        elif isinstance(operation, Attention):
-            self.attention()
-        elif isinstance(operation, Gated):
-            self.gated(operation.activation)
+        match operation:
+            case Norm(x, name, out, width, groups, add):
+                weight = self.builder.vector(f"{prefix}{name}.weight", width)
+                self.norm(x, weight, out, width, groups=groups, add=add)
+            case Linear(x, _, products, add):
+                bound = self.builder.layers[self.layer]
+                outputs = [
+                    (
+                        bound[product.weight, product.first], self.buffers.address(product.out),
+                        self.buffers.stride[product.out],
+                    )
+                    for product in products
+                ]  # fmt: skip
+                self.linear(x, outputs, add)
+            case Rope():
+                self.rope(operation)
+            case Attention():
+                self.attention(operation)
+            case Gated(activation_name, width):
+                self.gated(activation_name, width)
+            case _:
+                raise TypeError(f"the plan has no record for the operation {operation!r}")
 
     def norm(
-        self, x: str, weight: int, out: str, k: int, *, groups: int = 1,
+        self, x: str, weight: int, out: str, k: int, *, groups: int = 1, add: bool = False,
         rows: NDArray[np.int64] | None = None, index: NDArray[np.int32] | None = None,
     ) -> None:  # fmt: skip
         """RMSNorm; the thread that has a token also quantizes it next, so nobody waits here."""
@@ -273,7 +251,7 @@ class _Writer:
             op.X: buffers.address(x), op.X_STRIDE: buffers.stride[x], op.WEIGHT: weight,
             op.OUT: buffers.address(out), op.OUT_STRIDE: buffers.stride[out], op.K: k,
             op.EPS: slots.float_bits(self.config.rms_norm_eps), op.GROUPS: groups,
-            op.INDEX: 0 if index is None else index.ctypes.data,
+            op.INDEX: 0 if index is None else index.ctypes.data, op.ADD: add,
         }, rows=rows)  # fmt: skip
 
     def linear(
@@ -352,36 +330,44 @@ class _Writer:
             op.SCRATCH: buffers.scratch.ctypes.data, op.SCRATCH_STRIDE: buffers.scratch_stride,
         }  # fmt: skip
 
-    def rope(self) -> None:
+    def rope(self, operation: Rope) -> None:
         """Rotation, and storing into the cache."""
-        op, buffers, config = rope, self.buffers, self.config
+        op, buffers, rotation = rope, self.buffers, operation.rotation
+        table = 0
+        if rotation is not None:
+            table = int(self.builder.tables[rotation].values.ctypes.data)
         self.record(op.rope_store, self.kv_type, {
             op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
             op.KEY: buffers.address("k"), op.VALUE: buffers.address("v"),
-            op.KV_STRIDE: buffers.stride["k"], op.TABLE: self.builder.table.ctypes.data,
-            op.ROPE_DIM: config.rope_dim, op.INTERLEAVED: self.builder.interleaved,
+            op.KV_STRIDE: buffers.stride["k"], op.TABLE: table,
+            op.ROPE_DIM: rotation.dim if rotation else 0, op.INTERLEAVED: self.builder.interleaved,
             op.POSITIONS: self.step.positions.ctypes.data,
-            op.CACHES: self.step.caches.ctypes.data, **self._cache(op),
+            op.CACHES: self.step.caches.ctypes.data, **self._cache(op, operation),
         })  # fmt: skip
 
-    def _cache(self, op: Any) -> dict[int, int]:
-        config, capacity = self.config, self.builder.capacity
-        size = layer_bytes(self.kv_type, config.num_kv_heads, config.head_dim, capacity)
+    def _cache(self, op: Any, operation: Rope | Attention) -> dict[int, int]:
         return {
-            op.LAYER_OFFSET: self.layer * size, op.HEAD_DIM: config.head_dim,
-            op.HEADS: config.num_heads, op.KV_HEADS: config.num_kv_heads, op.CAPACITY: capacity,
+            op.LAYER_OFFSET: self.offsets[self.layer], op.HEAD_DIM: operation.head_dim,
+            op.HEADS: operation.num_heads, op.KV_HEADS: operation.num_kv_heads,
+            op.CAPACITY: self.builder.capacity,
         }  # fmt: skip
 
-    def attention(self) -> None:
+    def attention(self, operation: Attention) -> None:
         """Attention: shared out by blocks for few tokens, by tokens for many."""
-        op, buffers, config = attention, self.buffers, self.config
+        op, buffers = attention, self.buffers
+        sinks = 0
+        if operation.sinks:
+            name = f"blk.{self.layer}.{operation.sinks}.weight"
+            sinks = self.builder.vector(name, operation.num_heads)
         values = {
             op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
             op.POSITIONS: self.step.positions.ctypes.data,
-            op.CACHES: self.step.caches.ctypes.data, **self._cache(op),
+            op.CACHES: self.step.caches.ctypes.data, **self._cache(op, operation),
             op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],
-            op.SCALE: slots.float_bits(float(np.float32(1 / np.sqrt(config.head_dim)))),
+            op.SCALE: slots.float_bits(float(np.float32(operation.scale))),
             op.SCRATCH: self.scratch.ctypes.data, op.SCRATCH_STRIDE: self.scratch_stride,
+            op.WINDOW: operation.window, op.SOFTCAP: slots.float_bits(operation.softcap),
+            op.SINKS: sinks,
         }  # fmt: skip
         if self.few:
             values |= {op.PARTS: self.parts.ctypes.data, op.MAX_BLOCKS: self.max_blocks}
@@ -390,11 +376,11 @@ class _Writer:
         else:
             self.record(op.attention, self.kv_type, values)
 
-    def gated(self, name: str) -> None:
+    def gated(self, name: str, width: int) -> None:
         """The feed-forward's activation."""
         op, buffers = activation, self.buffers
         self.record(op.gated, name, {
             op.GATE: buffers.address("gate"), op.UP: buffers.address("up"),
             op.OUT: buffers.address("gate"), op.STRIDE: buffers.stride["gate"],
-            op.K: self.config.intermediate_size,
+            op.K: width,
         })  # fmt: skip

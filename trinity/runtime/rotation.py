@@ -1,0 +1,70 @@
+"""Tables of the cosines and sines that positions rotate by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.models.operations import Rotation
+
+_STEP_VALUES = 1 << 20  # of a usual model, 8,192 positions
+
+
+class RopeTable:
+    """Cosines and sines for ``positions`` positions, made when a position is first reached.
+
+    ``values`` has shape (positions, dim): dim / 2 cosines, then as many sines. Memory that was
+    never written is none, so a table for a long context costs what is used of it.
+    ``factors`` (dim / 2) divides the frequencies.
+    Source: llama.cpp's rope_yarn and ggml_rope_yarn_corr_dims; the YaRN paper, section 3.
+    """
+
+    def __init__(
+        self, rotation: Rotation, positions: int, factors: NDArray[np.float32] | None
+    ) -> None:
+        self._frequencies, self._magnitude = _frequencies(rotation, factors)
+        self._step = max(1, _STEP_VALUES // rotation.dim)
+        self._made = 0
+        self.values = np.empty((positions, rotation.dim), np.float32)
+
+    def reach(self, positions: int) -> None:
+        """Make sure of the first ``positions`` rows."""
+        while self._made < positions:
+            end = min(self._made + self._step, len(self.values))
+            angles = np.arange(self._made, end)[:, None] * self._frequencies
+            rows = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * self._magnitude
+            self.values[self._made : end] = rows
+            self._made = end
+
+
+def _frequencies(
+    rotation: Rotation, factors: NDArray[np.float32] | None
+) -> tuple[NDArray[np.float64], float]:
+    """Angle per position of each pair of dimensions (dim / 2), and what both are times."""
+    scaling = rotation.scaling
+    half = rotation.dim // 2
+    frequencies = rotation.theta ** (-2.0 * np.arange(half) / rotation.dim)
+    if factors is not None:
+        frequencies = frequencies / factors.astype(np.float64)
+    magnitude = scaling.attn_factor
+    if scaling.type == "linear":
+        frequencies = frequencies / scaling.factor
+    elif scaling.type == "yarn":
+        low = max(0.0, math.floor(_yarn_correction(rotation, scaling.yarn_beta_fast)))
+        high = min(
+            rotation.dim - 1.0, math.ceil(_yarn_correction(rotation, scaling.yarn_beta_slow))
+        )
+        ramp = 1 - np.clip((np.arange(half) - low) / max(0.001, high - low), 0, 1)
+        mix = ramp * scaling.yarn_ext_factor
+        frequencies = frequencies / scaling.factor * (1 - mix) + frequencies * mix
+        magnitude *= 1 + 0.1 * math.log(scaling.factor)
+    return frequencies, magnitude
+
+
+def _yarn_correction(rotation: Rotation, turns: float) -> float:
+    """The dimension at which ``turns`` full turns fit the original context."""
+    original = rotation.scaling.original_context_length
+    ratio = original / (turns * 2 * math.pi)
+    return rotation.dim * math.log(ratio) / (2 * math.log(rotation.theta))
