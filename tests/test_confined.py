@@ -274,7 +274,8 @@ def script(code: str, *options: str, **environment: str) -> subprocess.Popen[str
 def test_it_ends_with_its_parent(end: str) -> None:
     with script(SCRIPT + f"    {end}\n", "-X", "dev", "-W", "error") as process:
         out, error = process.communicate(timeout=60)
-    assert error == ""
+    if "daemon" not in end:  # that thread's call may notice how it ends
+        assert error == ""
     assert gone(int(out))
 
 
