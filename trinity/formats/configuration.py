@@ -1,4 +1,4 @@
-"""Metadata to ModelConfig, through one table, checked against the tensors.
+"""Metadata to ModelConfig, through one table.
 
 Keys are tried in the order: architecture-prefixed GGUF key, the same unprefixed, Hugging Face's
 name. Required keys and defaults are llama.cpp's (load_hparams).
@@ -21,7 +21,6 @@ from trinity.formats.config_limits import (
     REAL_RANGES,
     SMALLEST_YARN_THETA,
 )
-from trinity.formats.config_shapes import check_shapes
 
 
 class _Field(NamedTuple):
@@ -73,7 +72,8 @@ def config_from_metadata(
 ) -> ModelConfig:
     """The configuration that ``metadata`` describes.
 
-    Shapes: ``shapes`` maps canonical tensor names to NumPy-order shapes; it may be empty.
+    Shapes: ``shapes`` maps canonical tensor names to NumPy-order shapes; it may be empty. Whether
+    the tensors fit the configuration is for trinity.models to say.
     ``num_tokens`` is the vocabulary's length where the file has one. Raises ConfigError where a
     value is missing, impossible or at odds with another or with a tensor (both are named);
     UnsupportedError for head counts that vary by layer and for unknown RoPE scaling.
@@ -98,7 +98,7 @@ def config_from_metadata(
     _check_products(reader, num_layers, num_heads, num_kv_heads, head_dim)
     context_length = reader.integer("context_length")
     rope_theta = reader.real("rope_theta", default=10000.0)
-    config = ModelConfig(
+    return ModelConfig(
         architecture=architecture,
         hidden_size=hidden_size,
         intermediate_size=reader.integer("intermediate_size", num_layers),
@@ -118,8 +118,6 @@ def config_from_metadata(
         sliding_window_pattern=_window_pattern(reader, num_layers),
         name=reader.text("general.name"),
     )
-    check_shapes(config, shapes, source)
-    return config
 
 
 class _Reader:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Collection
 
+from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.models.architecture import Architecture
+from trinity.models.decoder import Decoder
 
 
 def _discover() -> dict[str, Architecture]:
@@ -30,3 +33,18 @@ def find_architecture(name: str, source: str) -> Architecture:
             f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[name]
+
+
+def decoder_of(
+    config: ModelConfig,
+    names: Collection[str],
+    shape: Callable[[str], tuple[int, ...]],
+    source: str,
+) -> Decoder:
+    """The layers of a model whose file has tensors of these ``names`` and shapes.
+
+    Raises: UnsupportedError and ConfigError as ``find_architecture`` and ``Decoder.check`` do.
+    """
+    decoder = Decoder(find_architecture(config.architecture, source), config, names)
+    decoder.check(shape, source)
+    return decoder

@@ -71,11 +71,11 @@ def attention_output(config: ModelConfig, out: str = "x", *, add: bool = True) -
     return Linear("a", config.num_heads * config.head_dim, (product,), add=add)
 
 
-def feed_forward(config: ModelConfig, has: Has, activation: str) -> list[Operation]:
-    """h to act(gate) * up, by a weight each or by one with the rows of both, the gate's first."""
+def feed_forward(config: ModelConfig, activation: str, *, fused: bool = False) -> list[Operation]:
+    """h to act(gate) * up; ``fused``: one weight has the rows of both, the gate's first."""
     size = config.intermediate_size
     products = (Product("ffn_gate", "gate", size), Product("ffn_up", "up", size))
-    if not has("ffn_gate"):
+    if fused:
         products = (Product("ffn_up", "gate", size), Product("ffn_up", "up", size, first=size))
     return [Linear("h", config.hidden_size, products), Gated(activation, size)]
 

@@ -20,7 +20,7 @@ def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *blocks.attention(config, blocks.rotation_of(config), window=config.sliding_window),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, has, "silu"),
+        *blocks.feed_forward(config, "silu"),
         blocks.feed_forward_output(config),
     ]
 

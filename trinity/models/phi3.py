@@ -24,7 +24,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *blocks.attention(config, rotation, window=config.sliding_window),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, has, "silu"),
+        *blocks.feed_forward(config, "silu", fused=True),
         blocks.feed_forward_output(config),
     ]
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.models import find_architecture
-from trinity.models.architecture import Network
+from trinity.models import decoder_of
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
@@ -52,11 +51,12 @@ class CPUEngine:
         self.isa = isa
         self.kv_type = kv_type
         self.prefill_chunk = min(PREFILL_CHUNK, context_length)
-        architecture = find_architecture(config.architecture, provider.path)
         self._weights = Weights(provider)
         # All tensors are found to be what the configuration asks for before memory is taken for it.
-        network = self._network = Network(architecture, config, self._weights.names)
-        network.check(self._weights.shape, provider.path)
+        decoder = self._decoder = decoder_of(
+            config, self._weights.names, self._weights.shape, provider.path
+        )
+        architecture = decoder.architecture
         self._embedding: Tensor = self._weights.matrix(
             "token_embd.weight", config.vocab_size, config.hidden_size
         )
@@ -65,9 +65,9 @@ class CPUEngine:
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
-            network, self._weights, capacity, threads, not halves, choice.address
+            decoder, self._weights, capacity, threads, not halves, choice.address
         )  # fmt: skip
-        output = self._weights.linear(network.head, config.vocab_size, config.hidden_size)
+        output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
         linears = [weight for layer in builder.layers for weight in layer.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
@@ -90,7 +90,7 @@ class CPUEngine:
         self._step = Step(self.prefill_chunk)
         self._few = Step(self.few)
         self._buffers = Buffers(
-            network, [*linears, output], self.prefill_chunk, OUTPUT_ROWS, threads, builder.by
+            decoder, [*linears, output], self.prefill_chunk, OUTPUT_ROWS, threads, builder.by
         )
         self._builder = builder
         self._output = output
@@ -104,7 +104,7 @@ class CPUEngine:
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache of ``context_length`` positions, of the engine's type or another."""
-        return KVCache(self._network.attention, self.context_length, kv_type or self.kv_type)
+        return KVCache(self._decoder.attention, self.context_length, kv_type or self.kv_type)
 
     def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """The plans for many tokens (layers only) and for few (layers and head)."""
@@ -145,7 +145,7 @@ class CPUEngine:
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
         cache = 0
-        for layer in self._network.attention:
+        for layer in self._decoder.attention:
             seen = min(context, layer.window or context)
             one = layer_bytes(self.kv_type, layer.num_kv_heads, layer.head_dim, TILE)
             cache += one // TILE * seen

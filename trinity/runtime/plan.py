@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.architecture import Network
+from trinity.models.decoder import Decoder
 from trinity.models.operations import Attention, Gated, Linear, Norm, Operation, Rope, Rotation
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kv_cache import layer_offsets
@@ -55,11 +55,11 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, network: Network, weights: list[Weight], rows: int, outputs: int, threads: int,
+        self, decoder: Decoder, weights: list[Weight], rows: int, outputs: int, threads: int,
         by: str,
     ) -> None:  # fmt: skip
-        config = network.config
-        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in network.widths.items()}
+        config = decoder.config
+        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
         self._arrays = {name: _aligned(rows * stride) for name, stride in self.stride.items()}
         self.x: NDArray[np.float32] = (
             self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
@@ -91,14 +91,14 @@ def _aligned(nbytes: int) -> NDArray[np.uint8]:
 
 
 class PlanBuilder:
-    """Turns a network's operations into records over one model's weights and buffers."""
+    """Turns a decoder's operations into records over one model's weights and buffers."""
 
     def __init__(
-        self, network: Network, weights: Weights, capacity: int, threads: int,
+        self, decoder: Decoder, weights: Weights, capacity: int, threads: int,
         interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
-        self.network = network
-        self.config = network.config
+        self.decoder = decoder
+        self.config = decoder.config
         self.weights = weights
         self.capacity = capacity
         self.threads = threads
@@ -108,9 +108,9 @@ class PlanBuilder:
         self.squares: ChannelSquares | None = None
         self.vectors: list[NDArray[np.float32]] = []
         self.layers = [
-            self._bound(f"blk.{index}.", layer) for index, layer in enumerate(network.layers)
+            self._bound(f"blk.{index}.", layer) for index, layer in enumerate(decoder.layers)
         ]
-        self.tables = {rotation: self._table(rotation) for rotation in network.rotations}
+        self.tables = {rotation: self._table(rotation) for rotation in decoder.rotations}
 
     def _bound(self, prefix: str, layer: list[Operation]) -> dict[tuple[str, int], Weight]:
         """The weights of a layer's products, by tensor and first row."""
@@ -151,7 +151,7 @@ class PlanBuilder:
         ``exact``: whatever their number, each token gets the bits that it gets alone.
         """
         writer = _Writer(self, buffers, step, few, kv_type, exact)
-        for index, layer in enumerate(self.network.layers):
+        for index, layer in enumerate(self.decoder.layers):
             writer.layer = index
             for operation in layer:
                 writer.write(operation)
@@ -187,7 +187,7 @@ class _Writer:
         self.exact = exact
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
-        layers = builder.network.attention
+        layers = builder.decoder.attention
         self.offsets = layer_offsets(layers, kv_type, builder.capacity) if kv_type else []
         self.scratch_stride = max(
             -(-attention.scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) // 64) * 64

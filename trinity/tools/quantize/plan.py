@@ -10,7 +10,7 @@ import numpy as np
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import Tensor
-from trinity.models import find_architecture
+from trinity.models import decoder_of, find_architecture
 from trinity.tools.quantize.assignment import Assigned, Entry, Network, Overrides, assign, in_order
 from trinity.tools.quantize.mixes import PLAIN, Mix
 from trinity.tools.quantize.rows import I2_S_BLOCK, finite, i2_s_scale, read_rows, row_steps
@@ -67,6 +67,8 @@ def planned(
     config = provider.config
     network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    decoder_of(config, shapes, shapes.__getitem__, provider.path)
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     steps = [
         Step(assigned)

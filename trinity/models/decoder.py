@@ -1,0 +1,140 @@
+"""The layers of one model: what follows from its architecture and its configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from math import prod
+
+from trinity.config import ModelConfig
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Attention, Linear, Operation, Rope, Rotation
+
+_LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
+_UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which everybody computes
+
+
+class Decoder:
+    """The operations of all layers of one model, whose file has tensors of these ``names``."""
+
+    def __init__(
+        self, architecture: Architecture, config: ModelConfig, names: Collection[str]
+    ) -> None:
+        self.architecture = architecture
+        self.config = config
+        self.head = "token_embd" if config.tie_word_embeddings else "output"
+        self.layers: list[list[Operation]] = [
+            architecture.layer(config, index, self._has(index, names))
+            for index in range(config.num_layers)
+        ]
+        self._names = names
+
+    @staticmethod
+    def _has(index: int, names: Collection[str]) -> Has:
+        return lambda name: f"blk.{index}.{name}.weight" in names
+
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        """Values of a row of each buffer, the most that any operation wants."""
+        widths = {"x": self.config.hidden_size, "h": self.config.hidden_size}
+        for operation in self._operations():
+            for name, width in operation.buffers().items():
+                widths[name] = max(widths.get(name, 0), width)
+        return widths
+
+    @cached_property
+    def attention(self) -> list[Attention]:
+        """Every layer's attention, which says what the layer keeps in the cache."""
+        found = []
+        for index, layer in enumerate(self.layers):
+            attentions = [operation for operation in layer if isinstance(operation, Attention)]
+            if len(attentions) != 1:
+                raise TypeError(f"layer {index} has {len(attentions)} attention operations, not 1")
+            found += attentions
+        return found
+
+    @cached_property
+    def rotations(self) -> list[Rotation]:
+        """The different rotations of the layers."""
+        found = [
+            operation.rotation for operation in self._operations() if isinstance(operation, Rope)
+        ]
+        return list(dict.fromkeys(rotation for rotation in found if rotation is not None))
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor that the model needs."""
+        config = self.config
+        needed: dict[str, tuple[int, ...]] = {
+            "token_embd.weight": (config.vocab_size, config.hidden_size),
+            "output_norm.weight": (config.hidden_size,),
+            f"{self.head}.weight": (config.vocab_size, config.hidden_size),
+        }
+        for index, layer in enumerate(self.layers):
+            for operation in layer:
+                for name, shape in operation.weights().items():
+                    needed[f"blk.{index}.{name}.weight"] = shape
+        return needed
+
+    def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
+        """Hold the tensors that the model needs, and what lies beside them, against the file's.
+
+        ``shape`` gives a tensor's shape. Raises ConfigError that names the tensor, its shape and
+        the expected one; UnsupportedError for a tensor of a layer that no operation reads: without
+        it the model would be another one.
+        """
+        for name, expected in self.tensors().items():
+            if name not in self._names:
+                raise ConfigError(
+                    f"{source}: no tensor {name!r}, which its architecture needs; "
+                    "the file is incomplete or of another architecture"
+                )
+            _check(name, shape(name), expected, source)
+        beside = dict(self._beside())
+        for name, expected in beside.items():
+            if name in self._names:
+                _check(name, shape(name), expected, source)
+        self._refuse_unread(beside, source)
+
+    def _beside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tensors that a file may have: biases, scales, factors of rotations."""
+        for rotation in self.rotations:
+            for name in filter(None, (rotation.factors, rotation.long_factors)):
+                yield name, (rotation.dim // 2,)
+        for index, layer in enumerate(self.layers):
+            for operation in layer:
+                if isinstance(operation, Linear):
+                    for name, (rows, _) in operation.weights().items():
+                        yield f"blk.{index}.{name}.bias", (rows,)
+                        yield f"blk.{index}.{name}.scale", (1,)
+
+    def _refuse_unread(self, beside: Collection[str], source: str) -> None:
+        needed = self.tensors()
+        for name in self._names:
+            match = _LAYER_TENSOR.fullmatch(name)
+            if match is None or name in needed or name in beside or match[2] in _UNREAD:
+                continue
+            if int(match[1]) >= self.config.num_layers:
+                raise ConfigError(
+                    f"{source}: the metadata says {self.config.num_layers} layers, but there is a "
+                    f"tensor {name!r}; the file contradicts itself: convert the model again"
+                )
+            raise UnsupportedError(
+                f"{source}: nothing in trinity's {self.config.architecture!r} reads tensor "
+                f"{name!r}: it would run another model than the file's; a newer trinity may know it"
+            )
+
+    def _operations(self) -> Iterator[Operation]:
+        for layer in self.layers:
+            yield from layer
+
+
+def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
+    # One value may be written without dimensions, a vector with some of 1.
+    alike = prod(found) == expected[0] if len(expected) == 1 else found == expected
+    if not alike:
+        raise ConfigError(
+            f"{source}: tensor {name!r} has shape {found}, but the metadata implies {expected}; "
+            "the file contradicts itself: convert the model again"
+        )
