@@ -2,7 +2,7 @@
 
 Letters of the shapes: T tokens, D hidden size, H heads, K key/value heads, d dimensions of a
 head, V vocabulary. Formulas: RMSNorm(x, w) = x / sqrt(mean(x^2) + eps) * w; the blocks of llama,
-bitnet and bitnet-b1.58 as llama.cpp and ik_llama.cpp build them.
+qwen, bitnet and bitnet-b1.58 as llama.cpp and ik_llama.cpp build them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trinity.formats import WeightProvider
 Array = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]
 
+FAMILIES = ("bitnet", "bitnet-25", "bitnet-b1.58", "llama", "qwen2", "qwen3")
 _SQUARED_RELU = {"bitnet-b1.58", "bitnet-25"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.naive import float_tensors, naive_logits
+from tests.naive import FAMILIES, float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.errors import (
     ConfigError,
@@ -22,7 +22,6 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.formats import open_weights
-from trinity.models import ARCHITECTURES
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.quants.dot import FORMS
@@ -155,7 +154,7 @@ def test_ternary_logits_are_the_same_bits_everywhere(
 
 
 @pytest.mark.parametrize("type_name", RUNNABLE)
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_every_architecture_with_every_type(
     tmp_path: Path, architecture: str, type_name: str
 ) -> None:
@@ -351,11 +350,24 @@ def test_not_finite_scale_is_refused(tmp_path: Path) -> None:
         load_engine(open_weights(tmp_path / "bad.gguf"))
 
 
-def test_a_window_bounds_the_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize("type_name", ["F32", "Q8_0"])
+def test_a_window_hides_what_is_older(tmp_path: Path, type_name: str) -> None:
     path = tmp_path / "m.gguf"
-    write_tiny_model(path, metadata={"llama.attention.sliding_window": np.uint32(48)})
-    engine = load_engine(open_weights(path))
-    assert engine.context_length == 48
+    window = {"llama.attention.sliding_window": np.uint32(20)}
+    write_tiny_model(path, type=type_name, metadata=window)
+    tokens = [int(t) for t in np.random.default_rng(3).integers(0, 300, 180)]
+    provider = open_weights(path)
+    engine = load_engine(provider, kv_type="f32")
+    found = at_once(engine, tokens)
+    assert same_positions(stepwise(engine, tokens), found)
     engine.close()
-    with pytest.raises(InputError, match="48 tokens only"):
-        load_engine(open_weights(path), context_length=49)
+    expected = naive_logits(
+        float_tensors(provider), provider.config, tokens, arch="llama", int8_activations=False
+    )
+    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    assert error < (1e-5 if type_name == "F32" else 0.02), error
+
+
+def same_positions(a: Logits, b: Logits) -> bool:
+    """Whether two evaluations agree but for the roundings of other products."""
+    return bool(np.linalg.norm(a - b) / np.linalg.norm(b) < 0.02)
