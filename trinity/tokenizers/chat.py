@@ -1,24 +1,29 @@
 """Chat templates: a conversation to the text that a model was trained on.
 
-A model file's template is a stranger's program: it runs in Jinja2's sandbox, without a loader,
-and with bounded time and memory.
+A model file's template is a stranger's program. It is compiled and rendered in a confined process
+(`trinity.confined`) that has no files, no network and little time and memory, and there in
+Jinja2's sandbox.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from jinja2 import Template
-from jinja2.exceptions import TemplateSyntaxError
-
-from trinity.errors import TokenizerError
-from trinity.tokenizers.template_budget import CURRENT, Budget, TemplateLimitError
-from trinity.tokenizers.template_sandbox import ChatEnvironment, RefusedMessagesError
+from trinity.confined import Confined
+from trinity.errors import ConfinedError, TokenizerError
 
 LONGEST_TEMPLATE = 1 << 17  # characters; the longest in use have some 30,000
 
 _OTHERWISE = "pass another template, or write the prompt in the model's own format"
+# Real templates take some 10 ms to compile and a few to render. The limits, and the length of the
+# text beyond the first MiB, grow with the conversation.
+_RENDERER = Confined(
+    "trinity.template_sandbox",
+    memory_bytes=160_000_000,
+    seconds=1.0,
+    reply_bytes=1 << 20,
+)
 
 
 def render_chat(
@@ -36,56 +41,47 @@ def render_chat(
     ``messages`` are mappings with "role" and "content". Most templates write ``bos_token``
     themselves: encode the result with ``parse_special=True``, which adds no second one. With
     ``add_generation_prompt`` the text ends where the assistant's answer starts. ``variables`` are
-    further names that the template may use.
+    further names that the template may use. All values are such as JSON has; a tuple arrives at
+    the template as a list.
 
     Raises TokenizerError for a template that is broken, refuses the messages, fails, or takes
-    more than a few seconds of processor time or too much memory.
+    more than a second of processor time or too much memory, and InputError for a value that JSON
+    does not have.
     """
-    names = {
+    if len(template) > LONGEST_TEMPLATE:
+        raise TokenizerError(
+            f"the chat template has {len(template)} characters; at most {LONGEST_TEMPLATE} are"
+            f" compiled; {_OTHERWISE}"
+        )
+    request = {
         **variables,
         "messages": [dict(message) for message in messages],
         "tools": None if tools is None else [dict(tool) for tool in tools],
         "bos_token": bos_token,
         "eos_token": eos_token,
         "add_generation_prompt": add_generation_prompt,
+        "": template,
     }
-    compiled = _compiled(template)
     try:
-        token = CURRENT.set(Budget.of(names))
-        try:
-            return compiled.render(names)
-        finally:
-            CURRENT.reset(token)
-    except RefusedMessagesError as error:
-        raise TokenizerError(f"the chat template refuses these messages: {error}") from error
-    except TemplateLimitError as error:
-        raise TokenizerError(f"the chat template was stopped: {error}; {_OTHERWISE}") from error
-    except Exception as error:  # a template can raise anything
+        answer: dict[str, Any] = _RENDERER.call(request)
+    except ConfinedError as error:
         raise TokenizerError(
-            f"the chat template failed: {type(error).__name__}: {str(error)[:500]}; {_OTHERWISE}"
+            f"the chat template was stopped: {error.reason}; {_OTHERWISE}"
         ) from error
-
-
-@functools.cache
-def _environment() -> ChatEnvironment:
-    return ChatEnvironment()
-
-
-@functools.lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
-    if len(template) > LONGEST_TEMPLATE:
+    ((outcome, what),) = answer.items()
+    if outcome == "text":
+        return str(what)
+    if outcome == "refused":
+        raise TokenizerError(f"the chat template refuses these messages: {_printable(what)}")
+    if outcome == "invalid":
+        line, message = what
         raise TokenizerError(
-            f"the chat template has {len(template)} characters; at most {LONGEST_TEMPLATE} are"
-            f" compiled; {_OTHERWISE}"
+            f"the chat template is broken at line {line}: {_printable(message)}; {_OTHERWISE}"
         )
-    try:
-        return _environment().from_string(template)
-    except TemplateSyntaxError as error:
-        raise TokenizerError(
-            f"the chat template is broken at line {error.lineno}: {error.message}; {_OTHERWISE}"
-        ) from error
-    except Exception as error:  # too deeply nested, too large a number, ...
-        raise TokenizerError(
-            f"the chat template cannot be compiled: {type(error).__name__}: {str(error)[:500]};"
-            f" {_OTHERWISE}"
-        ) from error
+    verb = "cannot be compiled" if outcome == "uncompiled" else "failed"
+    raise TokenizerError(f"the chat template {verb}: {_printable(what)}; {_OTHERWISE}")
+
+
+def _printable(text: str) -> str:
+    """A template's words without what moves a terminal's cursor."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
