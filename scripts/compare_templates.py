@@ -114,6 +114,7 @@ def conversations() -> dict[str, list[dict[str, Any]]]:
     system = said("system", "You are  terse.\n")
     call = said("assistant", "", tool_calls=[called("weather", {"city": "Zürich", "days": 3})])
     result = said("tool", '{"temp": 21.5}', name="weather", tool_call_id="call00001")
+    as_text = said("assistant", None, tool_calls=[called("f", '{"a": 1}')])
     parts = [{"type": "text", "text": "Look:"}, {"type": "image"}, {"type": "text", "text": "ok?"}]
     thought = said("assistant", "Four.", reasoning_content="2 and 2\nis 4")
     tagged = said("assistant", "<think>\nhm\n</think>\n\nFour.")
@@ -134,11 +135,7 @@ def conversations() -> dict[str, list[dict[str, Any]]]:
         "null content": [ask, said("assistant", None), ask],
         "call": [system, ask, call, result],
         "call answered": [ask, call, result, said("assistant", "21.5 degrees"), said("user", "Ta")],
-        "call as text": [
-            ask,
-            said("assistant", None, tool_calls=[called("f", '{"a": 1}')]),
-            result,
-        ],
+        "call as text": [ask, as_text, result],
         "two calls": [
             ask,
             said("assistant", "So:", tool_calls=[called("f", {}), called("g", {"x": [1, None]})]),
@@ -155,6 +152,10 @@ def conversations() -> dict[str, list[dict[str, Any]]]:
         "unknown role": [said("narrator", "Once"), ask],
         "nothing": [],
         "long": [system, *[ask, reply] * 200, ask],
+        "long, 290 kB": [
+            *[said("user", "Word. " * 120), said("assistant", "Reply " * 120)] * 200,
+            ask,
+        ],
     }
 
 

@@ -81,8 +81,10 @@ class Confined:
             try:
                 child = self._started()
                 reply, worn = self._asked(child, payload, seconds)
-            except BaseException:  # an interrupted child would answer the wrong question next
+            except BaseException as error:  # a child not heard out would answer late
                 self._drop()
+                if isinstance(error, RuntimeError):  # no thread can be started to watch it
+                    raise self._stopped(f"it cannot be watched: {error}") from error
                 raise
             if worn:
                 self._drop()
@@ -308,13 +310,13 @@ def _interpreter() -> str:
 
 
 def _search_path() -> list[str]:
-    """Where the child looks for modules: this package's root first, then as here."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = [root]
+    """Where the child looks for modules: as here, and where this package is."""
+    path = []
     for folder in sys.path:
         with contextlib.suppress(OSError):  # a current folder that was removed
             path.append(os.path.abspath(folder))
-    return path
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return path if root in path else [*path, root]  # an editable installation is not in sys.path
 
 
 _ALL: weakref.WeakSet[Confined] = weakref.WeakSet()

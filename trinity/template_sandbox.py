@@ -11,8 +11,10 @@ Nothing can be opened there, so all that Jinja2 imports when it needs it is impo
 from __future__ import annotations
 
 import functools
+import html  # noqa: F401 - by striptags
 import json
 import pprint  # noqa: F401 - by the filter of that name
+import textwrap  # noqa: F401 - by wordwrap
 import unicodedata  # noqa: F401 - by names of characters in literals
 import warnings
 from collections.abc import Callable

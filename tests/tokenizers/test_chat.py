@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from tests.tokenizers.conftest import TokenizerOf
-from trinity.errors import TokenizerError
+from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers.chat import render_chat
 
 MESSAGES = [
@@ -167,6 +170,90 @@ def test_failing_templates_are_tokenizer_errors(template: str) -> None:
     with pytest.raises(TokenizerError) as caught:
         render_chat(template, MESSAGES)
     assert len(str(caught.value)) < 1000
+
+
+def test_what_is_set_for_training_is_not_seen_outside() -> None:
+    """As with transformers' tag, which is a call block."""
+    template = "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}"
+    assert render_chat(template, MESSAGES) == "21"
+
+
+def test_values_that_are_no_json_are_named() -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": "user", "content": {1, 2}}]
+    with pytest.raises(InputError, match=r"^messages\[1\]\.content is of type set; expected"):
+        render_chat("x", messages)
+    with pytest.raises(InputError, match=r"^date is of type object"):
+        render_chat("x", MESSAGES, date=object())
+
+
+def test_characters_that_have_no_utf8_form() -> None:
+    assert render_chat("{{ messages[0].content }}", [{"content": "\ud800\x00"}]) == "\ud800\x00"
+
+
+def test_a_templates_words_do_not_reach_the_terminal() -> None:
+    words = "'\\x1b[2Jé\\n\\x07\\u202e'"
+    for template in (f"{{{{ raise_exception({words}) }}}}", f"{{{{ {{}}[{words}].x }}}}"):
+        with pytest.raises(TokenizerError, match=r"\\x1b\[2Jé\\n\\x07\\u202e") as caught:
+            render_chat(template, MESSAGES)
+        assert str(caught.value).isprintable()
+
+
+def test_the_time_zone_is_the_callers() -> None:
+    code = """
+from datetime import datetime
+from trinity.tokenizers.chat import render_chat
+times = [f"{datetime.now():%d %H}"]
+text = render_chat("{{ strftime_now('%d %H') }}", [])
+times.append(f"{datetime.now():%d %H}")
+print(text in times)
+"""
+    environment = {**os.environ, "TZ": "XYZ-5"}
+    out = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert out.strip() == "True"
+
+
+def test_nothing_is_imported_while_rendering() -> None:
+    """In the process that renders nothing can be opened."""
+    code = r"""
+import sys
+from trinity.template_sandbox import answer
+before = set(sys.modules)
+for expression in (
+    "lipsum()", "[1]|pprint", "1/0", "x.y.z", "'a b'|wordwrap(1)", "'a.com'|urlize", "[1]|random",
+    "'%s' % 1", "strftime_now('%c %Z')", "'<a>'|striptags", "1|filesizeformat", "{'a': 1}|xmlattr",
+    "'é'|urlencode", "1.5|round", "[2,1]|sort", "'\N{EM DASH}'", "''.__class__", "(",
+    "raise_exception(1)", "'é'.encode()", "1()", "'a'|tojson", "range(9)|batch(2)|list",
+    "''|attr('__class__')", "dict(a=1)|dictsort", "'a'|indent", "1|int(base=3)", "cycler(1).next()",
+):
+    answer({"": "{{ " + expression + " }}"})
+print(*sorted(set(sys.modules) - before))
+"""
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert out.split() == []
+
+
+GROWN = (  # as in Reka-Edge's template
+    "{% set ns = namespace(out='') %}{% for m in messages %}"
+    "{% set ns.out = ns.out ~ m.role ~ ': ' ~ m.content ~ '<sep>' %}{% endfor %}{{ ns.out }}"
+)
+SQUARE = (  # as in Gemma 4's: each message looks at all
+    "{% for m in messages %}{% set ns = namespace(n=0) %}{% for o in messages %}"
+    "{% if o.role == 'user' and o.content %}{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}"
+    "{{ ns.n }}{% endfor %}"
+)
+
+
+def test_texts_grown_over_many_messages_are_no_attack() -> None:
+    messages = [{"role": "user", "content": "word " * 145}] * 401
+    expected = f"user: {messages[0]['content']}<sep>" * 401
+    assert len(expected) > 290_000
+    assert render_chat(GROWN, messages) == expected
+    assert render_chat(SQUARE, messages) == "401" * 401
+
+
+def test_much_text_of_little_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="makes 300000 characters of these messages; at most"):
+        render_chat("{{ 'a' * 300000 }}", MESSAGES)
 
 
 def test_long_conversations_are_no_attack() -> None:
