@@ -199,7 +199,7 @@ class _Child:
                 self.process.wait(5)
         status = self.process.returncode
         if self._late or (hasattr(signal, "SIGPROF") and status == -signal.SIGPROF):
-            return f"it ran for more than {seconds:.3g} seconds"
+            return f"it ran for more than {seconds:.2g} seconds"
         if status is not None and status < 0:
             try:
                 return f"it was ended by {signal.Signals(-status).name}"

@@ -73,7 +73,12 @@ def chat(
     }
     text = None
     if template is not None:
-        text = given_text(None, template, what="template", usage="give a file")
+        from trinity.tokenizers.chat import LONGEST_TEMPLATE
+
+        longest = 4 * LONGEST_TEMPLATE  # bytes of UTF-8
+        text = given_text(
+            None, template, what="template", usage="give another file", longest=longest
+        )
     with load_model(
         model,
         threads=threads,
