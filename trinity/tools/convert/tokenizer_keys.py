@@ -74,7 +74,7 @@ def _source(directory: str, tokenizer_config: Mapping[str, object]) -> Vocabular
             if not os.path.lexists(fast):
                 raise
     if os.path.lexists(fast):
-        values = read_json_object(fast)
+        values = read_json_object(fast, is_config=False)
         return (metaspace_source if is_metaspace(values) else bpe_source)(values, fast)
     raise InputError(
         f"{directory}: no tokenizer.json and no tokenizer.model, and a model without a tokenizer "
