@@ -188,7 +188,6 @@ class GGUFProvider:
                 )
         return tensors
 
-
     def _check_blocks(self, part: _Part, info: TensorInfo) -> None:
         """The length in bytes tells I2_S, not whether its codes are whole blocks."""
         if info.type != "I2_S":

@@ -19,7 +19,6 @@ from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.paging import populate
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
-from trinity.runtime.rope import RopeTable
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles

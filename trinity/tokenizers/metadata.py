@@ -45,9 +45,7 @@ def integer(metadata: Mapping[str, object], key: str) -> int | None:
     raise wrong_kind(key, value, "an integer")
 
 
-def strings(
-    metadata: Mapping[str, object], key: str, most: int, longest: int
-) -> list[str] | None:
+def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -> list[str] | None:
     """An array of strings, all of them text that UTF-8 can hold; None where the key is missing.
 
     At most ``most`` strings of at most ``longest`` characters.
