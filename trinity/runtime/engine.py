@@ -16,7 +16,7 @@ from trinity.models import find_architecture
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.paging import populate
+from trinity.runtime.paging import populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
@@ -34,6 +34,7 @@ PREFILL_CHUNK = 512
 # Of ternary weights; inverted scales are 1 / 0.02 or so.
 LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
+USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weights
 OUTPUT_ROWS = 16
 
 
@@ -104,7 +105,13 @@ class CPUEngine:
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache of ``context_length`` positions, of the engine's type or another."""
-        return KVCache(self.config, self.context_length, kv_type or self.kv_type)
+        cache = KVCache(self.config, self.context_length, kv_type or self.kv_type)
+        # Heads lie far apart: in large pages the first token would fill the whole cache, which is
+        # right beside weights of that size, and not where a small file asks for a huge one.
+        usual = cache.nbytes * min(USUAL_CONTEXT, cache.capacity) // cache.capacity
+        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
+            small_pages(cache.address, cache.nbytes)
+        return cache
 
     def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """The plans for many tokens (layers only) and for few (layers and head)."""
@@ -322,7 +329,7 @@ def load_engine(
     config = provider.config
     # Attention is over all positions: a model with a window is right as long as it holds them.
     window = config.sliding_window or config.context_length
-    limit = min(config.context_length, window, 4096)
+    limit = min(config.context_length, window, USUAL_CONTEXT)
     context = limit if context_length is None else context_length
     if config.sliding_window and context > config.sliding_window:
         raise InputError(
