@@ -1,4 +1,4 @@
-"""Small files that ask for much: models whose tensors are zeros, and keys that anybody may write."""
+"""Small files that ask for much: models of zeros, and keys that anybody may write."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: raw.gguf([key("general.architecture", "a" * 30_000_000)]), "",
     ),
     "a wide character in a long text": (
-        lambda: raw.gguf([key("general.name", "\U0001f600" + "a" * 50_000_000)]), "",
+        lambda: raw.gguf([key("general.name", "\U0001f600" + "a" * 20_000_000)]), "",
     ),
     "split.count": (
         lambda: raw.gguf([raw.key_value("split.count", raw.U32, raw.u32(60_000)),
@@ -115,8 +115,19 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("action", ["inspect", "load", "verify", "quantize"])
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [(name, "inspect") for name in STRUCTURES]
+    + [
+        ("many tensors", "verify"),
+        ("an architecture as long as the file", "load"),
+        ("an architecture as long as the file", "quantize"),
+        ("a wide character in a long text", "quantize"),
+        ("I2_S that is no whole blocks", "load"),
+        ("I2_S that is no whole blocks", "verify"),
+        ("I2_S that is no whole blocks", "quantize"),
+    ],
+)
 def test_structures(probe: Probe, name: str, action: str, tmp_path: Path) -> None:
     make, expected = STRUCTURES[name]
     path = tmp_path / "model-00001-of-60000.gguf"
@@ -193,7 +204,7 @@ VOCABULARIES: dict[str, tuple[Callable[[], dict[str, object]], str]] = {
         lambda: spm([f"u{i}" for i in range(70_000)], 4), "control or user-defined",
     ),
     "words that are ends": (_merged, "ok"),
-    "merges of nothing": (lambda: bpe([], ["zz zz"] * 100_000), "refused"),
+    "merges of nothing": (lambda: bpe([], ["zz zz"] * 10_000), "refused"),
     "doubling merges": (
         lambda: bpe(["a" * (1 << i) for i in range(1, 14)],
                     ["a" * (1 << i) + " " + "a" * (1 << i) for i in range(13)]), "ok",
@@ -212,10 +223,10 @@ def test_vocabularies(probe: Probe, name: str, tmp_path: Path) -> None:
 
 
 JSONS = {
-    "empty lists": b'{"a": [' + b",".join([b"[]"] * 1_300_000) + b"]}",
-    "empty objects": b'{"a": [' + b",".join([b"{}"] * 1_300_000) + b"]}",
+    "empty lists": b'{"a": [' + b",".join([b"[]"] * 1_000_000) + b"]}",
+    "empty objects": b'{"a": [' + b",".join([b"{}"] * 1_000_000) + b"]}",
     "small numbers": b'{"a": [' + b",".join([b"999"] * 1_000_000) + b"]}",
-    "names": b'{"a": {' + b",".join(b'"%x":[]' % i for i in range(400_000)) + b"}}",
+    "names": b'{"a": {' + b",".join(b'"%x":[]' % i for i in range(200_000)) + b"}}",
     "nests": b'{"a":' * 800_000,
 }
 
@@ -231,7 +242,7 @@ def test_json(probe: Probe, name: str, content: bytes, tmp_path: Path) -> None:
         head = struct.pack("<Q", len(content)) + content
         (directory / "model.safetensors").write_bytes(head)
     else:
-        (directory / name).write_bytes(5 * content if name != "config.json" else content)
+        (directory / name).write_bytes(content)
     check(probe, "convert", directory, "refused")
 
 
