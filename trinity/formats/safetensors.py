@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.gguf_layout import MAX_TENSORS
+from trinity.formats.gguf_reader import refuse_too_many
 from trinity.formats.json_object import parse_json_object
 from trinity.formats.mapping import MappedFile, path_text
 
@@ -80,6 +82,7 @@ class SafeTensorsFile:
         try:
             self._data_start, header = _header(self._file.buffer(), self.path)
             self.metadata = _metadata(header.pop("__metadata__", None), self.path)
+            refuse_too_many(self.path, "tensors", len(header), MAX_TENSORS)
             self._tensors = {
                 name: _entry(name, fields, self.path) for name, fields in header.items()
             }
