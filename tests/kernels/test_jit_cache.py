@@ -16,7 +16,7 @@ assert gated.address("portable", "relu2", lambda: fresh.append(1)) != 0
 assert gated.address("portable", "relu2", lambda: fresh.append(2)) != 0
 print(len(fresh))
 """
-FOLDER = "from trinity_kernels._jit import cache_folder; print(cache_folder())"
+FOLDER = "from trinity_kernels.code_files import cache_folder; print(cache_folder())"
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from trinity.cli.terminal import escaped, json_line, put, put_raw
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +26,7 @@ def printable(value: object, widest: int | None = WIDEST_SHOWN) -> str:
     """
     if isinstance(value, dict) and "array" in value:
         return f"{value['array']}, {value['length']} elements"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if not text.isprintable():
-        text = json.dumps(text)
+    text = escaped(value) if isinstance(value, str) else json_line(value)
     return text if widest is None or len(text) <= widest else text[:widest] + "..."
 
 
@@ -44,7 +43,7 @@ def show_with(write: Callable[[Console], None]) -> None:
     with console.capture() as captured:
         write(console)
     for line in captured.get().splitlines():
-        print(line.rstrip())
+        put_raw(line.rstrip() + "\n")
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -108,7 +107,7 @@ def decimals(value: float | None) -> str:
 def show_diff(found: Diff, first: str, second: str) -> None:
     """Print what differs between two models, in the order of their files."""
     if found.is_empty:
-        print(f"no difference: {found.same_tensors} tensors and all keys are the same")
+        put(f"no difference: {found.same_tensors} tensors and all keys are the same")
         return
 
     def write(console: Console) -> None:

@@ -30,7 +30,11 @@ def given_text(text: str | None, file: str | None = None, *, what: str, usage: s
             raise InputError(f"{file}: cannot be read ({reason}); give a text file") from error
     if text is None and file is None and sys.stdin.isatty():
         raise typer.BadParameter(f"there is no {what}; {usage}")
-    return decoded(sys.stdin.buffer.read(), "standard input")
+    try:
+        return decoded(sys.stdin.buffer.read(), "standard input")
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"standard input: cannot be read ({reason})") from error
 
 
 def decoded(data: bytes, source: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider
 from trinity.formats.gguf_types import tensor_nbytes
-from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
 from trinity.formats.provider import Tensor
 from trinity.tools.quantize.assignment import Overrides
@@ -237,8 +237,7 @@ def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
                 raise InputError(
                     f"{target}: this is the model that is read; give another name to write"
                 )
-    if os.path.lexists(target) and not overwrite:
-        raise InputError(f"{target}: exists already; give another name, or --force to replace it")
+    refuse_existing(target, overwrite)
 
 
 def _check_space(target: str, needed: int) -> None:
