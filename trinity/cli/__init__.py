@@ -23,7 +23,7 @@ from trinity.cli import (
     warmup,
 )
 from trinity.cli.exit_codes import explained
-from trinity.cli.terminal import finish, put, say, take_streams
+from trinity.cli.terminal import finish, put, say, take_streams, unwritable
 from trinity.errors import TrinityError
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -81,7 +81,10 @@ def main() -> NoReturn:
         app(prog_name="trinity")
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except (TrinityError, OSError) as error:  # --help and --version, onto a full disk
+    except TrinityError as error:  # of --version
         say(f"error: {error}")
+        status = 1
+    except OSError as error:  # of --help
+        say(f"error: {unwritable(error)}")
         status = 1
     sys.exit(finish(status))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from trinity.cli.terminal import escaped, json_line, put, put_raw
@@ -39,10 +40,11 @@ def show_with(write: Callable[[Console], None]) -> None:
     """Print what is written; on a pipe without colours, wrapping and padding."""
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
-    with console.capture() as captured:
-        write(console)
-    for line in captured.get().splitlines():
+    is_terminal = sys.stdout.isatty()
+    text = StringIO()  # what cannot be written is then noticed in one place
+    width = None if is_terminal else 100_000
+    write(Console(file=text, force_terminal=is_terminal, width=width, highlight=False))
+    for line in text.getvalue().splitlines():
         put_raw(line.rstrip() + "\n")
 
 

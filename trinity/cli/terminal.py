@@ -59,7 +59,7 @@ def put_raw(text: str, *, flush: bool = False) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _unwritable(error) from error
+        raise unwritable(error) from error
 
 
 def styled_stderr() -> Console:
@@ -97,12 +97,13 @@ def finish(status: int) -> int:
             os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         if status == 0 and not isinstance(error, BrokenPipeError):
-            say(f"error: {_unwritable(error)}")
+            say(f"error: {unwritable(error)}")
             return 1
     return status
 
 
-def _unwritable(error: OSError) -> InputError:
+def unwritable(error: OSError) -> InputError:
+    """What is raised where standard output fails."""
     return InputError(f"standard output: cannot be written: {error.strerror or error}")
 
 
