@@ -61,7 +61,6 @@ def test_other_signals_end_as_they_do(name: str) -> None:
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
     """nohup."""
-    code = PROGRAM.replace("from trinity.__main__", "signal.signal(1, signal.SIG_IGN)\n\\g<0>")
     code = PROGRAM.replace(
         "from trinity.__main__", "signal.signal(1, signal.SIG_IGN)\nfrom trinity.__main__"
     )

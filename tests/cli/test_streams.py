@@ -47,9 +47,7 @@ def test_an_error_without_standard_error(command: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-@pytest.mark.parametrize(
-    "command", ["inspect no.gguf", "chat -m no.gguf", "quantize no.gguf x F16"]
-)
+@pytest.mark.parametrize("command", ["inspect no", "chat -m no", "quantize no x F16"])
 @pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full", "2> >(true)"])
 def test_an_explained_error_is_1(command: str, streams: str) -> None:
     done = shell(f"$T {command} {streams}")

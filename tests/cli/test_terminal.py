@@ -151,6 +151,6 @@ def test_there_is_one_way_to_the_terminal() -> None:
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)
-            written = called in ("print", "typer.echo") or called.endswith(("stdout.write",
-                                                                            "stderr.write"))  # fmt: skip
+            streams = ("stdout.write", "stderr.write")
+            written = called in ("print", "typer.echo") or called.endswith(streams)
             assert not written or path.name == "terminal.py", f"{path.name}:{node.lineno}"
