@@ -1,4 +1,4 @@
-"""The only place that calls Numba's decorators: what is compiled, when, and where it is kept.
+"""The only place that calls Numba's decorators: what is compiled, and when.
 
 A kernel is one Python function ``f(isa, qt, record, thread, threads)``. ``isa`` and ``qt`` are
 values without data whose types choose the code, so one body is compiled per level and per
@@ -8,27 +8,20 @@ add stay separate, sums keep their order.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import llvmlite
 import numba
 from numba.core import config, types
-from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.core.datamodel.models import OpaqueModel
-from numba.core.runtime import rtsys
 from numba.extending import overload, register_model
 
+from trinity_kernels.code_files import CodeCache, cache_folder
 from trinity_kernels.isa import jit_disabled
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
@@ -41,46 +34,6 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
     )
 
 _lock = threading.RLock()
-
-
-def _sources_digest() -> str:
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    for part in (numba.__version__, llvmlite.__version__, sys.version):
-        digest.update(part.encode())
-    return digest.hexdigest()[:16]
-
-
-@cache
-def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: ``TRINITY_CACHE_DIR``, else the user's cache directory.
-
-    Named after a hash of all sources of this package and the compiler's versions, so a change
-    anywhere compiles anew and a reinstalled, unchanged package does not. None where no folder can
-    be written: kernels are then compiled in every process.
-    """
-    chosen = os.environ.get("TRINITY_CACHE_DIR")
-    candidates = [Path(chosen)] if chosen else []
-    if not chosen:
-        if sys.platform == "win32":
-            base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-        elif sys.platform == "darwin":
-            base = str(Path.home() / "Library" / "Caches")
-        else:
-            base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        candidates = [Path(base) / "trinity" / "kernels", Path(__file__).parent / "__pycache__"]
-    for candidate in candidates:
-        folder = candidate / _sources_digest()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-        except OSError:
-            continue
-    return None
 
 
 def inline(function: Callable[..., Any]) -> Any:
@@ -98,7 +51,7 @@ def entry(function: Callable[..., Any]) -> Any:
     folder = cache_folder()
     if folder is not None:
         with _cache_in(folder):
-            compiled._cache = _Cache(function)
+            compiled._cache = CodeCache(function)
     return compiled
 
 
@@ -193,33 +146,13 @@ class Kernel:
         return compiled
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache, for which a damaged file or a full disk is no reason to stop."""
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            # FunctionCache refreshes the compiler's registries first, a tenth of a second: what is
-            # compiled needs none of them, only the runtime's symbols.
-            rtsys.initialize(target_context)
-            with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
-        except Exception:  # whatever unpickling a truncated file may raise
-            with suppress(OSError):
-                self.flush()
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):
-            super().save_overload(sig, data)
-
-
 class _Code(CFunc):
     """A kernel's code that tells when it is compiled and not loaded from the cache."""
 
     compiling: Callable[[], None] | None = None
 
     def enable_caching(self) -> None:
-        self._cache = _Cache(self._pyfunc)  # type: ignore[attr-defined]
+        self._cache = CodeCache(self._pyfunc)  # type: ignore[attr-defined]
 
     def _compile_uncached(self) -> Any:
         if self.compiling is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ import typer
 
 from trinity.cli import inspect_tables as tables
 from trinity.cli import options
+from trinity.cli.terminal import json_line, put
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
@@ -52,7 +52,7 @@ def inspect(
     elif verify:
         show_verification(provider, as_json)
     elif as_json:
-        print(json.dumps(describe(provider), ensure_ascii=False, allow_nan=False))
+        put(json_line(describe(provider)))
     else:
         tables.show(describe(provider))
 
@@ -68,7 +68,7 @@ def show_diff(first: WeightProvider, second: WeightProvider, as_json: bool) -> N
         values = asdict(found)
         for tensor in values["tensors_changed"]:
             tensor["rmse"] = plain(tensor["rmse"])
-        print(json.dumps(values, ensure_ascii=False, allow_nan=False))
+        put(json_line(values))
     else:
         tables.show_diff(found, first.path, second.path)
     if not found.is_empty:
@@ -83,7 +83,7 @@ def show_verification(provider: WeightProvider, as_json: bool) -> None:
     with bar("verifying") as progress:
         found = verify(provider, progress)
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        put(json_line(asdict(found)))
     else:
         tables.show_verification(found)
     if found.findings:

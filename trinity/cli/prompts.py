@@ -37,7 +37,11 @@ def given_text(
         return decoded(data, file)
     if text is None and file is None and sys.stdin.isatty():
         raise typer.BadParameter(f"there is no {what}; {usage}")
-    return decoded(sys.stdin.buffer.read(), "standard input")
+    try:
+        return decoded(sys.stdin.buffer.read(), "standard input")
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"standard input: cannot be read ({reason})") from error
 
 
 def decoded(data: bytes, source: str) -> str:

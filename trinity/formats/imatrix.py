@@ -21,7 +21,7 @@ from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.gguf_layout import MAGIC
 from trinity.formats.gguf_metadata import GGUFMetadata
 from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
-from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.imatrix_dat import read_dat
 from trinity.formats.mapping import MappedFile, path_text
 
@@ -204,13 +204,17 @@ def _integer(source: str, metadata: GGUFMetadata, key: str) -> int:
     return value
 
 
-def write_imatrix(path: str | os.PathLike[str], imatrix: Imatrix) -> None:
-    """Write ``imatrix`` as GGUF, entries by name; an older file is replaced once all is there.
+def write_imatrix(
+    path: str | os.PathLike[str], imatrix: Imatrix, *, overwrite: bool = False
+) -> None:
+    """Write ``imatrix`` as GGUF, entries by name.
 
     Numerics: counts become float32, which is exact up to 2^24 tokens.
-    Raises: InputError where there is no entry or the file cannot be written; FormatError for sums
-    that are not finite.
+    ``overwrite`` lets an older file be replaced once all is there.
+    Raises: InputError where there is no entry, the file exists or cannot be written; FormatError
+    for sums that are not finite.
     """
+    refuse_existing(path_text(path), overwrite)
     if not imatrix.entries:
         raise InputError(f"{path_text(path)}: the importance matrix has no entries to write")
     with GGUFWriter(path) as writer:

@@ -13,7 +13,7 @@ import numpy as np
 
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.gguf_writer import Chunk, GGUFWriter
+from trinity.formats.gguf_writer import Chunk, GGUFWriter, refuse_existing
 from trinity.formats.hf_config import HFConfig, Ternary, hf_config
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
@@ -57,6 +57,7 @@ def convert(
     outtype: str,
     *,
     weight_scale: ScaleRule | None = None,
+    overwrite: bool = False,
     progress: Progress = lambda done, total, name: None,
 ) -> Conversion:
     """Write the model in the directory ``source`` to the GGUF file ``path``.
@@ -66,7 +67,8 @@ def convert(
     all, and the tensor to come. Everything but the weights themselves is checked before the first
     byte is written; the file appears under its name only when it is complete.
 
-    Raises InputError for a missing file or a bad argument; FormatError, ConfigError,
+    Raises InputError for a missing file, a bad argument or a ``path`` that exists and that
+    ``overwrite`` does not allow to be replaced; FormatError, ConfigError,
     TokenizerError, UnsupportedError for a model that is damaged, contradicts itself or cannot be
     said in GGUF.
     """
@@ -79,6 +81,7 @@ def convert(
         raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
     with Checkpoint(source) as checkpoint:
         _check_not_a_source(target, checkpoint.directory)
+        refuse_existing(target, overwrite)
         values, config = _config(checkpoint.directory)
         family = family_of(config)
         architecture = family.architecture(config)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider
 from trinity.formats.gguf_types import tensor_nbytes
-from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
 from trinity.formats.provider import Tensor
 from trinity.tools.quantize.assignment import Overrides
@@ -27,6 +27,7 @@ from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
 from trinity.tools.quantize.plan import Step, notes, planned
 from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps, whole_chunks
 from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
+from trinity_kernels.code_files import take_cache_problem
 from trinity_kernels.team import default_threads
 
 Progress = Callable[[int, int, str], None]
@@ -141,6 +142,9 @@ def quantize(
             if not dry_run:
                 _check_space(target, writer.size_bytes)
                 writer.finish()
+    problem = take_cache_problem()
+    if problem is not None:
+        done = replace(done, notes=(*done.notes, problem))
     progress(making.total, making.total, "")
     return done
 
@@ -237,8 +241,7 @@ def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
                 raise InputError(
                     f"{target}: this is the model that is read; give another name to write"
                 )
-    if os.path.lexists(target) and not overwrite:
-        raise InputError(f"{target}: exists already; give another name, or --force to replace it")
+    refuse_existing(target, overwrite)
 
 
 def _check_space(target: str, needed: int) -> None:
