@@ -7,14 +7,15 @@ that no list shows, a list may take away what another entry needs. So a child pr
 name and features compiles and runs what uses all of a level's instructions. Where it dies the level
 is not available, and the next one serves.
 
-What is tried: on ARM every level, since what LLVM is told there comes from three sources
-(processor.py); elsewhere what NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program
-chose. Not on x86 as it is: the list that LLVM reads there from the processor is also the one that
-it compiles with and the one that levels are chosen by, so they cannot contradict each other.
+What is tried: on ARM every level with instructions of its own, since what LLVM is told there comes
+from three sources (processor.py); anywhere every level, where NUMBA_CPU_NAME, NUMBA_CPU_FEATURES,
+NUMBA_ENABLE_AVX or the program chose what is compiled for. Not x86 as it is: the list that LLVM
+reads there from the processor is also the one that it compiles with and the one that levels are
+chosen by, so they cannot contradict each other.
 
-It costs one start of Python and a few kernels, which stay in the cache, once per processor, set of
-features and version of this package: the outcome lies beside the compiled kernels. Where Python
-cannot be started again (a frozen program), only ``portable`` is used on trust.
+It costs one start of Python and a small kernel or two, which stay in the cache, once per processor,
+set of features and version of this package: the outcome lies beside the compiled kernels. Where
+Python cannot be started again (a frozen program), only ``portable`` is used, on trust.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from typing import Any
 from trinity_kernels._jit import cache_folder
 from trinity_kernels.processor import Target, target
 
-# Kernels that together use every intrinsic of a level (scripts/cross_compile.py --intrinsics).
+# Small kernels that need together every instruction set that their level may use.
+_DOTS = (("matmul", "IQ4_NL"),)
 KERNELS: dict[str, tuple[tuple[str, str], ...]] = {
-    "amx": (("matmul", "IQ4_NL"),),
-    "avx512vnni": (("matmul", "IQ4_NL"),),
-    "avx2": (("matmul", "IQ4_NL"),),
-    "neon": (("matmul", "IQ4_NL"),),
-    "portable": (("matmul", "IQ4_NL"),),
+    "amx": (*_DOTS, ("matmul_tiles", "Q8_0")),
+    "avx512vnni": _DOTS,
+    "avx2": _DOTS,
+    "neon": _DOTS,
+    "portable": _DOTS,
 }
 SECONDS = 300.0
 # Ends that are the code's own; whatever else kills a process says nothing of the level.
@@ -61,8 +63,9 @@ _lock = threading.Lock()
 def failures(levels: Sequence[str]) -> dict[str, str]:
     """Those of ``levels`` that do not compile and run here, with the reason; tries what is new."""
     here = target()
-    if here.architecture != "aarch64" and not here.chosen:
-        return {}
+    if not here.chosen:
+        doubtful = here.architecture == "aarch64"
+        levels = [level for level in levels if doubtful and level != "portable"]
     with _lock:
         file = _file(here)
         known = _read(file)
@@ -156,7 +159,7 @@ def _end(code: int | None) -> tuple[str, bool]:
 def _lines(text: str) -> list[tuple[str, str]]:
     found = []
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             level, why = json.loads(line)
             found.append((str(level), str(why)))
     return found
