@@ -147,9 +147,7 @@ def target() -> Target:
     from trinity_kernels import soft_half
 
     architecture = _architecture(binding.get_process_triple())
-    chosen = (
-        config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX
-    )
+    chosen = config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX
     host = {}
     if architecture == "aarch64" and config.CPU_FEATURES is None:
         host = host_arm_features()

@@ -182,4 +182,6 @@ def _read(file: Path | None) -> dict[str, str]:
 def _write(file: Path, found: dict[str, str]) -> None:
     with contextlib.suppress(OSError), open(file, "ab", buffering=0) as lines:
         # One write of whole lines: processes that try at once do not mix.
-        os.write(lines.fileno(), "".join(f"{json.dumps(pair)}\n" for pair in found.items()).encode())
+        os.write(
+            lines.fileno(), "".join(f"{json.dumps(pair)}\n" for pair in found.items()).encode()
+        )

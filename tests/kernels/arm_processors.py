@@ -1,7 +1,7 @@
 """ARM machines as Linux shows them, for tests and scripts that have none at hand.
 
-``flags`` are the words behind "Features" in /proc/cpuinfo, as published by owners of such machines.
-The kernel prints a word for each bit of AT_HWCAP and AT_HWCAP2, so the two numbers follow from them.
+``flags`` are the words behind "Features" in /proc/cpuinfo, as owners of such machines published
+them. The kernel prints a word for each bit of AT_HWCAP and AT_HWCAP2, so the two numbers follow.
 ``llvm_name`` is what LLVM makes of implementer and parts.
 Sources: Linux's arch/arm64/include/uapi/asm/hwcap.h and arch/arm64/kernel/cpuinfo.c; LLVM's
 llvm/lib/TargetParser/Host.cpp, getHostCPUNameForARM.
@@ -13,36 +13,39 @@ from dataclasses import dataclass
 
 # The words in the order of their bits.
 HWCAP = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc "
-    "dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg"
-).split()
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt "
+    "fcma lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb "
+    "paca pacg"
+)
 HWCAP2 = (
-    "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm "
-    "svebf16 i8mm bf16 dgh rng bti mte ecv afp rpres"
-).split()
+    "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm "
+    "svef64mm svebf16 i8mm bf16 dgh rng bti mte ecv afp rpres"
+)
 
 _V82 = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop "
-    "asimddp"
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc "
+    "dcpop asimddp"
 )
 _M1 = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc "
-    "dcpop sha3 asimddp sha512 asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp flagm2 frint"
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt "
+    "fcma lrcpc dcpop sha3 asimddp sha512 asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg "
+    "dcpodp flagm2 frint"
 )
 _V86 = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc "
-    "dcpop sha3 sm3 sm4 asimddp sha512 asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp "
-    "flagm2 frint i8mm bf16 rng bti ecv"
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt "
+    "fcma lrcpc dcpop sha3 sm3 sm4 asimddp sha512 asimdfhm dit uscat ilrcpc flagm ssbs sb "
+    "paca pacg dcpodp flagm2 frint i8mm bf16 rng bti ecv"
 )
 _GRAVITON3 = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc "
-    "dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs paca pacg dcpodp "
-    "svei8mm svebf16 i8mm bf16 dgh rng"
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt "
+    "fcma lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs "
+    "paca pacg dcpodp svei8mm svebf16 i8mm bf16 dgh rng"
 )
 _GRAVITON4 = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc "
-    "dcpop sha3 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm sb paca pacg dcpodp sve2 sveaes "
-    "svepmull svebitperm svesha3 flagm2 frint svei8mm svebf16 i8mm bf16 dgh rng bti"
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt "
+    "fcma lrcpc dcpop sha3 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm sb paca pacg "
+    "dcpodp sve2 sveaes svepmull svebitperm svesha3 flagm2 frint svei8mm svebf16 i8mm bf16 "
+    "dgh rng bti"
 )
 
 
@@ -61,9 +64,9 @@ class Processor:
     def hwcaps(self) -> tuple[int, int]:
         """AT_HWCAP and AT_HWCAP2."""
         words = self.flags.split()
-        assert set(words) <= {*HWCAP, *HWCAP2}
+        assert set(words) <= {*HWCAP.split(), *HWCAP2.split()}
         first, second = (
-            sum(1 << bit for bit, word in enumerate(order) if word in words)
+            sum(1 << bit for bit, word in enumerate(order.split()) if word in words)
             for order in (HWCAP, HWCAP2)
         )
         return first, second

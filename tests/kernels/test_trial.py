@@ -98,7 +98,9 @@ def test_other_features_are_tried_again(folder: Path, monkeypatch: pytest.Monkey
 def test_a_death_is_the_levels_that_was_tried(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child(monkeypatch, f"""
+    child(
+        monkeypatch,
+        f"""
 import resource
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 for level in levels:
@@ -107,7 +109,8 @@ for level in levels:
         print("more", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.{name})
     ok(level)
-""")
+""",
+    )
     found = trial.failures(["amx", "avx2", "portable"])
     assert list(found) == ["avx2"]
     assert name in found["avx2"]
@@ -151,7 +154,9 @@ def test_an_executable_that_is_none(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert list(trial.failures(["neon", "portable"])) == ["neon"]
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b'["neon"', b'["neon", "", 1]\n7\n{}\n', b"\0" * 9])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b'["neon"', b'["neon", "", 1]\n7\n{}\n', b"\0" * 9]
+)
 def test_a_damaged_file_says_nothing(
     content: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
