@@ -125,9 +125,11 @@ def available_levels() -> tuple[str, ...]:
 @cache
 def _lost() -> dict[str, str]:
     """The possible levels that failed their trial, and why."""
+    if jit_disabled() or not target().doubtful:
+        return {}
     from trinity_kernels import trial
 
-    return {} if jit_disabled() else trial.failures(possible_levels())
+    return trial.failures(possible_levels())
 
 
 def missing_features(level: str) -> tuple[str, ...]:

@@ -131,6 +131,11 @@ class Target:
     has: frozenset[str]
     chosen: bool
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether levels need a trial (trial.py): all but x86 as LLVM itself reads it."""
+        return self.chosen or self.architecture == "aarch64"
+
 
 @cache
 def target() -> Target:

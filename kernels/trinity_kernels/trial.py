@@ -64,8 +64,7 @@ def failures(levels: Sequence[str]) -> dict[str, str]:
     """Those of ``levels`` that do not compile and run here, with the reason; tries what is new."""
     here = target()
     if not here.chosen:
-        doubtful = here.architecture == "aarch64"
-        levels = [level for level in levels if doubtful and level != "portable"]
+        levels = [level for level in levels if here.doubtful and level != "portable"]
     with _lock:
         file = _file(here)
         known = _read(file)
