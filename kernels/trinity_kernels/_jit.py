@@ -23,6 +23,7 @@ from numba.extending import overload, register_model
 
 from trinity_kernels.code_files import CodeCache, cache_folder
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.processor import target
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
 _version = tuple(int(p) for p in numba.__version__.split(".")[:2])
@@ -34,6 +35,8 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
     )
 
 _lock = threading.RLock()
+if not jit_disabled():
+    target()  # before the first decorator: Numba is told there what the processor has
 
 
 def inline(function: Callable[..., Any]) -> Any:
