@@ -13,7 +13,10 @@ Names are imported when they are first used, so that ``import trinity`` costs no
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+from trinity_kernels.uninterrupted import uninterrupted
 
 __version__ = "0.1.0"
 
@@ -100,7 +103,12 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'trinity' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    home = _HOME[name]
+    if home in sys.modules:
+        module = importlib.import_module(home)
+    else:  # NumPy for one cannot be imported again once a Ctrl-C has cut its import
+        module = uninterrupted(importlib.import_module, home)
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

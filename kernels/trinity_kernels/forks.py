@@ -22,7 +22,7 @@ def count() -> int:
     return _forks
 
 
-def renewing() -> threading.RLock:  # type: ignore[valid-type]
+def renewing() -> threading.RLock:
     """To be held while something is made anew, which two threads of a child may want at once."""
     return _renewing
 

@@ -60,4 +60,5 @@ def uninterrupted(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
         return results[0]
     finally:
         # Else the exception's traceback would hold this frame, and this frame the exception.
-        del errors, interruption
+        errors.clear()
+        interruption = None
