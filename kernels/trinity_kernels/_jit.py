@@ -204,15 +204,36 @@ class Kernel:
 
     def _code(self, level: str, quant: str, anew: bool) -> CFunc:
         args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
-        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
-        folder = cache_folder()
-        compiled = _Code(self.function, (args, types.void), locals={}, options=options)
-        compiled.anew = anew
-        if folder is not None:
-            with _cache_in(folder):
-                compiled.enable_caching()
-        compiled.compile()
-        return compiled
+        return _compiled(self.function, args, anew)
+
+
+def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew: bool) -> CFunc:
+    options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+    folder = cache_folder()
+    compiled = _Code(function, (args, types.void), locals={}, options=options)
+    compiled.anew = anew
+    if folder is not None:
+        with _cache_in(folder):
+            compiled.enable_caching()
+    compiled.compile()
+    return compiled
+
+
+def handler_address(function: Callable[[int, int, int], None]) -> int:
+    """The address of a signal handler's code, ``void f(int, siginfo_t *, void *)`` in C."""
+
+    def compile_once() -> int:
+        with _lock:
+            if function not in _handlers:
+                args = (types.int32, types.intp, types.intp)
+                _handlers[function] = _compiled(function, args, True)
+            address: int = _handlers[function].address
+            return address
+
+    return uninterrupted(compile_once)
+
+
+_handlers: dict[Callable[..., None], CFunc] = {}
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
