@@ -233,7 +233,7 @@ def handler_address(function: Callable[[int, int, int], None]) -> int:
     return uninterrupted(compile_once)
 
 
-_handlers: dict[Callable[..., None], CFunc] = {}
+_handlers: dict[Callable[..., None], Any] = {}
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]

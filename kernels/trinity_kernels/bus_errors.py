@@ -38,7 +38,7 @@ if not jit_disabled():
     from trinity_kernels.simd import I32, I64
 
     def _table_slot(builder: Any) -> Any:
-        """A variable beside the code: a handler gets no argument that could lead it to the table."""
+        """A variable beside the code: no argument leads a handler to the table."""
         slot = builder.module.globals.get("trinity_bus_error_table")
         if slot is None:
             slot = ir.GlobalVariable(builder.module, I64, "trinity_bus_error_table")
@@ -136,7 +136,8 @@ def catch_bus_errors(table: Any) -> bool:
     if _tables:
         return True
     libc = ctypes.CDLL(None, use_errno=True)
-    for word, function in ((MMAP, libc.mmap), (SIGNAL, libc.signal), (RAISE, getattr(libc, "raise"))):
+    for word, name in ((MMAP, "mmap"), (SIGNAL, "signal"), (RAISE, "raise")):
+        function = getattr(libc, name)
         table[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
     table[PAGE] = mmap.PAGESIZE
     table[ENTRIES] = SLOTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
+from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import find_architecture
 from trinity.runtime.channel_squares import ChannelSquares
@@ -23,6 +25,7 @@ from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
+from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE, layer_bytes
 from trinity_kernels.quants import TYPES
@@ -37,6 +40,7 @@ PREFILL_CHUNK = 512
 LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
 OUTPUT_ROWS = 16
+CHECK_SECONDS = 0.1  # between looks at the file
 LONGEST_CONTEXT = 1 << 31  # positions are int32
 
 
@@ -56,6 +60,7 @@ class CPUEngine:
         self.prefill_chunk = min(PREFILL_CHUNK, context_length)
         architecture = find_architecture(config.architecture, provider.path)
         self._weights = Weights(provider)
+        catch_bus_errors(TABLE)
         self._embedding: Tensor = self._weights.matrix(
             "token_embd.weight", config.vocab_size, config.hidden_size
         )
@@ -104,6 +109,7 @@ class CPUEngine:
         self._exact_plans: dict[str, NDArray[np.void]] = {}
         self._plans_for(kv_type)
         self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
+        self._check_file()
         self._key = object()  # what its caches are known by
         try:
             self._team = Team(threads)
@@ -236,10 +242,21 @@ class CPUEngine:
         return self._buffers.logits[:count]
 
     def _walk(self, plan: NDArray[np.void]) -> None:
+        if monotonic() >= self._next_check or faults() != self._faults:
+            self._check_file()
         try:
             self._team.run(plan)
         except TeamError as error:  # the first step of a forked child starts threads
             raise TrinityError(str(error)) from error
+        if faults() != self._faults:  # what was read as zeros must not become a token
+            self._check_file()
+
+    def _check_file(self) -> None:
+        """Raise FormatError where the model's file was cut or overwritten."""
+        found = faults()
+        self._weights.provider.check()
+        self._faults = found
+        self._next_check = monotonic() + CHECK_SECONDS
 
     def profile(
         self, tokens: NDArray[np.int32], caches: Sequence[KVCache], *, rounds: int = 3
