@@ -144,6 +144,7 @@ def steady(seed: int, interrupts: int, cycles: int) -> dict[str, Any]:
             taken.append(time.perf_counter() - started)
         seconds[name] = sorted(taken)[2]
         report["phases"][name] = {"seconds": round(seconds[name], 4), "sent": 0, "lost": 0}
+    alive()
     report["before"] = resources()
     for number in range(interrupts):
         alive()
@@ -191,6 +192,7 @@ def main() -> int:
     parser.add_argument("--fresh", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--steady", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     if options.fresh is not None:
         print(json.dumps(fresh(options.seed, options.fresh)))
         return 0
