@@ -8,15 +8,15 @@ import importlib.resources
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.errors import InputError
+from trinity.errors import InputError, TrinityError
 from trinity.runtime.generation import Chunk, Completion, Timings, collect, stream
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import enough_memory
@@ -480,9 +480,11 @@ def load(
 
     provider = open_weights(path, i2s_layout=i2s_layout, tl_config=tl_config)
     try:
-        tokenizer = tokenizer_from_metadata(provider.metadata)
+        with _libraries():
+            tokenizer = tokenizer_from_metadata(provider.metadata)
         # Only now, for this import loads the compiler: a wrong path is told at once.
-        engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
+        with _libraries():
+            engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
         engine = engine_module.load_engine(
             provider,
             threads=threads,
@@ -495,6 +497,18 @@ def load(
         provider.close()
         raise
     return Model(engine, tokenizer, provider)
+
+
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """What the system refuses while libraries are loaded, as a TrinityError."""
+    try:
+        yield
+    except (ImportError, OSError, MemoryError) as error:
+        raise TrinityError(
+            f"a library cannot be loaded ({str(error) or 'out of memory'}): install trinity's "
+            "requirements again, or give the process more memory (ulimit -v)"
+        ) from error
 
 
 def generate(
