@@ -103,9 +103,17 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'trinity' has no attribute {name!r}")
+    import sys
     from importlib import import_module
 
-    value = getattr(import_module(_HOME[name]), name)
+    from trinity_kernels.uninterrupted import uninterrupted
+
+    home = _HOME[name]
+    if home in sys.modules:
+        module = import_module(home)
+    else:  # NumPy for one cannot be imported again once a Ctrl-C has cut its import
+        module = uninterrupted(import_module, home)
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

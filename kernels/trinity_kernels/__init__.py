@@ -27,9 +27,7 @@ def warmup(isa: str | None = None, progress: Callable[[str], None] | None = None
             progress(f"compiling {name} {tag} ({number}/{len(wanted)})")
         KERNELS[name][0].address(level, tag)
     largest(np.zeros(1, np.float32), 1)
-    team = Team(2)
-    team.warmup()
-    team.close()
+    Team(2).close()
     problem = take_cache_problem()
     if problem is not None:
         raise OSError(problem)

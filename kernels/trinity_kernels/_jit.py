@@ -8,8 +8,10 @@ add stay separate, sums keep their order.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from numba.extending import overload, register_model
 from trinity_kernels.code_files import CodeCache, cache_folder
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.processor import target
+from trinity_kernels.uninterrupted import uninterrupted
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
 _version = tuple(int(p) for p in numba.__version__.split(".")[:2])
@@ -37,6 +40,14 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
 _lock = threading.RLock()
 if not jit_disabled():
     target()  # before the first decorator: Numba is told there what the processor has
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for the compiler, whose locks and tables the child could not use half-way.
+    os.register_at_fork(
+        before=_lock.acquire,
+        after_in_parent=_lock.release,
+        after_in_child=_lock.release,
+    )
 
 
 def inline(function: Callable[..., Any]) -> Any:
@@ -55,6 +66,13 @@ def entry(function: Callable[..., Any]) -> Any:
     if folder is not None:
         with _cache_in(folder):
             compiled._cache = CodeCache(function)
+    compile_for = compiled._compile_for_args
+
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with _lock:
+            return compile_for(*args, **kwargs)
+
+    compiled._compile_for_args = partial(uninterrupted, locked)
     return compiled
 
 
@@ -68,20 +86,16 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     return overload(stub, strict=False)  # type: ignore[no-any-return]
 
 
-class _cache_in:  # noqa: N801
+@contextmanager
+def _cache_in(folder: Path) -> Iterator[None]:
     """Point Numba's cache at a folder for the length of a ``with``."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        _lock.acquire()
-        self.saved = config.CACHE_DIR
-        config.CACHE_DIR = str(self.folder) if self.folder else ""
-
-    def __exit__(self, *exc: object) -> None:
-        config.CACHE_DIR = self.saved
-        _lock.release()
+    with _lock:
+        saved = config.CACHE_DIR
+        config.CACHE_DIR = str(folder)
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = saved
 
 
 class Tag(types.Type):
@@ -130,36 +144,71 @@ class Kernel:
             tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
             _PYTHON_KERNELS.append(partial(self.function, *tags))
             return len(_PYTHON_KERNELS) - 1
+        if key not in self._compiled:
+            try:
+                uninterrupted(self._compile, key, compiling is None)
+            except _NotCached:
+                if compiling is not None:
+                    compiling()
+                uninterrupted(self._compile, key, True)
+        address: int = self._compiled[key].address
+        return address
+
+    def _compile(self, key: tuple[str, str], anew: bool) -> None:
+        """Load the code or, with ``anew``, compile it. Raises _NotCached."""
         with _lock:
             if key not in self._compiled:
-                self._compiled[key] = self._compile(level, quant, compiling)
-            address: int = self._compiled[key].address
+                self._compiled[key] = self._code(*key, anew)
+
+    def _code(self, level: str, quant: str, anew: bool) -> CFunc:
+        args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
+        return _compiled(self.function, args, anew)
+
+
+def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew: bool) -> CFunc:
+    options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+    folder = cache_folder()
+    compiled = _Code(function, (args, types.void), locals={}, options=options)
+    compiled.anew = anew
+    if folder is not None:
+        with _cache_in(folder):
+            compiled.enable_caching()
+    compiled.compile()
+    return compiled
+
+
+def handler_address(function: Callable[[int, int, int], None]) -> int:
+    """The address of a signal handler's code, ``void f(int, siginfo_t *, void *)`` in C."""
+
+    def compile_once() -> int:
+        with _lock:
+            if function not in _handlers:
+                args = (types.int32, types.intp, types.intp)
+                _handlers[function] = _compiled(function, args, True)
+            address: int = _handlers[function].address
             return address
 
-    def _compile(self, level: str, quant: str, compiling: Callable[[], None] | None) -> CFunc:
-        args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
-        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
-        folder = cache_folder()
-        compiled = _Code(self.function, (args, types.void), locals={}, options=options)
-        compiled.compiling = compiling
-        if folder is not None:
-            with _cache_in(folder):
-                compiled.enable_caching()
-        compiled.compile()
-        return compiled
+    return uninterrupted(compile_once)
+
+
+_handlers: dict[Callable[..., None], Any] = {}
+
+
+class _NotCached(Exception):  # noqa: N818
+    """The code would have to be compiled."""
 
 
 class _Code(CFunc):
-    """A kernel's code that tells when it is compiled and not loaded from the cache."""
+    """A kernel's code, compiled only where that is asked for."""
 
-    compiling: Callable[[], None] | None = None
+    anew = True
 
     def enable_caching(self) -> None:
         self._cache = CodeCache(self._pyfunc)  # type: ignore[attr-defined]
 
     def _compile_uncached(self) -> Any:
-        if self.compiling is not None:
-            self.compiling()
+        if not self.anew:
+            raise _NotCached
         return super()._compile_uncached()  # type: ignore[misc]
 
 

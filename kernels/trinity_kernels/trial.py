@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trinity_kernels._jit import cache_folder
+from trinity_kernels.code_files import cache_folder
 from trinity_kernels.processor import Target, target
 
 # Small kernels that need together every instruction set that their level may use.

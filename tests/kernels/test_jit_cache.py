@@ -78,7 +78,7 @@ def test_truncated_files_are_compiled_anew(tmp_path: Path, kept: int) -> None:
 
 def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    code = "from trinity_kernels.team import Team; Team(2).warmup(); print('ran')"
+    code = "from trinity_kernels.team import Team; Team(2).close(); print('ran')"
     run_python(code, TRINITY_CACHE_DIR=str(cache))
     damaged = [path for path in cache.rglob("*.nbc") if "team" in path.name]
     assert damaged

@@ -47,6 +47,11 @@ class Checkpoint:
             )
         return self._owners[name].tensor(name)
 
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        for file in self._files:
+            file.check()
+
     def close(self) -> None:
         """Release all mappings."""
         for file in self._files:

@@ -138,6 +138,11 @@ class GGUFProvider:
         tiling = self._tilings.get((shape[0], shape[-1])) if type_name in ("TL1", "TL2") else None
         return Tensor(name, shape, type_name, data, part.file.path, tiling)
 
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        for part in self._parts:
+            part.file.check()
+
     def close(self) -> None:
         """Release the mapping; what was read before stays readable, nothing else can be read."""
         for part in self._parts:

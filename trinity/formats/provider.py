@@ -84,6 +84,10 @@ class WeightProvider(Protocol):
         """The tensor of that name. Raises FormatError where there is none."""
         ...
 
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        ...
+
     def close(self) -> None:
         """Release the mapping; tensors given out before must no longer be used."""
         ...

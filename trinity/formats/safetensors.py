@@ -104,6 +104,10 @@ class SafeTensorsFile:
         data = np.frombuffer(self._file.buffer(), np.uint8, end - begin, self._data_start + begin)
         return SafeTensor(name, dtype, shape, data, self.path)
 
+    def check(self) -> None:
+        """Raise FormatError where the file was cut or overwritten since it was opened."""
+        self._file.check()
+
     def close(self) -> None:
         """Release the mapping."""
         self._file.close()

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from trinity.config import ModelConfig
 from trinity.errors import InputError
+from trinity.runtime.memory import zeros
 from trinity_kernels.ops.kv_layout import TILE, layer_bytes
 
 
 class KVCache:
-    """Room for ``capacity`` positions of ``kv_type`` (F16 or F32); ``length`` are filled."""
+    """Room for ``capacity`` positions of ``kv_type`` (F16 or F32); ``length`` are filled.
 
-    def __init__(self, config: ModelConfig, capacity: int, kv_type: str) -> None:
-        self.kv_type = kv_type
-        self.capacity = -(-capacity // TILE) * TILE
-        self.layer_bytes = layer_bytes(kv_type, config.num_kv_heads, config.head_dim, self.capacity)
-        self._data = np.zeros(self.layer_bytes * config.num_layers + 64, np.uint8)
-        self.address = -(-self._data.ctypes.data // 64) * 64
+    ``owner``: the one engine that may use it; kernels reach the memory by its address.
+    Raises: TrinityError where there is no memory for it.
+    """
+
+    def __init__(
+        self, config: ModelConfig, capacity: int, kv_type: str, owner: object = None
+    ) -> None:
+        self._kv_type = kv_type
+        self._owner = owner
+        capacity = -(-capacity // TILE) * TILE
+        one = layer_bytes(kv_type, config.num_kv_heads, config.head_dim, capacity)
+        what = f"a cache of {capacity} positions in {kv_type} for {config.num_layers} layers"
+        self._data = zeros(one * config.num_layers + 64, "u1", what)
+        self._address = -(-self._data.ctypes.data // 64) * 64
         self.length = 0
+
+    @property
+    def kv_type(self) -> str:
+        """F16 or F32."""
+        return self._kv_type
+
+    @property
+    def owner(self) -> object:
+        """What the engine that made it knows it by."""
+        return self._owner
+
+    @property
+    def address(self) -> int:
+        """Where the first layer's memory begins."""
+        return self._address
 
     @property
     def nbytes(self) -> int:

@@ -20,6 +20,7 @@ from trinity.formats import GGUFProvider
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
+from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import Tensor
 from trinity.tools.quantize.assignment import Overrides
 from trinity.tools.quantize.importance import Importance
@@ -27,6 +28,7 @@ from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
 from trinity.tools.quantize.plan import Step, notes, planned
 from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps, whole_chunks
 from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
+from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.code_files import take_cache_problem
 from trinity_kernels.team import default_threads
 
@@ -111,6 +113,7 @@ def quantize(
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; it must be at least 1")
     target = path_text(path)
+    catch_bus_errors(TABLE)
     with GGUFProvider(source) as provider:
         _check_target(target, provider, overwrite or dry_run)
         importance = None if imatrix is None else Importance(imatrix)
@@ -179,6 +182,7 @@ class _Making:
 
     def _in_turn(self, step: Step, done: int) -> Iterator[Array]:
         for chunk in self._chunks(step):
+            self.provider.check()  # what was cut meanwhile reads as zeros
             self.progress(done, self.total, step.entry.name)
             yield chunk
             done += chunk.nbytes
