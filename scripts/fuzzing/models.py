@@ -43,8 +43,11 @@ def _type_for(columns: int, wanted: str, rng: random.Random) -> str:
     return rng.choice([t for t in ("F32", "F16", "BF16", "Q4_0", "Q8_0", "IQ4_NL") if columns % weights.block_size(t) == 0])
 
 
-def model(rng: random.Random, hostile: float = 0.02) -> Draft:
-    """A sound model of tiny sizes; its weights are hostile with that probability each."""
+def model(rng: random.Random, hostile: float = 0.02, *, width: int | None = None) -> Draft:
+    """A sound model of tiny sizes; its weights are hostile with that probability each.
+
+    ``width``: of all matrices, rows and columns but the embedding's.
+    """
     draft = Draft(version=rng.choice((3, 3, 3, 2)), alignment=rng.choice((32, 32, 32, 8, 64, 1)))
     family = rng.choice(FAMILIES)
     main = rng.choice(TERNARY if family != "llama" and rng.random() < 0.6 else weights.RUNNABLE)
@@ -56,6 +59,9 @@ def model(rng: random.Random, hostile: float = 0.02) -> Draft:
     head_dim = rng.choice((2, 4, 8, 16, 32, 6, 10))
     if rng.random() < 0.5 and hidden % heads == 0 and hidden // heads % 2 == 0:
         head_dim = hidden // heads
+    if width is not None:
+        hidden = ffn = width
+        heads, kv_heads, head_dim = 2, 2, width // 2
     layers = rng.choice((1, 1, 1, 2, 3))
     draft.keys.append(("general.architecture", Value(STRING, family)))
     if draft.alignment != 32:
@@ -119,7 +125,7 @@ def model(rng: random.Random, hostile: float = 0.02) -> Draft:
 
 def rope_scaling(draft: Draft, family: str, rng: random.Random) -> None:
     """Keys of RoPE scaling, with edges."""
-    kind = rng.choice(("linear", "yarn", "yarn", "none", "longrope"))
+    kind = rng.choice(("linear", "linear", "yarn", "yarn", "yarn", "none", "longrope"))
     draft.set(f"{family}.rope.scaling.type", Value(STRING, kind))
     for key in rng.sample(_OPTIONAL_KEYS[1:9], k=rng.randrange(1, 6)):
         whole = key.endswith("length")

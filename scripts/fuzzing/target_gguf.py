@@ -14,10 +14,10 @@ def gguf(case: Case) -> None:
     """A model that is sound, says odd things, or has injured bytes; the whole way."""
     rng = case.rng
     draft = models.model(rng, rng.choice((0.0, 0.02, 0.3)))
-    for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
+    for _ in range(rng.choice((0, 0, 1, 1, 1, 2, 3))):
         models.change(draft, rng)
     out, marks, bounds = draft.encode()
-    if rng.random() < 0.15:
+    if rng.random() < 0.1:
         injure(rng, out, marks, bounds)
     options = {"i2s_layout": "arm"} if rng.random() < 0.1 else {}
     travel(case, case.write("model.gguf", bytes(out)), **options)
@@ -84,24 +84,25 @@ def split(case: Case) -> None:
 def tl(case: Case) -> None:
     """TL1 and TL2 tensors with a kernel_config.ini that fits, nearly fits, or is nonsense."""
     rng = case.rng
-    draft = models.model(rng)
-    bm = rng.choice((16, 32, 32, 64))
+    width = rng.choice((64, 128, 192, 256))
+    draft = models.model(rng, width=width)
     lines = []
+    name = rng.choice(("TL1", "TL2"))
     for tensor in draft.tensors:
-        if len(tensor.dims) == 2 and tensor.name.startswith("blk") and rng.random() < 0.7:
-            name = rng.choice(("TL1", "TL2"))
-            columns, rows = rng.choice(((tensor.dims), (256, 64), (288, 96), (512, 128)))
-            tensor.dims = [columns, rows]
-            data = weights.content(name, tensor.dims, rng, 0.05)
-            if data:
-                tensor.type_id, tensor.data = weights.file_type_id(name), data
-            row_tile = rng.choice([n for n in (16, 32, 64, rows) if rows % n == 0] or [rows])
-            tile = [rows, columns, row_tile, rng.choice((32, 64, 96, columns)), bm]
-            if rng.random() < 0.1:
-                tile[rng.randrange(5)] = values.integer(rng)
-            keys = ["m", "k", "bm", "bk", "bmm"]
-            lines.append(f"[Kernels_{len(lines)}]")
-            lines += [f"{key} = {value}" for key, value in zip(keys, tile, strict=True)]
+        if tensor.dims != [width, width] or rng.random() < 0.1:
+            continue
+        data = weights.content(name, tensor.dims, rng, 0.02)
+        if name == "TL2" and width < 256:
+            continue
+        tensor.type_id, tensor.data = weights.file_type_id(name), data
+    for _ in range(rng.choice((1, 1, 2))):
+        bm = rng.choice((16, 32, 32, 64)) if name == "TL1" else 32
+        tile = [width, width, rng.choice((32, 64, width)), rng.choice((32, 64, 96, 192, width)), bm]
+        if rng.random() < 0.1:
+            tile[rng.randrange(5)] = values.integer(rng)
+        lines.append(f"[Kernels_{len(lines)}]")
+        keys = ["m", "k", "bm", "bk", "bmm"]
+        lines += [f"{key} = {value}" for key, value in zip(keys, tile, strict=True)]
     if rng.random() < 0.2 and lines:
         for _ in range(rng.choice((1, 3))):
             lines.insert(rng.randrange(len(lines) + 1), rng.choice((

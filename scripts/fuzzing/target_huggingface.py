@@ -131,10 +131,10 @@ def huggingface(case: Case) -> None:
         files["tokenizer.json"] = fast
     elif rng.random() < 0.1:
         files["added_tokens.json"] = {"<extra>": rng.choice((290, values.integer(rng)))}
-    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
         _replace(rng, files[rng.choice(list(files))])
     for name, content in files.items():
-        if rng.random() < 0.98:
+        if rng.random() < 0.99:
             case.write(f"hf/{name}", json.dumps(content).encode())
     if rng.random() < 0.05:
         case.write("hf/chat_template.jinja", values.text(rng).encode("utf-8", "replace"))
@@ -142,8 +142,8 @@ def huggingface(case: Case) -> None:
     out = case.folder / "out.gguf"
     if rng.random() < 0.05:
         case.attempt("read", lambda: Checkpoint(directory).close())
-    outtype = rng.choice(("i2_s", "tq1_0", "tq2_0") if is_bitnet and rng.random() < 0.7 else list(OUTTYPES))
-    rule = rng.choice((None, None, None, "divide", "multiply"))
+    outtype = rng.choice(list(OUTTYPES) if is_bitnet else ("f32", "f16", "bf16", "q8_0"))
+    rule = rng.choice(("divide", "multiply")) if rng.random() < (0.2 if is_bitnet else 0.02) else None
     if case.attempt("converted", convert, directory, out, outtype, weight_scale=rule) is None:
         if out.exists():
             raise Finding("leftover", "a refused conversion left its file")
@@ -177,14 +177,14 @@ def _tokenizer(rng: random.Random) -> Json:
     regex = PRE_TOKENIZERS[rng.choice(("llama-bpe", "llama-bpe", "qwen2", "gpt-2"))].regexes[0]
     merges = [merge for merge in vocabularies._MERGES if rng.random() < 0.9 or merge.startswith(("t", "h"))]
     vocab = {token: i for i, token in enumerate(byte_characters())}
-    kept = []
+    in_pairs = rng.random() < 0.5
+    kept: list[Any] = []
     for merge in merges:
         a, b = merge.split(" ", 1)
         if a in vocab and b in vocab:
             vocab.setdefault(a + b, len(vocab))
-            kept.append(merge if rng.random() < 0.5 else [a, b])
+            kept.append([a, b] if in_pairs else merge)
     size = len(vocab)
-    kept = [m if isinstance(kept[0], str) and isinstance(m, str) else (m.split(" ", 1) if isinstance(m, str) else m) for m in kept]
     added = [
         {"id": size + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False, "special": True}
@@ -238,7 +238,7 @@ def _model(rng: random.Random, is_bitnet: bool, vocab: int) -> tuple[Json, Tenso
     tensors: Tensors = {}
 
     def floats(name: str, shape: list[int]) -> None:
-        hostile = 0.01
+        hostile = 0.002
         tensors[name] = dtype, shape, weights.content(dtype, shape[::-1], rng, hostile)
 
     def linear(name: str, rows: int, columns: int) -> None:
@@ -247,7 +247,7 @@ def _model(rng: random.Random, is_bitnet: bool, vocab: int) -> tuple[Json, Tenso
             return
         codes = weights.content("I2_S", [columns, rows], rng, 0.0)[: rows * columns // 4]
         tensors[f"{name}.weight"] = "U8", [rows // 4, columns], codes
-        tensors[f"{name}.weight_scale"] = "BF16", [1], rng.choice((b"\x4d\x3d", b"\x4d\x3d", b"\x80\x7f", b"\0\0"))
+        tensors[f"{name}.weight_scale"] = "BF16", [1], b"\x4d\x3d" if rng.random() < 0.99 else rng.randbytes(2)
 
     floats("model.embed_tokens.weight", [vocab, hidden])
     query, kv = heads * head_dim, kv_heads * head_dim

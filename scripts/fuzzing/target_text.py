@@ -44,40 +44,72 @@ def tokenizer(case: Case) -> None:
     case.attempt("tokenized", made.decode, some)
 
 
-_STATEMENTS = (
-    "{% for m in messages %}", "{% endfor %}", "{% if m.role == 'user' %}", "{% else %}", "{% endif %}",
-    "{% set x = {} %}", "{% set ns = namespace(t='') %}", "{% set ns.t = ns.t ~ m.content %}",
-    "{% macro f(a) %}", "{% endmacro %}", "{% generation %}", "{% break %}", "{% filter upper %}",
-    "{% endfilter %}", "{% for i in range({}) %}", "{% raw %}", "{% endraw %}", "{% include 'x' %}",
-)  # fmt: skip
 _EXPRESSIONS = (
     "m.content", "m['role']", "bos_token", "messages[0]['content']", "messages|length", "ns.t", "x",
     "raise_exception('no')", "strftime_now('%Y')", "'a' * {}", "[1] * {}", "{} ** {}", "range({})|list",
     "'%{}d' % 1", "'{{:{}}}'.format(1)", "x.__class__", "''.__class__.__mro__", "messages|tojson",
     "'a'|center({})", "'a'.ljust({})", "1|round({})", "'x'.join(messages)", "messages|map('upper')|list",
     "messages|unique|list", "(1).__add__", "self", "cycler('a').next", "lipsum({})", "dict(a=1)|items",
-    "'a'.zfill({})", "messages|batch({})|list", "'abc'[{}:{}]", "{} // {}", "messages|sort",
+    "'a'.zfill({})", "messages|batch({})|list", "'abc'[{}:{}]", "{} // {}", "messages|sort", "x ~ x",
     "'a' ~ 'b' ~ m", "none.x", "f(1)", "f(f)", "loop.index", "'ab'|replace('a','b' * {})", "1 if x else 2",
+    "m.content|trim", "m.content.split('a')", "m.content.strip()|upper", "m.content[{}:]", "{}|string",
+    "x|list|length", "x|reverse", "m.content|indent({})", "messages|selectattr('role')|list", "(x,) * {}",
+    "m.content|wordwrap({})", "m.content|truncate({})", "'%s' % x", "'%*d' % ({}, 1)", "x|tojson(indent={})",
 )  # fmt: skip
+_TESTS = ("x", "m.role == 'user'", "loop.first", "x is defined", "messages|length > {}", "m.content in x")
 
 
 def template(case: Case) -> None:
-    """A chat template of statements and expressions in any order."""
+    """A chat template: statements and expressions in one another, at times with a piece too many."""
     rng = case.rng
-    source = rng.choice(vocabularies.TEMPLATES) if rng.random() < 0.3 else ""
-    for _ in range(rng.randrange(1, 8)):
-        piece = rng.choice(_STATEMENTS) if rng.random() < 0.5 else "{{ " + rng.choice(_EXPRESSIONS) + " }}"
-        while "{}" in piece and "= {}" not in piece:
-            piece = piece.replace("{}", str(_size(rng)), 1)
-        at = rng.randrange(len(source) + 1) if rng.random() < 0.3 else len(source)
-        source = source[:at] + piece + source[at:]
-    opened = source.count("{% for"), source.count("{% if")
-    if rng.random() < 0.8:
-        source += "{% endif %}" * max(0, opened[1] - source.count("endif"))
-        source += "{% endfor %}" * max(0, opened[0] - source.count("endfor"))
+    source = rng.choice(vocabularies.TEMPLATES) if rng.random() < 0.2 else ""
+    source += _block(rng, rng.choice((1, 2, 3)))
+    for _ in range(rng.choice((0, 0, 0, 1, 3))):
+        at = rng.randrange(len(source) + 1)
+        piece = rng.choice(("{%", "%}", "{{", "}}", "{% endif %}", "{#", "{% raw %}", "(", "'", "{% break %}"))
+        source = source[:at] + piece + source[at + rng.choice((0, 0, 5)) :]
     case.num_bytes += len(source)
-    messages = [{"role": rng.choice(("user", "assistant", "x")), "content": values.prose(rng)} for _ in range(rng.randrange(1, 4))]
+    messages = [
+        {"role": rng.choice(("user", "assistant", "x")), "content": values.prose(rng)}
+        for _ in range(rng.randrange(1, 4))
+    ]
     case.attempt("rendered", render_chat, source, messages, bos_token="<s>", eos_token="</s>")
+
+
+def _block(rng: random.Random, depth: int) -> str:
+    """Some statements, nested up to ``depth``."""
+    parts = []
+    for _ in range(rng.randrange(1, 4)):
+        kind = rng.randrange(9) if depth else rng.randrange(3)
+        inner = _block(rng, depth - 1) if kind > 2 else ""
+        expression = _filled(rng, rng.choice(_EXPRESSIONS))
+        if kind == 0:
+            parts.append(values.text(rng)[:40])
+        elif kind == 1:
+            parts.append(f"{{{{ {expression} }}}}")
+        elif kind == 2:
+            name = rng.choice(("x", "x", "m", "ns.t"))
+            parts.append(f"{{% set ns = namespace(t='') %}}{{% set {name} = {expression} %}}")
+        elif kind == 3:
+            parts.append(f"{{% for m in messages %}}{inner}{{% endfor %}}")
+        elif kind == 4:
+            parts.append(f"{{% for x in {expression} %}}{inner}{{% else %}}none{{% endfor %}}")
+        elif kind == 5:
+            test = _filled(rng, rng.choice(_TESTS))
+            parts.append(f"{{% if {test} %}}{inner}{{% else %}}{{{{ {expression} }}}}{{% endif %}}")
+        elif kind == 6:
+            parts.append(f"{{% macro f(m) %}}{inner}{{% endmacro %}}{{{{ f({expression}) }}}}")
+        elif kind == 7:
+            parts.append(f"{{% filter {rng.choice(('upper', 'trim', 'indent(3)'))} %}}{inner}{{% endfilter %}}")
+        else:
+            parts.append(f"{{% generation %}}{inner}{{% endgeneration %}}")
+    return "".join(parts)
+
+
+def _filled(rng: random.Random, text: str) -> str:
+    while "{}" in text:
+        text = text.replace("{}", str(_size(rng)), 1)
+    return text
 
 
 def _size(rng: random.Random) -> int:
@@ -142,7 +174,8 @@ def sentencepiece(case: Case) -> None:
 def sentencepiece_bytes(rng: random.Random, sound: float = 0.5) -> bytes:
     """A model file with <unk>, <s>, </s>, bytes at times, some pieces."""
     pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
-    if rng.random() < 0.5:
+    with_bytes = rng.random() < 0.8
+    if with_bytes:
         pieces += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
     pieces += [(word, -float(rank), 1) for rank, word in enumerate(vocabularies._WORDS)]
     is_sound = rng.random() < sound
@@ -152,7 +185,7 @@ def sentencepiece_bytes(rng: random.Random, sound: float = 0.5) -> bytes:
             text, score, kind = pieces[at]
             pieces[at] = rng.choice(((values.text(rng), score, kind), (text, values.real(rng), kind), (text, score, rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 2**40)))))
     out = b"".join(_field(1, _field(1, t.encode("utf-8", "surrogatepass")) + b"\x15" + _f32(s) + _varint_field(3, k)) for t, s, k in pieces)
-    trainer = _varint_field(3, 2 if is_sound else rng.choice((1, 2, 2, 3, 4, 9))) + _varint_field(35, 1)
+    trainer = _varint_field(3, 2 if is_sound else rng.choice((1, 2, 2, 3, 4, 9))) + _varint_field(35, int(with_bytes))
     normalizer = _varint_field(3, rng.randrange(2)) + _varint_field(4, 0) + _varint_field(5, 1)
     if not is_sound and rng.random() < 0.3:
         normalizer += _field(2, rng.randbytes(rng.choice((0, 4, 8, 100, 1000))))
@@ -186,12 +219,15 @@ def tl_config(case: Case) -> None:
     """kernel_config.ini alone."""
     rng = case.rng
     lines = []
-    for i in range(rng.randrange(4)):
-        lines.append(rng.choice((f"[Kernels_{i}]", "[DEFAULT]", "[x]", "[]", "[a")))
-        for key in rng.sample(("m", "k", "bm", "bk", "bmm", "x"), k=rng.choice((5, 6, 6, 3))):
-            value = rng.choice(("32", "64", str(values.integer(rng)), values.text(rng), "%(m)s", "%(bm", "1_000"))
-            lines.append(f"{key}{rng.choice((' = ', '=', ':', ' '))}{value}")
+    for i in range(rng.randrange(1, 4)):
+        lines.append(f"[Kernels_{i}]" if rng.random() < 0.9 else rng.choice(("[DEFAULT]", "[x]", "[]", "[a", "")))
+        keys = ["m", "k", "bm", "bk", "bmm", *rng.choice(([], ["x"], ["m"]))]
+        for key in keys if rng.random() < 0.9 else keys[:3]:
+            odd = rng.choice(("%(m)s", "%(bm", "1_000", "\u0663", values.text(rng), str(values.integer(rng))))
+            lines.append(f"{key}{rng.choice((' = ', '=', ': '))}{'32' if rng.random() < 0.93 else odd}")
     raw = "\n".join(lines).encode("utf-8", "surrogatepass")
     if rng.random() < 0.1:
         raw += rng.randbytes(10)
+    if rng.random() < 0.002:
+        raw *= rng.choice((100, 10_000))
     case.attempt("read", read_tl_config, case.write("kernel_config.ini", raw))
