@@ -23,6 +23,8 @@ STAGES = (
 # The rule for any file of any kind, until the first token.
 MEMORY_FACTOR, MEMORY_BYTES = 3, 300_000_000
 SECONDS, SECONDS_PER_BYTE = 2.0, 1 / 100_000_000
+TOOLS = ("verified", "quantized", "converted")  # they come after it, and may take longer
+TOOL_FACTOR = 5
 LONGEST_MESSAGE = 20_000
 
 
@@ -81,8 +83,9 @@ class Case:
             raise Finding(
                 "memory", f"{grown:,} bytes more for files of {self.num_bytes:,}; {allowed:,} may be"
             )
-        limit = SECONDS + SECONDS_PER_BYTE * self.num_bytes
         for stage, seconds in self.seconds.items():
+            limit = SECONDS + SECONDS_PER_BYTE * self.num_bytes
+            limit *= TOOL_FACTOR if stage in TOOLS else 1
             if seconds > limit and not self.compiled:
                 raise Finding("time", f"{seconds:.1f} s of processor until {stage}; {limit:.1f} may be")
 

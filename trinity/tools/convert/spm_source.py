@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.formats.mapping import MappedFile
-from trinity.formats.sentencepiece_model import BPE, parse_sentencepiece_model
+from trinity.formats.sentencepiece_model import BPE, MAX_BYTES, parse_sentencepiece_model
 from trinity.tools.convert.bpe_source import put_added
 from trinity.tools.convert.vocabulary_source import VocabularySource
 
@@ -25,7 +25,7 @@ def spm_source(
     """
     file = MappedFile(path)
     try:
-        raw = bytes(file.buffer())
+        raw = bytes(file.buffer()[: MAX_BYTES + 1])
     finally:
         file.close()
     model = parse_sentencepiece_model(raw, path)
