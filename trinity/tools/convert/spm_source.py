@@ -9,12 +9,10 @@ from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.formats.mapping import MappedFile
-from trinity.formats.sentencepiece_model import BPE, parse_sentencepiece_model
+from trinity.formats.sentencepiece_model import BPE, MAX_BYTES, parse_sentencepiece_model
 from trinity.tools.convert.bpe_source import put_added
 from trinity.tools.convert.reference import model_reference
 from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
-
-MAX_MODEL_BYTES = 16 << 20  # the largest published one has 5 MB
 
 
 def spm_source(
@@ -28,11 +26,9 @@ def spm_source(
     """
     file = MappedFile(path)
     try:
-        raw = bytes(file.buffer()[: MAX_MODEL_BYTES + 1])
+        raw = bytes(file.buffer()[: MAX_BYTES + 1])
     finally:
         file.close()
-    if len(raw) > MAX_MODEL_BYTES:
-        raise TokenizerError(f"{path}: larger than {MAX_MODEL_BYTES} bytes, no model's vocabulary")
     model = parse_sentencepiece_model(raw, path)
     if model.model_type != BPE:
         raise UnsupportedError(
