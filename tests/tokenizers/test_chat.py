@@ -114,7 +114,7 @@ def test_templates_of_real_files(name: str, start: str, tokenizer_of: TokenizerO
             "{'a': 1, 'b': 2}{'a': 1, 'b': 1}",
         ),
         (
-            "{% set n = namespace({'a': 1}, self=2) %}{% set n.b = 3 %}{{ n.a }}{{ n.self }}{{ n.b }}",
+            "{% set n = namespace({'a': 1}, self=2) %}{% set n.b = 3 %}{{ n.a ~ n.self ~ n.b }}",
             "123",
         ),
         ("{{ eos_token }}{{ bos_token }}{{ 'a' if add_generation_prompt else 'b' }}", "ESa"),
