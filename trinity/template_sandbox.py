@@ -2,7 +2,8 @@
 
 The set-up is that of `transformers`, for which chat templates are written: Jinja2's immutable
 sandbox, trimmed blocks, loop controls, raise_exception, strftime_now, tojson without HTML escapes,
-the generation tag. Source: transformers utils/chat_template_utils.py, _compile_jinja_template.
+the generation tag, and dict and namespace as below. Source: transformers 5.23,
+utils/chat_template_utils.py, _compile_jinja_template.
 
 The sandbox keeps a template from Python's inside; its time and memory are the process's limits.
 Nothing can be opened there, so all that Jinja2 imports when it needs it is imported here.
@@ -24,11 +25,12 @@ from typing import Any
 import jinja2.constants
 import jinja2.debug  # noqa: F401 - by every error
 from jinja2 import Template, nodes, pass_eval_context
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension
 from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 _MESSAGE_CHARACTERS = 500
 
@@ -89,6 +91,39 @@ class GenerationTag(Extension):
         return caller()
 
 
+class TemplateDict:
+    """dict() and dict.fromkeys(); the type's other methods would change what is immutable."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """As dict()."""
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        """As dict.fromkeys."""
+        return dict.fromkeys(*args)
+
+
+class TemplateNamespace(Namespace):
+    """A namespace without names that mean something to Python or Jinja2."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # so that "self" may be a name
+        names = dict(*args[1:], **kwargs)
+        for name in names:
+            TemplateNamespace._check(name)
+        Namespace.__init__(args[0], names)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        TemplateNamespace._check(name)
+        Namespace.__setitem__(self, name, value)
+
+    @staticmethod
+    def _check(name: object) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise SecurityError(
+                f"a namespace takes no name with an underscore first: {name[:40]!r}"
+            )
+
+
 @functools.cache
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
@@ -97,6 +132,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
         extensions=[GenerationTag, "jinja2.ext.loopcontrols"],
     )
     environment.filters["tojson"] = _tojson
+    environment.globals["dict"] = TemplateDict()
+    environment.globals["namespace"] = TemplateNamespace
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment

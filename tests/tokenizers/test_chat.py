@@ -109,6 +109,14 @@ def test_templates_of_real_files(name: str, start: str, tokenizer_of: TokenizerO
         ("{{ tools is none }}{{ missing }}{{ missing is defined }}{{ x }}", "TrueFalse7"),
         ("{{ strftime_now('%Y') | length }}{{ range(3) | list }}", "4[0, 1, 2]"),
         ("{% set x %}a{{ 1 }}{% endset %}{% filter upper %}{{ x }}{% endfilter %}", "A1"),
+        (
+            "{{ dict(a=1, **{'b': 2}) }}{{ dict.fromkeys('ab', 1) }}",
+            "{'a': 1, 'b': 2}{'a': 1, 'b': 1}",
+        ),
+        (
+            "{% set n = namespace({'a': 1}, self=2) %}{% set n.b = 3 %}{{ n.a ~ n.self ~ n.b }}",
+            "123",
+        ),
         ("{{ eos_token }}{{ bos_token }}{{ 'a' if add_generation_prompt else 'b' }}", "ESa"),
     ],
 )
