@@ -74,8 +74,8 @@ class BPEEncoder:
             # The library panics there, instead of missing the token.
             merge = next(m for m in self._merges if len(m.encode()) > longest + 1)
             raise TokenizerError(
-                f"tokenizer.ggml.merges: {merge[:40]!r} makes more than the longest token has,"
-                f" {longest} bytes; {RECONVERT}"
+                f"tokenizer.ggml.merges does not fit the tokens: {merge[:40]!r} makes more than the"
+                f" longest has, {longest} bytes; {RECONVERT}"
             )
         try:
             return self._make(words, _split_merges(self._merges))
