@@ -245,7 +245,7 @@ def test_products_that_a_file_does_not_pay_for() -> None:
         config({"llama.block_count": 1024, "llama.attention.head_count": 64,
                 "llama.attention.head_count_kv": 64, "llama.attention.key_length": 2,
                 "llama.rope.dimension_count": 2})  # fmt: skip
-    with pytest.raises(ConfigError, match="general.architecture is"):
+    with pytest.raises(ConfigError, match=r"general\.architecture is"):
         config({"general.architecture": "a" * 65})
 
 
