@@ -69,6 +69,14 @@ class BPEEncoder:
 
     def _make_whole(self) -> Tokenizer:
         words = {text: i for text, i in self._ids.items() if text not in self._no_words}
+        longest = max(map(len, map(str.encode, words)), default=0)
+        if max(map(len, map(str.encode, self._merges)), default=0) > longest + 1:
+            # The library panics there, instead of missing the token.
+            merge = next(m for m in self._merges if len(m.encode()) > longest + 1)
+            raise TokenizerError(
+                f"tokenizer.ggml.merges does not fit the tokens: {merge[:40]!r} makes more than the"
+                f" longest has, {longest} bytes; {RECONVERT}"
+            )
         try:
             return self._make(words, _split_merges(self._merges))
         except TokenizerError:

@@ -1,0 +1,45 @@
+"""The table of rotations, made as positions are reached."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trinity.config import ModelConfig, RopeScaling
+from trinity.runtime import rope
+from trinity.runtime.rope import RopeTable
+
+
+def config(rope_dim: int, scaling: RopeScaling) -> ModelConfig:
+    return ModelConfig(
+        "llama", 64, 64, 1, 1, 1, rope_dim, 10, 4096, 1e-5, rope_dim=rope_dim, rope_scaling=scaling
+    )
+
+
+@pytest.mark.parametrize("rope_dim", [2, 64, 100])
+@pytest.mark.parametrize("step", [1, 999, 1 << 20])
+@pytest.mark.parametrize("factors", [False, True])
+def test_rows_have_the_same_bits_however_they_are_reached(
+    rope_dim: int, step: int, factors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rope, "_STEP_VALUES", step)
+    half = rope_dim // 2
+    stretched = np.geomspace(1, 8, half).astype(np.float32) if factors else None
+    table = RopeTable(config(rope_dim, RopeScaling()), 300, stretched)
+    for positions in (1, 2, 17, 17, 130, 300):
+        table.reach(positions)
+    frequencies = 10000.0 ** (-2.0 * np.arange(half) / rope_dim)
+    if stretched is not None:
+        frequencies = frequencies / stretched.astype(np.float64)
+    angles = np.arange(300)[:, None] * frequencies
+    expected = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    np.testing.assert_array_equal(table.values.view(np.uint32), expected.view(np.uint32))
+
+
+def test_only_what_is_reached_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rope, "_STEP_VALUES", 640)
+    table = RopeTable(config(64, RopeScaling()), 100, None)
+    table.values[:] = 7
+    table.reach(11)
+    assert (table.values[:20] != 7).all()
+    assert (table.values[20:] == 7).all()
