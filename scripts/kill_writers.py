@@ -205,8 +205,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         trial = Trial(options.seed, folder)
-        model, text = folder / "model.gguf", folder / "text.txt"
+        model, small, text = (folder / n for n in ("model.gguf", "small.gguf", "text.txt"))
         write_tiny_model(model, hidden_size=256, intermediate_size=1024, num_layers=6, type="F16")
+        write_tiny_model(small)
         text.write_text(TEXT)
         source = model_directory("bitnet-packed", folder)
         for writer in ("quantize", "convert", "imatrix"):
@@ -215,7 +216,7 @@ def main() -> None:
             arguments = {
                 "quantize": ["quantize", str(model), str(out), "Q4_K_M", "-t", "1"],
                 "convert": ["convert", str(source), str(out), "--outtype", "i2_s"],
-                "imatrix": ["imatrix", "-m", str(model), "-f", str(text), "-o", str(out),
+                "imatrix": ["imatrix", "-m", str(small), "-f", str(text), "-o", str(out),
                             "-c", "32", "--save-frequency", "1", "-t", "1", "--isa", "portable"],
             }[writer]  # fmt: skip
             trial.whole([*arguments, "--force"])
@@ -225,7 +226,7 @@ def main() -> None:
             print(f"{writer}: {time.monotonic() - began:.0f} s", flush=True)
         trial.warmup(counts["warmup"])
         print(f"warmup: {time.monotonic() - began:.0f} s", flush=True)
-        trial.first_runs(counts["first runs"], model)
+        trial.first_runs(counts["first runs"], small)
     for (writer, signal_name), number in sorted(trial.kills.items()):
         left = trial.left[f"{writer}, {signal_name}"]
         print(f"{writer:<12} {signal_name:<8} {number:>4} kills, {left} temporaries left")

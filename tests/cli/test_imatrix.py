@@ -92,7 +92,7 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
         ((*given, *out, "-c", "4096"), "less than one chunk of 4096"),
         ((*given, "-o", str(tmp_path / "no.dat")), "--force to replace it"),
         ((*given, "-o", str(tmp_path / "no.dat"), "--resume"), "no importance matrix"),
-        (("imatrix", "--in-file", str(model), "-o", str(model)), "no importance matrix"),
+        (("imatrix", "--in-file", str(model), "-o", str(model), "--force"), "no importance matrix"),
         ((*given, *out, "--process-output"), "no output.weight of its own"),
     ):
         result = run(*arguments)

@@ -60,6 +60,7 @@ def test_an_explained_error_is_1(command: str, streams: str) -> None:
         ("--version", ">&-", (0, "", "")),
         ("--version", ">/dev/full", (1, "", FULL + "\n")),
         ("--version", "| true", (0, "", "")),
+        ("--help", "| true", (0, "", "")),
         ("inspect $M", ">/dev/full", (1, "", FULL + "\n")),
         ("inspect $M", "| true", (0, "", "")),
         ("inspect $M --verify", "2>/dev/full >/dev/null", (0, "", "")),

@@ -76,6 +76,7 @@ def root(
 def main() -> NoReturn:
     """Run the command line of this process; never returns."""
     take_streams()
+    streams = sys.stdout, sys.stderr
     status = 0
     try:
         app(prog_name="trinity")
@@ -87,4 +88,7 @@ def main() -> NoReturn:
     except OSError as error:  # of --help
         say(f"error: {unwritable(error)}")
         status = 1
+    if sys.stdout is not streams[0]:  # typer's own end where a reader has had enough
+        sys.stdout, sys.stderr = streams
+        status = 0
     sys.exit(finish(status))
