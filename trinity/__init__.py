@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trinity.config import ModelConfig
     from trinity.errors import (
         ConfigError,
+        ConfinedError,
         ContextLengthError,
         FormatError,
         InputError,
@@ -46,6 +47,7 @@ __all__ = [
     "Chunk",
     "Completion",
     "ConfigError",
+    "ConfinedError",
     "ContextLengthError",
     "FinishReason",
     "FormatError",
@@ -78,6 +80,7 @@ _HOMES = {
     "trinity.config": ("ModelConfig",),
     "trinity.errors": (
         "ConfigError",
+        "ConfinedError",
         "ContextLengthError",
         "FormatError",
         "InputError",
