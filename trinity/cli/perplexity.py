@@ -16,6 +16,7 @@ from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.prompts import given_text
+from trinity.errors import InputError
 
 if TYPE_CHECKING:
     from trinity.runtime.perplexity import Perplexity
@@ -50,7 +51,12 @@ def perplexity(
         interruptible() as cancel,
         running_estimate() as show,
     ):
-        result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+        try:
+            result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+        except InputError:
+            if cancel.is_set():  # before the first window
+                raise KeyboardInterrupt from None
+            raise
     if as_json:
         print(json.dumps({"model": path, **asdict(result)}, ensure_ascii=False))
     else:
