@@ -35,6 +35,9 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
         except (TrinityError, IsaError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
+        except MemoryError as error:  # of what asks for little at a time, such as a text
+            print(f"error: out of memory {error}".rstrip(), file=sys.stderr)
+            raise typer.Exit(1) from None
 
     return run
 
