@@ -30,7 +30,7 @@ from typing import Any
 
 HANG_SECONDS = 60
 PROMPT = "Prince Andrew"
-LONG_PROMPT = "It was a fine day and the prince went to the house of the count. " * 12
+LONG_PROMPT = "It was a fine day and the prince went to the house of the count. " * 5
 
 
 class Shooter:
@@ -57,7 +57,7 @@ class Shooter:
             work()
             while not self._fired.is_set():
                 time.sleep(0.0005)
-            time.sleep(0.01)
+            time.sleep(0.002)
         except KeyboardInterrupt:
             return True
         return False
@@ -82,7 +82,7 @@ def resources() -> dict[str, int]:
 
 def answer(model: Any) -> list[int]:
     """What must not depend on what was before."""
-    ids: list[int] = model.generate(PROMPT, max_tokens=6, temperature=0.0).token_ids
+    ids: list[int] = model.generate(PROMPT, max_tokens=4, temperature=0.0).token_ids
     return ids
 
 
@@ -126,11 +126,11 @@ def steady(seed: int, interrupts: int, cycles: int) -> dict[str, Any]:
         model.generate(LONG_PROMPT, max_tokens=1, cache_prompt=False)
 
     def decode() -> None:
-        model.generate(PROMPT, max_tokens=16, ignore_eos=True)
+        model.generate(PROMPT, max_tokens=8, ignore_eos=True)
 
     def stream() -> None:
-        for number, _ in enumerate(model.stream(PROMPT, max_tokens=16, ignore_eos=True)):
-            if number == 5:
+        for number, _ in enumerate(model.stream(PROMPT, max_tokens=8, ignore_eos=True)):
+            if number == 4:
                 break
 
     phases = {"loading": load, "prompt": prompt, "decode": decode, "stream": stream}
@@ -148,7 +148,7 @@ def steady(seed: int, interrupts: int, cycles: int) -> dict[str, Any]:
     report["before"] = resources()
     for number in range(interrupts):
         alive()
-        name = rng.choices(list(phases), weights=(2, 3, 4, 1))[0]
+        name = rng.choices(list(phases), weights=(1, 3, 4, 1))[0]
         counts = report["phases"][name]
         counts["sent"] += 1
         arrived = shooter.interrupts(phases[name], rng.uniform(0, 1.1 * seconds[name]))
@@ -203,7 +203,7 @@ def main() -> int:
     failed, sent, answers = 0, 0, []
     for kind, processes, longest in (
         ("compiling", options.compiling, 0.5),
-        ("starting", max(1, options.interrupts // 400), 0.05),
+        ("starting", max(1, options.interrupts // 1000), 0.05),
     ):
         total = lost = 0
         for number in range(processes):

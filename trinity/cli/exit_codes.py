@@ -33,6 +33,9 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
         except (TrinityError, IsaError, OSError) as error:
             say(f"error: {error}")
             raise typer.Exit(1) from None
+        except MemoryError as error:  # of what asks for little at a time, such as a text
+            say(f"error: out of memory {error}".rstrip())
+            raise typer.Exit(1) from None
         finally:
             tell_cache_problem()
 

@@ -15,6 +15,7 @@ from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put, say, styled_stderr
+from trinity.errors import InputError
 from trinity.process import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -50,7 +51,12 @@ def perplexity(
         interruptible() as cancel,
         running_estimate() as show,
     ):
-        result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+        try:
+            result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+        except InputError:
+            if cancel.is_set():  # before the first window
+                raise KeyboardInterrupt from None
+            raise
     if as_json:
         put(json_line({"model": path, **asdict(result)}))
     else:
