@@ -87,7 +87,11 @@ def _speak(case: Case, model: Model) -> None:
     if ids is None or rng.random() < 0.5:
         ids = [rng.randrange(size) for _ in range(rng.choice((1, 1, 2, 5, 17, 40)))]
     ids = [i for i in ids if i < size][: max(1, model.context_length - 1)]
-    sampling = {"temperature": 0.0} if rng.random() < 0.7 else {"temperature": 1.0, "seed": 1, "logprobs": 1}
+    sampling = (
+        {"temperature": 0.0}
+        if rng.random() < 0.7
+        else {"temperature": 1.0, "seed": 1, "logprobs": 1}
+    )
     if rng.random() < 0.9:
         case.attempt("token", _one_token, model, ids or text, sampling)
     else:
@@ -108,7 +112,9 @@ def _quantize(case: Case, path: Path, imatrix: Path | None = None) -> None:
     if rng.random() < 0.2:
         options["pure"] = True
     if rng.random() < 0.2:
-        options["tensor_types"] = [(rng.choice(("attn", "ffn_down", ".", "q")), rng.choice(TENSOR_TYPES))]
+        options["tensor_types"] = [
+            (rng.choice(("attn", "ffn_down", ".", "q")), rng.choice(TENSOR_TYPES))
+        ]
     if rng.random() < 0.1:
         options["output_tensor_type"] = rng.choice(TENSOR_TYPES)
     made = case.attempt(
@@ -127,7 +133,9 @@ def _quantize(case: Case, path: Path, imatrix: Path | None = None) -> None:
         if rng.random() < 0.2:
             case.attempt("read", diff, first, second)
     if rng.random() < 0.2:
-        again = case.attempt("loaded", trinity.load, out, threads=1, context_length=16, progress=case.progress)
+        again = case.attempt(
+            "loaded", trinity.load, out, threads=1, context_length=16, progress=case.progress
+        )
         if again is not None:
             with again:
                 case.attempt("token", _one_token, again, [0], {"temperature": 0.0})

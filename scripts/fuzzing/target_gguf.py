@@ -106,8 +106,10 @@ def tl(case: Case) -> None:
     if rng.random() < 0.2 and lines:
         for _ in range(rng.choice((1, 3))):
             lines.insert(rng.randrange(len(lines) + 1), rng.choice((
-                "[Kernels_0]", "m", "= 3", "[DEFAULT]", "bm = %(bm)s", "k = %(m)s", "k: 9", "[", "]",
-                "m = " + "9" * rng.choice((5, 5000)), "\0", "%", "m = 0x10", "  m = 3", "x" * 10_000,
+                "[Kernels_0]", "m", "= 3", "[DEFAULT]", "bm = %(bm)s", "k = %(m)s", "k: 9", "[",
+                "]",
+                "m = " + "9" * rng.choice((5, 5000)), "\0", "%", "m = 0x10", "  m = 3",
+                "x" * 10_000,
             )))  # fmt: skip
     raw = "\n".join(lines).encode()
     if rng.random() < 0.05:
@@ -155,7 +157,13 @@ def wide(case: Case) -> None:
     query, kv = heads * head_dim, kv_heads * head_dim
 
     def linear(name: str, columns: int, rows: int) -> None:
-        fits = cheap if columns % weights.block_size(cheap) == 0 else "Q4_0" if columns % 32 == 0 else "F16"
+        fits = (
+            cheap
+            if columns % weights.block_size(cheap) == 0
+            else "Q4_0"
+            if columns % 32 == 0
+            else "F16"
+        )
         if len(draft.tensors) > 20:
             fits = draft.tensors[-1].data and fits
         data = weights.content(fits, [columns, rows], rng, 0.0)
@@ -166,7 +174,9 @@ def wide(case: Case) -> None:
     for layer in range(layers):
         prefix = f"blk.{layer}."
         for name, size in (("attn_norm", hidden), ("ffn_norm", hidden)):
-            draft.tensors.append(Tensor(f"{prefix}{name}.weight", [size], 0, weights.norm(size, rng)))
+            draft.tensors.append(
+                Tensor(f"{prefix}{name}.weight", [size], 0, weights.norm(size, rng))
+            )
         missing = rng.random() < 0.1
         for name, columns, rows in (
             ("attn_q", hidden, query), ("attn_k", hidden, kv), ("attn_v", hidden, kv),

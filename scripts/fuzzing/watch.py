@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -61,14 +60,15 @@ def _indented(text: str) -> str:
 class Worker:
     """One process and the seeds that are its own."""
 
-    def __init__(self, number: int, seeds: range, names: Sequence[str], folder: Path, main: Sequence[str]) -> None:
+    def __init__(
+        self, number: int, seeds: range, names: Sequence[str], folder: Path, main: Sequence[str]
+    ) -> None:
         self.seeds, self.names, self.main = seeds, list(names), list(main)
         self.folder = folder / str(number)
         self.folder.mkdir()
         self.state = State(self.folder / "state", names, create=True)
         self.done = 0
         self.process: subprocess.Popen[str] | None = None
-        self._lines = open(self.folder / "lines", "w+")  # noqa: SIM115
         self._read = 0
         self.start(seeds.start)
 
@@ -79,15 +79,25 @@ class Worker:
             self.process = None
             return
         self.state.end(0)
-        arguments = [str(first), str(self.seeds.step), str(self.seeds.stop), ",".join(self.names), str(self.folder)]
-        with open(self.folder / "errors", "w") as errors:
+        arguments = [
+            str(first),
+            str(self.seeds.step),
+            str(self.seeds.stop),
+            ",".join(self.names),
+            str(self.folder),
+        ]
+        lines = open(self.folder / "lines", "a")  # noqa: SIM115
+        with lines, open(self.folder / "errors", "w") as errors:
             self.process = subprocess.Popen(
-                [*self.main, *arguments], stdout=self._lines, stderr=errors, stdin=subprocess.DEVNULL, cwd=ROOT
+                [*self.main, *arguments],
+                stdout=lines,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
             )
 
     def lines(self) -> list[dict[str, object]]:
         """What the process wrote since last asked."""
-        self._lines.flush()
         with open(self.folder / "lines") as file:
             file.seek(self._read)
             text = file.read()
@@ -156,7 +166,9 @@ def watch(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _look_at(worker: Worker, shares: Sequence[str], result: Result, hang: float, now: float) -> None:
+def _look_at(
+    worker: Worker, shares: Sequence[str], result: Result, hang: float, now: float
+) -> None:
     if worker.process is None:
         return
     _, seed, start, done = worker.state.read()
@@ -166,7 +178,9 @@ def _look_at(worker: Worker, shares: Sequence[str], result: Result, hang: float,
         if "recycle" in line:
             recycled = int(str(line["recycle"]))
         else:
-            result.add(str(line["group"]), str(line["target"]), int(str(line["seed"])), str(line["text"]))
+            result.add(
+                str(line["group"]), str(line["target"]), int(str(line["seed"])), str(line["text"])
+            )
     target = shares[seed % len(shares)]
     if code is None:
         if start and now - start > hang:
@@ -175,15 +189,27 @@ def _look_at(worker: Worker, shares: Sequence[str], result: Result, hang: float,
             worker.start(seed + worker.seeds.step)
         elif start and worker.resident() > GROWN_BYTES:
             worker.kill()
-            result.add(f"memory beyond {GROWN_BYTES >> 30} GiB in {target}", target, seed, worker.last_words())
+            result.add(
+                f"memory beyond {GROWN_BYTES >> 30} GiB in {target}",
+                target,
+                seed,
+                worker.last_words(),
+            )
             worker.start(seed + worker.seeds.step)
     elif code == 0:
         worker.start(worker.seeds.stop if recycled is None else recycled + worker.seeds.step)
     else:
         if not start and not done:
-            raise RuntimeError(f"a worker ended with {code} before its first case:\n{worker.last_words()}")
+            raise RuntimeError(
+                f"a worker ended with {code} before its first case:\n{worker.last_words()}"
+            )
         name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        result.add(f"{name} in {target}: {_deepest(worker.last_words())}", target, seed, worker.last_words())
+        result.add(
+            f"{name} in {target}: {_deepest(worker.last_words())}",
+            target,
+            seed,
+            worker.last_words(),
+        )
         worker.start(seed + worker.seeds.step)
 
 
@@ -210,14 +236,15 @@ def table(result: Result) -> str:
         if row["cases"]:
             mean = row["microseconds"] / row["cases"] / 1000
             lines.append([name, *(f"{row[c]:,}" for c in ("cases", *columns)), f"{mean:.2f}"])
-    total = {c: sum(row[c] for row in result.counts.values()) for c in ("cases", *columns, "microseconds")}
+    total = {
+        c: sum(row[c] for row in result.counts.values())
+        for c in ("cases", *columns, "microseconds")
+    }
     mean = total["microseconds"] / max(1, total["cases"]) / 1000
     lines.append(["all", *(f"{total[c]:,}" for c in ("cases", *columns)), f"{mean:.2f}"])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    rows = ["  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))) for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = []
+    for first, *others in lines:
+        cells = [cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True)]
+        rows.append("  ".join([first.ljust(widths[0]), *cells]))
     return "\n".join(rows)
-
-
-def python() -> str:
-    """The interpreter that runs workers."""
-    return sys.executable

@@ -89,7 +89,8 @@ def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# nothing", "no section"), ("", "the file is empty"), ("no ini", "kernel_config"), ("[a]\nm = 1\n", "whole numbers"),
+        ("# nothing", "no section"), ("", "the file is empty"), ("no ini", "kernel_config"),
+        ("[a]\nm = 1\n", "whole numbers"),
         ("[a]\nm=1\nk=1\nbm=x\nbk=1\nbmm=1\n", "whole numbers"),
         ("[a]\nm=0\nk=1\nbm=1\nbk=1\nbmm=1\n", "not 1 to"),
         ("[a]\nm=1\nk=%(m)s\nbm=1\nbk=1\nbmm=1\n", "whole numbers"),
