@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trinity.formats import WeightProvider
     from trinity.formats.provider import Tensor
 
+MOST_SHOWN = 4 << 20  # bytes of metadata that are shown as they are
 LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
 
 
@@ -105,7 +106,7 @@ def describe(provider: WeightProvider) -> dict[str, object]:
         "header": header(provider),
         "config": config,
         "config_error": config_error,
-        "metadata": {key: value_of(provider, key) for key in provider.metadata},
+        "metadata": metadata_of(provider),
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "type": t.type, "bytes": t.nbytes}
             for t in tensors
@@ -155,13 +156,28 @@ def header(provider: WeightProvider) -> dict[str, object]:
     }
 
 
-def value_of(provider: WeightProvider, key: str) -> object:
-    """A metadata value; of a long array only its length, so that it need not be decoded."""
+def metadata_of(provider: WeightProvider) -> dict[str, object]:
+    """All keys; what exceeds any model's texts has its type and length in the place of a value."""
+    from trinity.formats import GGUFProvider
+
+    shown: dict[str, object] = {}
+    left = MOST_SHOWN
+    for key in provider.metadata:
+        shown[key] = value_of(provider, key, left)
+        if isinstance(provider, GGUFProvider) and not isinstance(shown[key], dict):
+            left -= provider.metadata.encoded_length(key)
+    return shown
+
+
+def value_of(provider: WeightProvider, key: str, most: int) -> object:
+    """A metadata value of at most ``most`` bytes; of another, or a long array, only its length."""
     from trinity.formats import GGUFProvider
 
     if isinstance(provider, GGUFProvider):
         length = provider.metadata.array_length(key)
-        if length is not None and length > LONGEST_SHOWN:
+        nbytes = provider.metadata.encoded_length(key)
+        if nbytes > most or (length is not None and length > LONGEST_SHOWN):
+            length = nbytes if length is None else length
             return {"array": provider.metadata.value_type(key), "length": length}
     return plain(provider.metadata[key])
 

@@ -110,7 +110,7 @@ class Checkpoint:
 
 
 def _weight_map(index: str) -> dict[str, str]:
-    value = read_json_object(index).get("weight_map")
+    value = read_json_object(index, is_config=False).get("weight_map")
     if not isinstance(value, dict) or not value:
         raise FormatError(f"{index}: weight_map is missing or no object; download it again")
     for name, shard in value.items():

@@ -14,52 +14,52 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig, RopeScaling
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import (
+    LARGEST_INTEGERS,
+    MAX_CACHED_HEADS,
+    MAX_QUERY_WIDTH,
+    REAL_RANGES,
+    SMALLEST_YARN_THETA,
+)
 from trinity.formats.config_shapes import check_shapes
 
 
 class _Field(NamedTuple):
-    """GGUF keys without the architecture, Hugging Face's names, and the largest sane value."""
+    """GGUF keys without the architecture, and Hugging Face's names."""
 
     gguf: tuple[str, ...]
-    hf: tuple[str, ...]
-    largest: float
+    hf: tuple[str, ...] = ()
 
 
-# Largest values are far above any model's; they keep sizes from overflowing later.
 _FIELDS: dict[str, _Field] = {
-    "hidden_size": _Field(("embedding_length",), ("hidden_size", "n_embd", "dim"), 2**20),
-    "intermediate_size": _Field(("feed_forward_length",), ("intermediate_size",), 2**24),
+    "hidden_size": _Field(("embedding_length",), ("hidden_size", "n_embd", "dim")),
+    "intermediate_size": _Field(("feed_forward_length",), ("intermediate_size",)),
     "num_layers": _Field(
-        ("block_count",), ("num_hidden_layers", "num_layers", "n_layers", "n_layer"), 2**14
+        ("block_count",), ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
     ),
-    "num_heads": _Field(
-        ("attention.head_count",), ("num_attention_heads", "num_heads", "n_heads"), 2**16
-    ),
+    "num_heads": _Field(("attention.head_count",), ("num_attention_heads", "num_heads", "n_heads")),
     "num_kv_heads": _Field(
-        ("attention.head_count_kv",), ("num_key_value_heads", "num_kv_heads", "n_kv_heads"), 2**16
+        ("attention.head_count_kv",), ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
     ),
-    "head_dim": _Field(("attention.key_length",), ("head_dim",), 2**16),
-    "value_dim": _Field(("attention.value_length",), (), 2**16),
-    "vocab_size": _Field(("vocab_size",), ("n_vocab",), 2**28),
-    "context_length": _Field(
-        ("context_length",), ("max_position_embeddings", "max_seq_len"), 2**31 - 1
-    ),
-    "sliding_window": _Field(("attention.sliding_window",), ("sliding_window",), 2**32 - 1),
-    "rms_norm_eps": _Field(
-        ("attention.layer_norm_rms_epsilon",), ("rms_norm_eps", "norm_eps"), 0.1
-    ),
-    "rope_theta": _Field(("rope.freq_base",), ("rope_theta",), 1e15),
-    "rope_dim": _Field(("rope.dimension_count",), ("rope_dim",), 2**16),
-    "rope_type": _Field(("rope.scaling.type",), (), 0),
-    "rope_factor": _Field(("rope.scaling.factor", "rope.scale_linear"), (), 1e6),
+    "head_dim": _Field(("attention.key_length",), ("head_dim",)),
+    "value_dim": _Field(("attention.value_length",)),
+    "vocab_size": _Field(("vocab_size",), ("n_vocab",)),
+    "context_length": _Field(("context_length",), ("max_position_embeddings", "max_seq_len")),
+    "sliding_window": _Field(("attention.sliding_window",), ("sliding_window",)),
+    "rms_norm_eps": _Field(("attention.layer_norm_rms_epsilon",), ("rms_norm_eps", "norm_eps")),
+    "rope_theta": _Field(("rope.freq_base",), ("rope_theta",)),
+    "rope_dim": _Field(("rope.dimension_count",), ("rope_dim",)),
+    "rope_type": _Field(("rope.scaling.type",)),
+    "rope_factor": _Field(("rope.scaling.factor", "rope.scale_linear")),
     "rope_original_context": _Field(
-        ("rope.scaling.original_context_length",), ("original_max_position_embeddings",), 2**31 - 1
+        ("rope.scaling.original_context_length",), ("original_max_position_embeddings",)
     ),
-    "rope_attn_factor": _Field(("rope.scaling.attn_factor",), (), 1e6),
-    "yarn_ext_factor": _Field(("rope.scaling.yarn_ext_factor",), (), 1e6),
-    "yarn_beta_fast": _Field(("rope.scaling.yarn_beta_fast",), (), 1e6),
-    "yarn_beta_slow": _Field(("rope.scaling.yarn_beta_slow",), (), 1e6),
+    "rope_attn_factor": _Field(("rope.scaling.attn_factor",)),
+    "yarn_ext_factor": _Field(("rope.scaling.yarn_ext_factor",)),
+    "yarn_beta_fast": _Field(("rope.scaling.yarn_beta_fast",)),
+    "yarn_beta_slow": _Field(("rope.scaling.yarn_beta_slow",)),
 }
+_LONGEST_ARCHITECTURE = 64
 
 
 def config_from_metadata(
@@ -77,7 +77,7 @@ def config_from_metadata(
     UnsupportedError for head counts that vary by layer and for unknown RoPE scaling.
     """
     architecture = metadata.get("general.architecture")
-    if not isinstance(architecture, str) or not architecture:
+    if not isinstance(architecture, str) or not 0 < len(architecture) <= _LONGEST_ARCHITECTURE:
         found = "is missing" if architecture is None else f"is {architecture!r:.60}"
         raise ConfigError(
             f"{source}: general.architecture {found}, so the file describes no model to run; "
@@ -93,7 +93,9 @@ def config_from_metadata(
             "num_heads", num_heads, "num_kv_heads", num_kv_heads, "it must be a multiple of"
         )
     head_dim = _head_dim(reader, hidden_size, num_heads)
+    _check_products(reader, num_layers, num_heads, num_kv_heads, head_dim)
     context_length = reader.integer("context_length")
+    rope_theta = reader.real("rope_theta", default=10000.0)
     config = ModelConfig(
         architecture=architecture,
         hidden_size=hidden_size,
@@ -105,9 +107,9 @@ def config_from_metadata(
         vocab_size=_vocab_size(reader, shapes, num_tokens),
         context_length=context_length,
         rms_norm_eps=reader.real("rms_norm_eps"),
-        rope_theta=reader.real("rope_theta", default=10000.0),
+        rope_theta=rope_theta,
         rope_dim=_rope_dim(reader, head_dim),
-        rope_scaling=_rope_scaling(reader, context_length),
+        rope_scaling=_rope_scaling(reader, context_length, rope_theta),
         tie_word_embeddings="output.weight" not in shapes,
         sliding_window=reader.integer("sliding_window", default=0, smallest=0),
         name=reader.text("general.name"),
@@ -163,15 +165,19 @@ class _Reader:
             value = self._same_for_all_layers(name, value, num_layers)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(name, f"is {_shown(value)}; a whole number is expected")
-        self._check_range(name, value, smallest)
+        largest = LARGEST_INTEGERS[name]
+        if not smallest <= value <= largest:
+            raise self.error(name, f"is {_shown(value)}; it must be {smallest} to {largest}")
         return value
 
     def real(self, name: str, *, default: float | None = None) -> float:
-        """A finite number above 0 and up to the field's largest."""
+        """A number within the field's range."""
         value = self.value(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(name, f"is {_shown(value)}; a number is expected")
-        self._check_range(name, value, None)
+        smallest, largest = REAL_RANGES[name]
+        if not smallest <= value <= largest:  # also NaN
+            raise self.error(name, f"is {_shown(value)}; it must be {smallest:g} to {largest:g}")
         return float(value)
 
     def is_set(self, name: str) -> bool:
@@ -203,13 +209,6 @@ class _Reader:
             )
         return values[0].item()
 
-    def _check_range(self, name: str, value: float, smallest: int | None) -> None:
-        largest = _FIELDS[name].largest
-        least = "above 0" if smallest is None else f"at least {smallest}"
-        in_range = 0 < value <= largest if smallest is None else smallest <= value <= largest
-        if not in_range:  # also NaN
-            raise self.error(name, f"is {value}; it must be {least} and at most {largest:g}")
-
 
 def _shown(value: object) -> str:
     if isinstance(value, np.ndarray | list):
@@ -233,6 +232,17 @@ def _head_dim(reader: _Reader, hidden_size: int, num_heads: int) -> int:
             f"{reader.key('head_dim')} {head_dim}; trinity runs models where they are equal"
         )
     return head_dim
+
+
+def _check_products(
+    reader: _Reader, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int
+) -> None:
+    if num_heads * head_dim > MAX_QUERY_WIDTH:
+        relation = f"{MAX_QUERY_WIDTH} is the most that trinity runs of it times"
+        raise reader.clash("num_heads", num_heads, "head_dim", head_dim, relation)
+    if num_layers * num_kv_heads > MAX_CACHED_HEADS:
+        relation = f"{MAX_CACHED_HEADS} is the most that trinity runs of it times"
+        raise reader.clash("num_layers", num_layers, "num_kv_heads", num_kv_heads, relation)
 
 
 def _rope_dim(reader: _Reader, head_dim: int) -> int:
@@ -260,7 +270,7 @@ def _vocab_size(
     return embedding[0] if len(embedding) == 2 else reader.integer("vocab_size")
 
 
-def _rope_scaling(reader: _Reader, context_length: int) -> RopeScaling:
+def _rope_scaling(reader: _Reader, context_length: int, rope_theta: float) -> RopeScaling:
     """Llama 3's scaling is the tensor rope_freqs.weight and has no key."""
     kind = reader.value("rope_type") if reader.is_set("rope_type") else "linear"
     if not isinstance(kind, str) or kind not in ("none", "linear", "yarn"):
@@ -277,6 +287,8 @@ def _rope_scaling(reader: _Reader, context_length: int) -> RopeScaling:
         return RopeScaling()
     if kind == "linear":
         return RopeScaling(type="linear", factor=factor)
+    if rope_theta < SMALLEST_YARN_THETA:
+        raise reader.error("rope_theta", f"is {rope_theta:g}; YaRN needs {SMALLEST_YARN_THETA:g}")
     return RopeScaling(
         type="yarn",
         factor=factor,

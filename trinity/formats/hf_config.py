@@ -6,11 +6,16 @@ older configurations (rope_theta, rope_scaling) and of newer ones (rope_paramete
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import (
+    LARGEST_INTEGERS,
+    MAX_CACHED_HEADS,
+    MAX_QUERY_WIDTH,
+    REAL_RANGES,
+)
 
 _NO_SCALING = (None, "default")
 
@@ -83,16 +88,27 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
         )
     class_name = names[0]
     is_bitnet = class_name.lower() == "bitnetforcausallm"
-    hidden_size = read.size("hidden_size")
-    num_heads = read.size("num_attention_heads")
-    num_kv_heads = read.size("num_key_value_heads", num_heads)
+    hidden_size = read.size("hidden_size", "hidden_size")
+    num_heads = read.size("num_attention_heads", "num_heads")
+    num_kv_heads = read.size("num_key_value_heads", "num_kv_heads", num_heads)
     if num_heads % num_kv_heads:
         raise read.error("num_key_value_heads", f"does not divide num_attention_heads {num_heads}")
     if values.get("head_dim") is None and hidden_size % num_heads:
         raise read.error("hidden_size", f"is no multiple of num_attention_heads {num_heads}")
-    head_dim = read.size("head_dim", hidden_size // num_heads)
+    head_dim = read.size("head_dim", "head_dim", hidden_size // num_heads)
     if head_dim % 2:
         raise read.error("head_dim", f"gives heads of {head_dim} dimensions; rotation needs pairs")
+    num_layers = read.size("num_hidden_layers", "num_layers")
+    if num_heads * head_dim > MAX_QUERY_WIDTH:
+        raise read.error(
+            "num_attention_heads", f"makes {num_heads * head_dim} with heads of {head_dim} "
+            f"dimensions; at most {MAX_QUERY_WIDTH} are converted"
+        )  # fmt: skip
+    if num_layers * num_kv_heads > MAX_CACHED_HEADS:
+        raise read.error(
+            "num_hidden_layers", f"makes {num_layers * num_kv_heads} heads in all with "
+            f"num_key_value_heads {num_kv_heads}; at most {MAX_CACHED_HEADS} are converted"
+        )  # fmt: skip
     default_act = "relu2" if class_name == "BitNetForCausalLM" else "silu"
     rope = _rope(read, 500_000.0 if class_name == "BitNetForCausalLM" else 10_000.0)
     return HFConfig(
@@ -100,14 +116,14 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
         class_name=class_name,
         hidden_act=read.text("hidden_act", default_act),
         hidden_size=hidden_size,
-        intermediate_size=read.size("intermediate_size"),
-        num_layers=read.size("num_hidden_layers"),
+        intermediate_size=read.size("intermediate_size", "intermediate_size"),
+        num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        vocab_size=read.size("vocab_size"),
-        context_length=read.size("max_position_embeddings"),
-        rms_norm_eps=read.real("rms_norm_eps", 1e-5 if is_bitnet else 1e-6),
+        vocab_size=read.size("vocab_size", "vocab_size"),
+        context_length=read.size("max_position_embeddings", "context_length"),
+        rms_norm_eps=read.real("rms_norm_eps", "rms_norm_eps", 1e-5 if is_bitnet else 1e-6),
         rope_theta=rope[0],
         linear_rope_factor=rope[1],
         llama3_scaling=rope[2],
@@ -131,18 +147,21 @@ class _Reader:
     def error(self, key: str, what: str) -> ConfigError:
         return ConfigError(f"{self.source}: {key} is {_shown(self.values.get(key))}; it {what}")
 
-    def size(self, key: str, default: int | None = None) -> int:
-        value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-            raise self.error(key, "must be a whole number from 1")
+    def size(self, key: str, field: str, default: int | None = None) -> int:
+        """A whole number from 1, within the range of ModelConfig's ``field``."""
+        value, largest = self._value(key, default), LARGEST_INTEGERS[field]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+            raise self.error(key, f"must be a whole number from 1 to {largest}")
         return value
 
-    def real(self, key: str, default: float | None = None) -> float:
+    def real(self, key: str, field: str, default: float | None = None) -> float:
+        """A number within the range of the configuration's ``field``."""
         value = self._value(key, default)
+        smallest, largest = REAL_RANGES[field]
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, "must be a number above 0")
-        if not 0 < value <= 1e15 or not math.isfinite(value):
-            raise self.error(key, "must be a number above 0 and at most 1e15")
+            raise self.error(key, f"must be a number from {smallest:g} to {largest:g}")
+        if not smallest <= value <= largest:  # also NaN
+            raise self.error(key, f"must be a number from {smallest:g} to {largest:g}")
         return float(value)
 
     def flag(self, key: str) -> bool:
@@ -174,9 +193,10 @@ def _rope(read: _Reader, default_theta: float) -> tuple[float, float, Llama3Scal
     """Base, factor of linear scaling, Llama 3's scaling."""
     scaling = read.mapping("rope_parameters") or read.mapping("rope_scaling")
     inner = _Reader(scaling, f"{read.source}: RoPE parameters")
-    theta = inner.real("rope_theta", read.real("rope_theta", default_theta))
+    outer = read.real("rope_theta", "rope_theta", default_theta)
+    theta = inner.real("rope_theta", "rope_theta", outer)
     for reader in (read, inner):
-        if reader.real("partial_rotary_factor", 1.0) != 1.0:
+        if reader.real("partial_rotary_factor", "rope_factor", 1.0) != 1.0:
             raise UnsupportedError(
                 f"{reader.source}: partial_rotary_factor is not 1; trinity converts models whose "
                 "heads rotate as a whole"
@@ -185,25 +205,26 @@ def _rope(read: _Reader, default_theta: float) -> tuple[float, float, Llama3Scal
     if kind in _NO_SCALING:
         return theta, 1.0, None
     if kind == "linear":
-        return theta, inner.real("factor"), None
+        return theta, inner.real("factor", "rope_factor"), None
     if kind != "llama3":
         raise UnsupportedError(
             f"{read.source}: RoPE scaling of type {_shown(kind)}; trinity converts default, "
             "linear and llama3"
         )
-    low, high = inner.real("low_freq_factor"), inner.real("high_freq_factor")
+    low = inner.real("low_freq_factor", "rope_factor")
+    high = inner.real("high_freq_factor", "rope_factor")
     if high <= low:
         raise inner.error("high_freq_factor", f"must exceed low_freq_factor {low}")
-    original = inner.size("original_max_position_embeddings")
-    return theta, 1.0, Llama3Scaling(inner.real("factor"), low, high, original)
+    original = inner.size("original_max_position_embeddings", "rope_original_context")
+    return theta, 1.0, Llama3Scaling(inner.real("factor", "rope_factor"), low, high, original)
 
 
 def _sliding_window(read: _Reader) -> int:
     """0 where the window is absent, switched off, or not shorter than the context."""
     if read.values.get("use_sliding_window") is False or read.values.get("sliding_window") is None:
         return 0
-    window = read.size("sliding_window")
-    return window if window < read.size("max_position_embeddings") else 0
+    window = read.size("sliding_window", "sliding_window")
+    return window if window < read.size("max_position_embeddings", "context_length") else 0
 
 
 def _quantization(value: object, source: str) -> Ternary | None:

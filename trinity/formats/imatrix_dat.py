@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError
 from trinity.formats.foreign import looks_like
 from trinity.formats.gguf_cursor import Buffer, Cursor
-from trinity.formats.gguf_layout import MAX_NAME_BYTES
+from trinity.formats.gguf_layout import MAX_NAME_BYTES, MAX_TENSORS
+from trinity.formats.gguf_reader import refuse_too_many
 
 MIN_ENTRY_BYTES = 4 + 1 + 4 + 4 + 4
 MAX_ENTRIES = 1 << 16
@@ -51,6 +52,7 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
             f"{source}: no importance matrix: it looks like {found}; give a file that "
             "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
+    refuse_too_many(source, "entries", count, MAX_TENSORS)
     entries: dict[str, DatEntry] = {}
     for number in range(count):
         name = _text(cursor, f"the name of entry {number}", MAX_NAME_BYTES)

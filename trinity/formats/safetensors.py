@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.gguf_layout import MAX_TENSORS
+from trinity.formats.gguf_reader import refuse_too_many
 from trinity.formats.json_object import parse_json_object
 from trinity.formats.mapping import MappedFile, path_text
 
 # The format allows 100 MB; the largest models have some 100 bytes for each of 100,000 tensors.
 MAX_HEADER_BYTES = 16_000_000
-MAX_TENSORS = 1 << 17
 MAX_DIMS = 8
 # Bits of one element.
 DTYPE_BITS = {
@@ -83,11 +84,7 @@ class SafeTensorsFile:
         try:
             self._data_start, header = _header(self._file.buffer(), self.path)
             self.metadata = _metadata(header.pop("__metadata__", None), self.path)
-            if len(header) > MAX_TENSORS:
-                raise FormatError(
-                    f"{self.path}: {len(header)} tensors; at most {MAX_TENSORS} are read, more "
-                    "than any model has"
-                )
+            refuse_too_many(self.path, "tensors", len(header), MAX_TENSORS)
             self._tensors = {
                 name: _entry(name, fields, self.path) for name, fields in header.items()
             }

@@ -16,10 +16,9 @@ from trinity.models import find_architecture
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.paging import populate
+from trinity.runtime.paging import populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
-from trinity.runtime.rope import rope_table
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
@@ -35,6 +34,7 @@ PREFILL_CHUNK = 512
 # Of ternary weights; inverted scales are 1 / 0.02 or so.
 LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
+USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weights
 OUTPUT_ROWS = 16
 
 
@@ -57,19 +57,17 @@ class CPUEngine:
         self._embedding: Tensor = self._weights.matrix(
             "token_embd.weight", config.vocab_size, config.hidden_size
         )
-        factors = None
-        if self._weights.has("rope_freqs.weight"):
-            factors = self._weights.vector("rope_freqs.weight", config.rope_dim // 2)
         capacity = -(-context_length // TILE) * TILE
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
+        # All tensors are found to be what the configuration asks for before memory is taken for it.
         builder = PlanBuilder(
-            config, self._weights, capacity, threads,
-            rope_table(config, capacity, factors), not halves, choice.address,
+            config, self._weights, capacity, threads, not halves, choice.address
         )  # fmt: skip
         builder.load(architecture)
         head = "token_embd" if config.tie_word_embeddings else "output"
         output = self._weights.linear(head, config.vocab_size, config.hidden_size)
+        self._rope = builder.rope
         linears = [weight for layer in builder.layers for weight in layer.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
@@ -107,7 +105,13 @@ class CPUEngine:
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache of ``context_length`` positions, of the engine's type or another."""
-        return KVCache(self.config, self.context_length, kv_type or self.kv_type)
+        cache = KVCache(self.config, self.context_length, kv_type or self.kv_type)
+        # Heads lie far apart: in large pages the first token would fill the whole cache, which is
+        # right beside weights of that size, and not where a small file asks for a huge one.
+        usual = cache.nbytes * min(USUAL_CONTEXT, cache.capacity) // cache.capacity
+        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
+            small_pages(cache.address, cache.nbytes)
+        return cache
 
     def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """The plans for many tokens (layers only) and for few (layers and head)."""
@@ -162,6 +166,7 @@ class CPUEngine:
             raise InputError(f"a step takes 1 to {self.prefill_chunk} tokens, got {count}")
         self._check(cache, count)
         self._embed(tokens)
+        self._rope.reach(cache.length + count)
         step = self._step
         step.tokens[0] = count
         step.positions[:count] = np.arange(cache.length, cache.length + count)
@@ -193,6 +198,7 @@ class CPUEngine:
         step = self._few
         for i, cache in enumerate(caches):
             self._check(cache, 1)
+            self._rope.reach(cache.length + 1)
             step.positions[i] = cache.length
             step.caches[i] = cache.address
         logits = self._run_few(tokens, self._plans_for(caches[0].kv_type)[1])
@@ -206,6 +212,7 @@ class CPUEngine:
         if not 1 <= count <= self.few:
             raise InputError(f"this step takes 1 to {self.few} tokens, got {count}")
         self._check(cache, count)
+        self._rope.reach(cache.length + count)
         self._few.positions[:count] = np.arange(cache.length, cache.length + count)
         self._few.caches[:count] = cache.address
         logits = self._run_few(tokens, self._exact_plan(cache.kv_type))
@@ -322,7 +329,7 @@ def load_engine(
     config = provider.config
     # Attention is over all positions: a model with a window is right as long as it holds them.
     window = config.sliding_window or config.context_length
-    limit = min(config.context_length, window, 4096)
+    limit = min(config.context_length, window, USUAL_CONTEXT)
     context = limit if context_length is None else context_length
     if config.sliding_window and context > config.sliding_window:
         raise InputError(

@@ -25,6 +25,7 @@ from trinity.models.graph import (
     Rope,
 )
 from trinity.runtime.channel_squares import ChannelSquares
+from trinity.runtime.rope import RopeTable
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
@@ -108,7 +109,7 @@ class PlanBuilder:
 
     def __init__(
         self, config: ModelConfig, weights: Weights, capacity: int, threads: int,
-        rope_table: NDArray[np.float32], interleaved: bool, address: Address,
+        interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
         self.config = config
         self.weights = weights
@@ -117,16 +118,29 @@ class PlanBuilder:
         self.address = address
         self.interleaved = interleaved
         self.by = "rows"
-        self.table = rope_table
         self.squares: ChannelSquares | None = None
         self.layers: list[dict[str, Weight]] = []
         self.vectors: list[NDArray[np.float32]] = []
 
     def load(self, architecture: Architecture) -> None:
-        """Bind every layer's linears, so that their sizes are known before buffers are made."""
+        """Bind every layer's linears, look for its norms, and make the table of rotations.
+
+        So a tensor that is missing or of another shape is found before buffers are made.
+        """
+        factors = None
+        if self.weights.has("rope_freqs.weight"):
+            factors = self.weights.frequency_factors("rope_freqs.weight", self.config.rope_dim // 2)
+        self.weights.check_vector("output_norm.weight", self.config.hidden_size)
         for layer in range(self.config.num_layers):
             prefix = f"blk.{layer}."
             operations = architecture.layer(self._has(layer))
+            for operation in operations:
+                if isinstance(operation, Norm):
+                    width = self._width(operation.x)
+                    self.weights.check_vector(f"{prefix}{operation.weight}.weight", width)
+                elif isinstance(operation, HeadNorm):
+                    name = f"{prefix}{operation.weight}.weight"
+                    self.weights.check_vector(name, self.config.head_dim)
             self.layers.append(
                 {
                     name: self.weights.linear(prefix + name, *self._shape(name))
@@ -135,6 +149,8 @@ class PlanBuilder:
                     for name, _ in operation.outputs
                 }
             )
+
+        self.rope = RopeTable(self.config, self.capacity, factors)
 
     def _has(self, layer: int) -> Callable[[str], bool]:
         return lambda name: self.weights.has(f"blk.{layer}.{name}.weight")
@@ -358,7 +374,7 @@ class _Writer:
         self.record(op.rope_store, self.kv_type, {
             op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
             op.KEY: buffers.address("k"), op.VALUE: buffers.address("v"),
-            op.KV_STRIDE: buffers.stride["k"], op.TABLE: self.builder.table.ctypes.data,
+            op.KV_STRIDE: buffers.stride["k"], op.TABLE: self.builder.rope.values.ctypes.data,
             op.ROPE_DIM: config.rope_dim, op.INTERLEAVED: self.builder.interleaved,
             op.POSITIONS: self.step.positions.ctypes.data,
             op.CACHES: self.step.caches.ctypes.data, **self._cache(op),

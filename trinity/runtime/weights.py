@@ -8,11 +8,13 @@ into the x86 order, row by row (2 bits a weight), because the kernels walk rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import REAL_RANGES
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.dot import FORMS
@@ -57,13 +59,29 @@ class Weights:
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values as float32 (norms, biases)."""
+        tensor = self.check_vector(name, length)
+        return np.ascontiguousarray(tensor.dequantize().reshape(-1))
+
+    def frequency_factors(self, name: str, length: int) -> NDArray[np.float32]:
+        """As ``vector``, of numbers that frequencies can be divided by."""
+        factors = self.vector(name, length)
+        least, most = REAL_RANGES["rope_factor"]
+        if not ((factors >= least) & (factors <= most)).all():  # also NaN
+            raise ConfigError(
+                f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "
+                f"{factors.max()}; {least:g} to {most:g} are expected: the file is damaged"
+            )
+        return factors
+
+    def check_vector(self, name: str, length: int) -> Tensor:
+        """The tensor of ``length`` values, not yet read."""
         tensor = self._tensor(name)
-        if int(np.prod(tensor.shape)) != length:
+        if prod(tensor.shape) != length:
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {length} values"
             )
-        return np.ascontiguousarray(tensor.dequantize().reshape(-1))
+        return tensor
 
     def matrix(self, name: str, n: int, k: int) -> Tensor:
         """A tensor of shape (n, k) in a type that the kernels know."""
@@ -135,7 +153,7 @@ def _from_tiles(tensor: Tensor) -> Tensor:
 
 
 def _tensor_scale(tensor: Tensor) -> np.float32:
-    at = int(np.prod(tensor.shape)) // 4
+    at = prod(tensor.shape) // 4
     scale: np.float32 = tensor.data[at : at + 4].view("<f4")[0]
     if not np.isfinite(scale) or scale == 0:
         raise UnsupportedError(
