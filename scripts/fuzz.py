@@ -7,8 +7,10 @@
 A case is a file or a set of files that a seed gives: opened, inspected, loaded, tokenized with, one
 token generated, verified, quantized, compared. Whatever ends otherwise than well or in a
 TrinityError is a finding: a signal, a hang, another exception, files left behind, more memory than
-3 x the files + 300 MB, more time than 2 s + 1 s per 100 MB. ``--target`` with ``--seed`` runs one
-case in this process and shows its error. Exit status 1 where anything was found.
+3 x the files + 300 MB, more time than 2 s + 1 s per 100 MB until the first token. ``--guard`` puts
+protected pages before and behind every buffer, for each type on each level from TRINITY_ISA down.
+``--target`` with ``--seed`` runs one case in this process and shows its error. Exit status 1 where
+anything was found.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--targets", default="", help="names with commas; all")
     parser.add_argument("--hang", type=float, default=120, help="seconds that a case may take")
+    parser.add_argument(
+        "--guard", action="store_true", help="models between protected pages, by type and level"
+    )
     parser.add_argument("--target", help="with --seed: one case")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--keep", type=Path, help="with --seed: the folder for the case's files")
@@ -67,32 +72,44 @@ def one_case(options: argparse.Namespace) -> int:
     print(
         f"{options.target} {options.seed}: {', '.join(sorted(case.reached)) or 'nothing reached'}"
     )
+    for refusal in case.refusals:
+        print(f"  refused: {refusal}")
     for stage, seconds in case.seconds.items():
         print(f"  {seconds:.3f} s until {stage}")
     return 0
 
 
 def many(options: argparse.Namespace) -> int:
-    from scripts.fuzzing.targets import TARGETS, schedule
-    from scripts.fuzzing.watch import python, table, watch
+    from scripts.fuzzing.targets import USUAL, schedule
+    from scripts.fuzzing.watch import Result, table, watch
 
-    names = options.targets.split(",") if options.targets else list(TARGETS)
+    names = options.targets.split(",") if options.targets else list(USUAL)
+    if options.guard:
+        names = ["guard"]
     first = int(time.time()) * 1000 if options.first_seed is None else options.first_seed
     cases = options.cases or (10_000 if options.minutes is None else 1 << 40)
     print(f"seeds from {first} (--first-seed {first}), {options.workers} workers", flush=True)
+
+    def show(result: Result) -> None:
+        kinds = len(result.findings)
+        print(f"{result.cases:,} cases in {result.seconds:.0f} s, {kinds} kinds of findings")
+        sys.stdout.flush()
+
     result = watch(
-        names, schedule(names), first, first + cases, workers=options.workers,
+        names,
+        schedule(names),
+        first,
+        first + cases,
+        workers=options.workers,
         seconds=None if options.minutes is None else 60 * options.minutes,
-        hang_seconds=options.hang, main=[python(), str(Path(__file__).resolve()), WORKER],
-        progress=lambda r: print(f"{r.cases:,} cases in {r.seconds:.0f} s, {len(r.findings)} kinds of findings", flush=True),
-    )  # fmt: skip
-    print(table(result))
-    print(
-        f"{result.cases:,} cases in {result.seconds:.0f} s, {result.cases / result.seconds:.0f} per second"
+        hang_seconds=options.hang,
+        main=[sys.executable, str(Path(__file__).resolve()), WORKER, "scripts.fuzzing.targets"],
+        progress=show,
     )
+    print(table(result))
     for group, found in sorted(result.findings.items()):
         print(f"{found.count:6} x {group} (--target {found.target} --seed {found.seed})")
-    print("nothing found" if not result.findings else f"{len(result.findings)} kinds of findings")
+    show(result)
     return 1 if result.findings else 0
 
 

@@ -28,7 +28,7 @@ TOOL_FACTOR = 5
 LONGEST_MESSAGE = 20_000
 
 
-class Finding(Exception):
+class Finding(Exception):  # noqa: N818 - what it is called in the reports
     """Something that must not happen and is no exception of the code under test."""
 
     def __init__(self, kind: str, what: str) -> None:
@@ -41,10 +41,12 @@ class Case:
 
     def __init__(self, target: str, seed: int, folder: Path) -> None:
         self.rng = random.Random(f"{target} {seed}")
+        self.seed = seed
         self.folder = folder
         self.num_bytes = 0
         self.reached: set[str] = set()
         self.compiled = False
+        self.refusals: list[str] = []
         self.seconds: dict[str, float] = {}
 
     def write(self, name: str, content: bytes) -> Path:
@@ -69,6 +71,7 @@ class Case:
         try:
             result = function(*args, **options)
         except TrinityError as error:
+            self.refusals.append(str(error))
             self.reached.add("refused")
             check_refusal(error)
             return None
@@ -90,9 +93,8 @@ class Case:
             limit = SECONDS + SECONDS_PER_BYTE * self.num_bytes
             limit *= TOOL_FACTOR if stage in TOOLS else 1
             if seconds > limit and not self.compiled:
-                raise Finding(
-                    "time", f"{seconds:.1f} s of processor until {stage}; {limit:.1f} may be"
-                )
+                what = f"{seconds:.1f} s of processor until {stage}; {limit:.1f} may be"
+                raise Finding("time", what)
 
 
 def check_refusal(error: TrinityError) -> None:
@@ -120,14 +122,15 @@ class MemoryMeter:
                 file.write("5")
         except OSError:
             pass
-        self._before = _resident("VmRSS:")
+        self._before = resident("VmRSS:")
 
     def grown(self) -> int:
         """Bytes by which the largest exceeds what was there at ``start``."""
-        return max(0, _resident("VmHWM:") - self._before)
+        return max(0, resident("VmHWM:") - self._before)
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
+    """A size from the process's status, such as VmRSS, in bytes; 0 where there is none."""
     try:
         with open("/proc/self/status") as file:
             for line in file:

@@ -34,29 +34,34 @@ _OPTIONAL_KEYS = (
 )  # fmt: skip
 
 
-def _type_for(columns: int, wanted: str, rng: random.Random) -> str:
-    """``wanted`` where rows of it fit, else one that fits."""
+_EXTRA_TENSORS = (
+    "rope_freqs.weight", "output.weight", "blk.0.attn_q_norm.weight", "x", "blk.9.ffn_up.weight",
+)  # fmt: skip
+_COMMON = ("F32", "F16", "BF16", "Q4_0", "Q8_0", "IQ4_NL")
+
+
+def _type_for(columns: int, rows: int, wanted: str, rng: random.Random) -> str:
+    """``wanted`` where rows of it fit, else one that fits; I2_S rarely where blocks do not."""
     if wanted == "I2_S":
-        return wanted if columns % 4 == 0 else "F32"
-    if columns % weights.block_size(wanted) == 0:
+        if columns * rows % 128 == 0 or (columns * rows % 4 == 0 and rng.random() < 0.02):
+            return wanted
+    elif columns % weights.block_size(wanted) == 0:
         return wanted
-    return rng.choice(
-        [
-            t
-            for t in ("F32", "F16", "BF16", "Q4_0", "Q8_0", "IQ4_NL")
-            if columns % weights.block_size(t) == 0
-        ]
-    )
+    return rng.choice([t for t in _COMMON if columns % weights.block_size(t) == 0])
 
 
-def model(rng: random.Random, hostile: float = 0.02, *, width: int | None = None) -> Draft:
+def model(
+    rng: random.Random, hostile: float = 0.02, *, width: int | None = None, main: str = ""
+) -> Draft:
     """A sound model of tiny sizes; its weights are hostile with that probability each.
 
-    ``width``: of all matrices, rows and columns but the embedding's.
+    ``width``: of all matrices, rows and columns but the embedding's. ``main``: the type of most.
     """
     draft = Draft(version=rng.choice((3, 3, 3, 2)), alignment=rng.choice((32, 32, 32, 8, 64, 1)))
     family = rng.choice(FAMILIES)
-    main = rng.choice(TERNARY if family != "llama" and rng.random() < 0.6 else weights.RUNNABLE)
+    main = main or rng.choice(
+        TERNARY if family != "llama" and rng.random() < 0.6 else weights.RUNNABLE
+    )
     block = weights.block_size(main)
     hidden = block * rng.choice((1, 1, 2)) if block >= 64 else 32 * rng.choice((1, 2, 3, 4))
     ffn = rng.choice((16, 32, 48, 64, hidden))
@@ -85,7 +90,7 @@ def model(rng: random.Random, hostile: float = 0.02, *, width: int | None = None
     draft.keys.append((f"{family}.attention.layer_norm_rms_epsilon", eps))
     if rng.random() < 0.3:
         draft.keys.append((f"{family}.rope.freq_base", Value(F32, rng.choice((1e4, 5e5, 1e6)))))
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and width is None:
         rope_scaling(draft, family, rng)
     vocab = vocabularies.add(draft, rng)
 
@@ -98,18 +103,16 @@ def model(rng: random.Random, hostile: float = 0.02, *, width: int | None = None
 
     def linear(name: str, columns: int, rows: int) -> None:
         wanted = main if rng.random() < 0.7 else rng.choice(weights.RUNNABLE)
-        add(f"{name}.weight", [columns, rows], _type_for(columns, wanted, rng))
+        add(f"{name}.weight", [columns, rows], _type_for(columns, rows, wanted, rng))
         if rng.random() < 0.03:
             plain(f"{name}.bias", rows)
         if rng.random() < 0.03:
             plain(f"{name}.scale", 1)
 
     embedding = rng.choice(("F16", "F32", "BF16", "Q8_0", "Q6_K", main))
-    add(
-        "token_embd.weight",
-        [hidden, vocab],
-        _type_for(hidden, embedding if embedding != "I2_S" else "F16", rng),
-    )
+    if embedding == "I2_S" and rng.random() < 0.95:
+        embedding = "F16"
+    add("token_embd.weight", [hidden, vocab], _type_for(hidden, vocab, embedding, rng))
     query, kv = heads * head_dim, kv_heads * head_dim
     for layer in range(layers):
         prefix = f"blk.{layer}."
@@ -127,7 +130,7 @@ def model(rng: random.Random, hostile: float = 0.02, *, width: int | None = None
         linear(f"{prefix}ffn_down", ffn, hidden)
     plain("output_norm.weight", hidden)
     if rng.random() < 0.4:
-        add("output.weight", [hidden, vocab], _type_for(hidden, main, rng))
+        add("output.weight", [hidden, vocab], _type_for(hidden, vocab, main, rng))
     if rng.random() < 0.05:
         plain("rope_freqs.weight", max(1, head_dim // 2))
     return draft
@@ -154,7 +157,7 @@ def change(draft: Draft, rng: random.Random) -> None:
     elif kind < 0.5:
         _change_key(draft, family, rng)
     elif draft.tensors and kind < 0.97:
-        _change_tensor(draft, rng)
+        change_tensor(draft, rng)
     else:
         draft.version = rng.choice((0, 1, 2, 3, 4, 0x03000000, 2**32 - 1))
 
@@ -188,7 +191,7 @@ def _change_key(draft: Draft, family: str, rng: random.Random) -> None:
         draft.keys[at] = key, Value(ARRAY, [value.content] * rng.choice((1, 2, 3)), I32)
 
 
-def _change_tensor(draft: Draft, rng: random.Random) -> None:
+def change_tensor(draft: Draft, rng: random.Random) -> None:
     at = rng.randrange(len(draft.tensors))
     tensor = draft.tensors[at]
     kind = rng.randrange(14)
@@ -216,21 +219,12 @@ def _change_tensor(draft: Draft, rng: random.Random) -> None:
     elif kind == 10:
         tensor.data = tensor.data[: rng.randrange(len(tensor.data) + 1)]
     elif kind == 11:
-        names = (
-            "rope_freqs.weight",
-            "output.weight",
-            "blk.0.attn_q_norm.weight",
-            "x",
-            "blk.9.ffn_up.weight",
-        )
-        new = rng.choice((*names, tensor.name.replace(".weight", rng.choice((".bias", ".scale")))))
+        suffixed = tensor.name.replace(".weight", rng.choice((".bias", ".scale")))
+        new = rng.choice((*_EXTRA_TENSORS, suffixed))
         dims = rng.choice(([1], [2], [16], [32], list(tensor.dims), [4, 4], [1, 1, 1, 1]))
         name = rng.choice(("F32", "F32", "F16", "I32", "F64"))
-        draft.tensors.append(
-            Tensor(
-                new, list(dims), weights.file_type_id(name), weights.content(name, dims, rng, 0.4)
-            )
-        )
+        data = weights.content(name, dims, rng, 0.4)
+        draft.tensors.append(Tensor(new, list(dims), weights.file_type_id(name), data))
     elif kind == 12:
         draft.alignment = rng.choice((1, 2, 16, 32, 4096))
         if rng.random() < 0.7:

@@ -106,8 +106,10 @@ def tl(case: Case) -> None:
     if rng.random() < 0.2 and lines:
         for _ in range(rng.choice((1, 3))):
             lines.insert(rng.randrange(len(lines) + 1), rng.choice((
-                "[Kernels_0]", "m", "= 3", "[DEFAULT]", "bm = %(bm)s", "k = %(m)s", "k: 9", "[", "]",
-                "m = " + "9" * rng.choice((5, 5000)), "\0", "%", "m = 0x10", "  m = 3", "x" * 10_000,
+                "[Kernels_0]", "m", "= 3", "[DEFAULT]", "bm = %(bm)s", "k = %(m)s", "k: 9", "[",
+                "]",
+                "m = " + "9" * rng.choice((5, 5000)), "\0", "%", "m = 0x10", "  m = 3",
+                "x" * 10_000,
             )))  # fmt: skip
     raw = "\n".join(lines).encode()
     if rng.random() < 0.05:

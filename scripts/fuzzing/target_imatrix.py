@@ -14,6 +14,7 @@ from scripts.fuzzing.gguf_draft import (
     STRING,
     U32,
     Draft,
+    Mark,
     Tensor,
     Value,
     any_value,
@@ -60,9 +61,8 @@ def _use(case: Case, found: Imatrix) -> None:
 def _sums(rng: random.Random, count: int) -> bytes:
     if rng.random() < 0.8:
         return weights.norm(count, rng)
-    return b"".join(
-        struct.pack("<f", _single(values.real(rng))) for _ in range(min(count, 64))
-    ) + bytes(4 * max(0, count - 64))
+    some = [struct.pack("<f", _single(values.real(rng))) for _ in range(min(count, 64))]
+    return b"".join(some) + bytes(4 * max(0, count - 64))
 
 
 def _single(value: float) -> float:
@@ -85,12 +85,9 @@ def _gguf(rng: random.Random, entries: Entries) -> bytes:
     for name, columns in entries:
         stack = rng.choice((1, 1, 1, 1, 3))
         name = name[:50]
-        draft.tensors.append(
-            Tensor(f"{name}.in_sum2", [columns, stack], 0, _sums(rng, columns * stack))
-        )
-        draft.tensors.append(
-            Tensor(f"{name}.counts", [1, stack], 0, struct.pack("<f", 2048.0) * stack)
-        )
+        sums, counts = _sums(rng, columns * stack), struct.pack("<f", 2048.0) * stack
+        draft.tensors.append(Tensor(f"{name}.in_sum2", [columns, stack], 0, sums))
+        draft.tensors.append(Tensor(f"{name}.counts", [1, stack], 0, counts))
     for _ in range(rng.choice((0, 0, 1, 2))):
         kind = rng.random()
         at = rng.randrange(len(draft.keys))
@@ -108,7 +105,7 @@ def _gguf(rng: random.Random, entries: Entries) -> bytes:
             elif kind < 0.8:
                 tensor.dims.append(rng.choice((1, 2)))
             else:
-                models._change_tensor(draft, rng)
+                models.change_tensor(draft, rng)
     out, marks, bounds = draft.encode()
     if rng.random() < 0.3:
         injure(rng, out, marks, bounds)
@@ -120,11 +117,8 @@ def _dat(rng: random.Random, entries: Entries) -> bytes:
     out = bytearray(_i32(count))
     bounds = [4]
     for name, columns in entries:
-        raw = (
-            name.encode()
-            if rng.random() < 0.9
-            else values.text(rng).encode("utf-8", "surrogatepass")
-        )
+        text = name if rng.random() < 0.9 else values.text(rng)
+        raw = text.encode("utf-8", "surrogatepass")
         length = len(raw) if rng.random() < 0.95 else values.integer(rng)
         calls = rng.choice((0, 1, 4, 4, 4, values.integer(rng)))
         size = columns if rng.random() < 0.95 else values.integer(rng)
@@ -134,14 +128,8 @@ def _dat(rng: random.Random, entries: Entries) -> bytes:
         out += _i32(4) + _i32(4) + b"text"
         bounds.append(len(out))
     if rng.random() < 0.3:
-        injure(rng, out, [(0, 4)] and [_mark(at) for at in bounds[:-1] or [0]], bounds)
+        injure(rng, out, [Mark(at, 4) for at in bounds[:-1] or [0]], bounds)
     return bytes(out)
-
-
-def _mark(at: int):  # type: ignore[no-untyped-def]
-    from scripts.fuzzing.gguf_draft import Mark
-
-    return Mark(at, 4)
 
 
 def _i32(value: int) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from scripts.fuzzing import values, vocabularies
 from scripts.fuzzing.case import Case
-from scripts.fuzzing.gguf_draft import Draft
+from scripts.fuzzing.gguf_draft import F32, Draft, number
 from trinity.formats.json_object import parse_json_object, read_json_object
 from trinity.formats.sentencepiece_model import parse_sentencepiece_model
 from trinity.formats.tl_config import read_tl_config
@@ -46,16 +46,25 @@ def tokenizer(case: Case) -> None:
 
 _EXPRESSIONS = (
     "m.content", "m['role']", "bos_token", "messages[0]['content']", "messages|length", "ns.t", "x",
-    "raise_exception('no')", "strftime_now('%Y')", "'a' * {}", "[1] * {}", "{} ** {}", "range({})|list",
+    "raise_exception('no')", "strftime_now('%Y')", "'a' * {}", "[1] * {}", "{} ** {}",
+    "range({})|list",
     "'%{}d' % 1", "'{{:{}}}'.format(1)", "x.__class__", "''.__class__.__mro__", "messages|tojson",
-    "'a'|center({})", "'a'.ljust({})", "1|round({})", "'x'.join(messages)", "messages|map('upper')|list",
-    "messages|unique|list", "(1).__add__", "self", "cycler('a').next", "lipsum({})", "dict(a=1)|items",
-    "'a'.zfill({})", "messages|batch({})|list", "'abc'[{}:{}]", "{} // {}", "messages|sort", "x ~ x",
-    "'a' ~ 'b' ~ m", "none.x", "f(1)", "f(f)", "loop.index", "'ab'|replace('a','b' * {})", "1 if x else 2",
-    "m.content|trim", "m.content.split('a')", "m.content.strip()|upper", "m.content[{}:]", "{}|string",
-    "x|list|length", "x|reverse", "m.content|indent({})", "messages|selectattr('role')|list", "(x,) * {}",
-    "m.content|wordwrap({})", "m.content|truncate({})", "'%s' % x", "'%*d' % ({}, 1)", "x|tojson(indent={})",
+    "'a'|center({})", "'a'.ljust({})", "1|round({})", "'x'.join(messages)",
+    "messages|map('upper')|list",
+    "messages|unique|list", "(1).__add__", "self", "cycler('a').next", "lipsum({})",
+    "dict(a=1)|items",
+    "'a'.zfill({})", "messages|batch({})|list", "'abc'[{}:{}]", "{} // {}", "messages|sort",
+    "x ~ x",
+    "'a' ~ 'b' ~ m", "none.x", "f(1)", "f(f)", "loop.index", "'ab'|replace('a','b' * {})",
+    "1 if x else 2",
+    "m.content|trim", "m.content.split('a')", "m.content.strip()|upper", "m.content[{}:]",
+    "{}|string",
+    "x|list|length", "x|reverse", "m.content|indent({})", "messages|selectattr('role')|list",
+    "(x,) * {}",
+    "m.content|wordwrap({})", "m.content|truncate({})", "'%s' % x", "'%*d' % ({}, 1)",
+    "x|tojson(indent={})",
 )  # fmt: skip
+_FRAGMENTS = ("{%", "%}", "{{", "}}", "{% endif %}", "{#", "{% raw %}", "(", "'", "{% break %}")
 _TESTS = (
     "x",
     "m.role == 'user'",
@@ -67,15 +76,13 @@ _TESTS = (
 
 
 def template(case: Case) -> None:
-    """A chat template: statements and expressions in one another, at times with a piece too many."""
+    """A chat template: statements in one another, at times with a piece too many."""
     rng = case.rng
     source = rng.choice(vocabularies.TEMPLATES) if rng.random() < 0.2 else ""
     source += _block(rng, rng.choice((1, 2, 3)))
     for _ in range(rng.choice((0, 0, 0, 1, 3))):
         at = rng.randrange(len(source) + 1)
-        piece = rng.choice(
-            ("{%", "%}", "{{", "}}", "{% endif %}", "{#", "{% raw %}", "(", "'", "{% break %}")
-        )
+        piece = rng.choice(_FRAGMENTS)
         source = source[:at] + piece + source[at + rng.choice((0, 0, 5)) :]
     case.num_bytes += len(source)
     messages = [
@@ -109,9 +116,8 @@ def _block(rng: random.Random, depth: int) -> str:
         elif kind == 6:
             parts.append(f"{{% macro f(m) %}}{inner}{{% endmacro %}}{{{{ f({expression}) }}}}")
         elif kind == 7:
-            parts.append(
-                f"{{% filter {rng.choice(('upper', 'trim', 'indent(3)'))} %}}{inner}{{% endfilter %}}"
-            )
+            name = rng.choice(("upper", "trim", "indent(3)"))
+            parts.append(f"{{% filter {name} %}}{inner}{{% endfilter %}}")
         else:
             parts.append(f"{{% generation %}}{inner}{{% endgeneration %}}")
     return "".join(parts)
@@ -134,17 +140,17 @@ def json_text(case: Case) -> None:
     kind = rng.random()
     if kind < 0.1:
         depth = rng.choice((10, 900, 5000, 100_000))
-        raw = bytearray(
-            b'{"a":' * depth + b"1" + b"}" * depth
-            if rng.random() < 0.5
-            else b'{"a":' + b"[" * depth + b"]" * depth + b"}"
-        )
+        raw = bytearray(b'{"a":' * depth + b"1" + b"}" * depth)
+        if rng.random() < 0.5:
+            raw = bytearray(b'{"a":' + b"[" * depth + b"]" * depth + b"}")
     elif kind < 0.6:
         for _ in range(rng.choice((1, 2, 5))):
             at = rng.randrange(len(raw) + 1)
             raw[at : at + rng.choice((0, 1, 3))] = rng.choice((
-                b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\u0000", b"\\ud800", b"\\udc00", b"1e999", b"-",
-                b"NaN", b"Infinity", b"\xff", b"\xed\xa0\x80", b"9" * rng.choice((30, 5000)), b"null", b"\0",
+                b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\u0000", b"\\ud800", b"\\udc00",
+                b"1e999", b"-",
+                b"NaN", b"Infinity", b"\xff", b"\xed\xa0\x80", b"9" * rng.choice((30, 5000)),
+                b"null", b"\0",
                 b"\xef\xbb\xbf", b'"a":1,"a":2,', b"1.0E+2", b" ",
             ))  # fmt: skip
     elif kind < 0.7:
@@ -163,17 +169,9 @@ def any_json(rng: random.Random, depth: int) -> Any:
         return {values.text(rng)[:50]: any_json(rng, depth - 1) for _ in range(rng.randrange(4))}
     if kind < 0.5 and depth:
         return [any_json(rng, depth - 1) for _ in range(rng.randrange(4))]
-    number = values.real(rng)
-    return rng.choice(
-        (
-            None,
-            True,
-            False,
-            values.integer(rng),
-            number if number == number and abs(number) < 1e300 else 0.5,
-            values.text(rng),
-        )
-    )
+    real = values.real(rng)
+    real = real if abs(real) < 1e300 else 0.5  # also NaN
+    return rng.choice((None, True, False, values.integer(rng), real, values.text(rng)))
 
 
 def sentencepiece(case: Case) -> None:
@@ -188,9 +186,8 @@ def sentencepiece(case: Case) -> None:
         elif kind == 1:
             del raw[at:]
         elif kind == 2:
-            raw[at : at + rng.choice((0, 1, 4))] = rng.choice(
-                (b"\xff" * 9 + b"\x01", b"\x80" * 12, rng.randbytes(4))
-            )
+            odd = rng.choice((b"\xff" * 9 + b"\x01", b"\x80" * 12, rng.randbytes(4)))
+            raw[at : at + rng.choice((0, 1, 4))] = odd
         else:
             raw += rng.randbytes(rng.randrange(8))
     case.num_bytes += len(raw)
@@ -203,26 +200,21 @@ def sentencepiece_bytes(rng: random.Random, sound: float = 0.5) -> bytes:
     with_bytes = rng.random() < 0.8
     if with_bytes:
         pieces += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
-    pieces += [(word, -float(rank), 1) for rank, word in enumerate(vocabularies._WORDS)]
+    pieces += [(word, -float(rank), 1) for rank, word in enumerate(vocabularies.WORDS)]
     is_sound = rng.random() < sound
     if not is_sound:
         for _ in range(rng.choice((1, 3, 20))):
             at = rng.randrange(len(pieces))
             text, score, kind = pieces[at]
+            other = rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 2**40))
             pieces[at] = rng.choice(
                 (
                     (values.text(rng), score, kind),
                     (text, values.real(rng), kind),
-                    (text, score, rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 2**40))),
+                    (text, score, other),
                 )
             )
-    out = b"".join(
-        _field(
-            1,
-            _field(1, t.encode("utf-8", "surrogatepass")) + b"\x15" + _f32(s) + _varint_field(3, k),
-        )
-        for t, s, k in pieces
-    )
+    out = b"".join(_piece(*piece) for piece in pieces)
     trainer = _varint_field(3, 2 if is_sound else rng.choice((1, 2, 2, 3, 4, 9))) + _varint_field(
         35, int(with_bytes)
     )
@@ -232,10 +224,9 @@ def sentencepiece_bytes(rng: random.Random, sound: float = 0.5) -> bytes:
     return out + _field(2, trainer) + _field(3, normalizer)
 
 
-def _f32(value: float) -> bytes:
-    from scripts.fuzzing.gguf_draft import F32, number
-
-    return number(F32, value)
+def _piece(text: str, score: float, kind: int) -> bytes:
+    raw = _field(1, text.encode("utf-8", "surrogatepass"))
+    return _field(1, raw + b"\x15" + number(F32, score) + _varint_field(3, kind))
 
 
 def _varint(value: int) -> bytes:
@@ -247,12 +238,12 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _varint_field(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
+def _varint_field(tag: int, value: int) -> bytes:
+    return _varint(tag << 3) + _varint(value)
 
 
-def _field(number: int, raw: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(raw)) + raw
+def _field(tag: int, raw: bytes) -> bytes:
+    return _varint(tag << 3 | 2) + _varint(len(raw)) + raw
 
 
 def tl_config(case: Case) -> None:
@@ -260,19 +251,13 @@ def tl_config(case: Case) -> None:
     rng = case.rng
     lines = []
     for i in range(rng.randrange(1, 4)):
-        lines.append(
-            f"[Kernels_{i}]"
-            if rng.random() < 0.9
-            else rng.choice(("[DEFAULT]", "[x]", "[]", "[a", ""))
-        )
+        odd = rng.choice(("[DEFAULT]", "[x]", "[]", "[a", ""))
+        lines.append(f"[Kernels_{i}]" if rng.random() < 0.9 else odd)
         keys = ["m", "k", "bm", "bk", "bmm", *rng.choice(([], ["x"], ["m"]))]
         for key in keys if rng.random() < 0.9 else keys[:3]:
-            odd = rng.choice(
-                ("%(m)s", "%(bm", "1_000", "\u0663", values.text(rng), str(values.integer(rng)))
-            )
-            lines.append(
-                f"{key}{rng.choice((' = ', '=', ': '))}{'32' if rng.random() < 0.93 else odd}"
-            )
+            texts = ("%(m)s", "%(bm", "1_000", "\u0663", values.text(rng), str(values.integer(rng)))
+            value = "32" if rng.random() < 0.93 else rng.choice(texts)
+            lines.append(f"{key}{rng.choice((' = ', '=', ': '))}{value}")
     raw = "\n".join(lines).encode("utf-8", "surrogatepass")
     if rng.random() < 0.1:
         raw += rng.randbytes(10)

@@ -17,14 +17,17 @@ REALS = (
     *(float("inf"), float("-inf"), float("nan")),
 )
 TEXTS = (
-    "", " ", "\0", "\x1b[31m", "\n", "\u2581", "a", "ab", "<s>", "</s>", "<unk>", "<0x0A>", "<0xZZ>",
+    "", " ", "\0", "\x1b[31m", "\n", "\u2581", "a", "ab", "<s>", "</s>", "<unk>", "<0x0A>",
+    "<0xZZ>",
     "<|eot_id|>", "llama", "gpt2", "bert", "none", "linear", "yarn", "longrope", "default",
-    "llama-bpe", "\u0120", "\u0120\u0120", "\U0001f999", "\u202e", "e\u0301", "\ud7ff", "{{", "{% if",
+    "llama-bpe", "\u0120", "\u0120\u0120", "\U0001f999", "\u202e", "e\u0301", "\ud7ff", "{{",
+    "{% if",
     "x" * 64, "y" * 5000, "\u2581" * 300, "../../etc/passwd", "%s%n", "inf", "nan", "-1",
 )  # fmt: skip
 PIECES = (
     " ", "  ", "\n", "\t", "the", " the", "Hello", "1234567", "<s>", "</s>", "<|eot_id|>", "<0x0A>",
-    "\u2581", "e\u0301", "\U0001f999", "\ud55c", "\0", "a", "b", "ab", "aab", "'s", "\r\n", "\u00a0", "!?",
+    "\u2581", "e\u0301", "\U0001f999", "\ud55c", "\0", "a", "b", "ab", "aab", "'s", "\r\n",
+    "\u00a0", "!?",
 )  # fmt: skip
 
 

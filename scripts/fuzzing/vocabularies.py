@@ -11,11 +11,12 @@ from scripts.make_synthetic import byte_characters
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 
 PREFIX = "tokenizer.ggml."
-_WORDS = (
-    "\u2581", "t", "h", "e", "a", "o", "n", "\u2581t", "he", "\u2581the", "H", "l", "ll", "Hell", "1",
+WORDS = (
+    "\u2581", "t", "h", "e", "a", "o", "n", "\u2581t", "he", "\u2581the", "H", "l", "ll",
+    "Hell", "1",
     "\u2581a", "an", "\u2581an", "ab", "b", "!", "?", "\n", "\u0301",
 )  # fmt: skip
-_MERGES = (
+MERGES = (
     "t h", "h e", "\u0120 t", "\u0120t he", "l l", "H e", "He ll", "Hell o", "a b", "a a", "1 2",
     "\u0120 \u0120", "\u010a \u010a", "' s",
 )  # fmt: skip
@@ -37,13 +38,13 @@ def _spm(with_bytes: bool) -> tuple[list[str], list[float], list[int]]:
     if with_bytes:
         tokens += [f"<0x{byte:02X}>" for byte in range(256)]
         types += [6] * 256
-    scores = [0.0] * len(tokens) + [-float(rank) for rank in range(len(_WORDS))]
-    return [*tokens, *_WORDS], scores, types + [1] * len(_WORDS)
+    scores = [0.0] * len(tokens) + [-float(rank) for rank in range(len(WORDS))]
+    return [*tokens, *WORDS], scores, types + [1] * len(WORDS)
 
 
 @functools.cache
 def _bpe() -> tuple[list[str], list[int]]:
-    tokens = [*byte_characters(), *(merge.replace(" ", "", 1) for merge in _MERGES)]
+    tokens = [*byte_characters(), *(merge.replace(" ", "", 1) for merge in MERGES)]
     types = [1] * len(tokens) + [3, 3, 3, 4]
     return [*tokens, "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|user|>"], types
 
@@ -68,7 +69,7 @@ def add(draft: Draft, rng: random.Random) -> int:
             ("pre", Value(STRING, rng.choice(sorted(PRE_TOKENIZERS)))),
             ("tokens", Value(ARRAY, list(tokens), STRING)),
             ("token_type", Value(ARRAY, list(types), I32)),
-            ("merges", Value(ARRAY, list(_MERGES), STRING)),
+            ("merges", Value(ARRAY, list(MERGES), STRING)),
             ("bos_token_id", Value(U32, len(tokens) - 4)),
             ("eos_token_id", Value(U32, len(tokens) - 3)),
         ]
@@ -140,21 +141,10 @@ def _retype(draft: Draft, rng: random.Random) -> None:
 
 def _merge(rng: random.Random) -> str:
     pieces = (
-        "a",
-        "b",
-        "ab",
-        "\u0120",
-        "\u0120\u0120",
-        "t",
-        "",
-        " ",
-        "x" * 300,
-        "\u2581",
-        "\U0001f999",
-    )
-    return rng.choice((" ", " ", " ", "", "  ")).join(
-        rng.choices(pieces, k=rng.choice((1, 2, 2, 3)))
-    )
+        "a", "b", "ab", "\u0120", "\u0120\u0120", "t", "", " ", "x" * 300, "\u2581", "\U0001f999",
+    )  # fmt: skip
+    some = rng.choices(pieces, k=rng.choice((1, 2, 2, 3)))
+    return rng.choice((" ", " ", " ", "", "  ")).join(some)
 
 
 def _chain(tokens: list[object], rng: random.Random) -> None:

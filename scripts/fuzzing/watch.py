@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -70,7 +69,6 @@ class Worker:
         self.state = State(self.folder / "state", names, create=True)
         self.done = 0
         self.process: subprocess.Popen[str] | None = None
-        self._lines = open(self.folder / "lines", "w+")  # noqa: SIM115
         self._read = 0
         self.start(seeds.start)
 
@@ -88,10 +86,11 @@ class Worker:
             ",".join(self.names),
             str(self.folder),
         ]
-        with open(self.folder / "errors", "w") as errors:
+        lines = open(self.folder / "lines", "a")  # noqa: SIM115
+        with lines, open(self.folder / "errors", "w") as errors:
             self.process = subprocess.Popen(
                 [*self.main, *arguments],
-                stdout=self._lines,
+                stdout=lines,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
@@ -99,7 +98,6 @@ class Worker:
 
     def lines(self) -> list[dict[str, object]]:
         """What the process wrote since last asked."""
-        self._lines.flush()
         with open(self.folder / "lines") as file:
             file.seek(self._read)
             text = file.read()
@@ -244,17 +242,9 @@ def table(result: Result) -> str:
     }
     mean = total["microseconds"] / max(1, total["cases"]) / 1000
     lines.append(["all", *(f"{total[c]:,}" for c in ("cases", *columns)), f"{mean:.2f}"])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    rows = [
-        "  ".join(
-            cell.rjust(w) if i else cell.ljust(w)
-            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = []
+    for first, *others in lines:
+        cells = [cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True)]
+        rows.append("  ".join([first.ljust(widths[0]), *cells]))
     return "\n".join(rows)
-
-
-def python() -> str:
-    """The interpreter that runs workers."""
-    return sys.executable

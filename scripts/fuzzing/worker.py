@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import mmap
-import os
+import re
 import resource
 import signal
 import struct
@@ -19,6 +20,7 @@ from pathlib import Path
 from scripts.fuzzing import case as cases
 from scripts.fuzzing.case import STAGES, Case
 
+_IN_TRINITY = re.compile(r"/(trinity|trinity_kernels)/(?!.*site-packages)")
 ADDRESS_SPACE = 12 << 30
 RECYCLE_BYTES = 2 << 30
 
@@ -69,21 +71,16 @@ class State:
         return self._HEAD.size + 8 * (row + self._columns.index(column))
 
 
-def finding_of(error: BaseException) -> tuple[str, str]:
-    """Group and text of an exception: its type and the deepest place in trinity."""
+def finding_of(error: BaseException, target: str) -> tuple[str, str]:
+    """Group and text of an exception: its type, and the deepest place in trinity or the target."""
     kind = error.kind if isinstance(error, cases.Finding) else type(error).__name__
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if (
-            "/trinity" in frame.filename
-            and "/fuzzing/" not in frame.filename
-            and "site-packages" not in frame.filename
-        ):
+        if _IN_TRINITY.search(frame.filename):
             name = frame.filename.rpartition("/trinity")[2]
             place = f"trinity{name}:{frame.name}"
-    if isinstance(error, cases.Finding):
-        place = place or (str(error)[:60] if kind not in ("time", "memory", "message") else "")
-    return f"{kind} at {place}", "".join(traceback.format_exception(error))[-6000:]
+    where = f"at {place}" if place else f"in {target}"
+    return f"{kind} {where}", "".join(traceback.format_exception(error))[-6000:]
 
 
 def run_seeds(
@@ -91,8 +88,7 @@ def run_seeds(
     folder: Path, state: State,
 ) -> None:  # fmt: skip
     """Cases one after the other, until the last or until told to stop."""
-    done = 0
-    for seed in seeds:
+    for done, seed in enumerate(seeds, 1):
         if state.read()[0]:
             break
         target = schedule[seed % len(schedule)]
@@ -105,17 +101,14 @@ def run_seeds(
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            group, text = finding_of(error)
+            group, text = finding_of(error, target)
             cases.clear(folder)
-            print(
-                json.dumps({"target": target, "seed": seed, "group": group, "text": text}),
-                flush=True,
-            )
-        done += 1
+            found = {"target": target, "seed": seed, "group": group, "text": text}
+            print(json.dumps(found), flush=True)
         state.add(target, "cases")
         state.add(target, "microseconds", int(1e6 * (time.process_time() - start)))
         state.end(done)
-        if done % 256 == 0 and cases._resident("VmRSS:") > RECYCLE_BYTES:
+        if done % 256 == 0 and cases.resident("VmRSS:") > RECYCLE_BYTES:
             print(json.dumps({"recycle": seed}), flush=True)
             break
 
@@ -133,17 +126,21 @@ def limit_process(log: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """first step last names folder: run by ``watch``."""
-    first, step, last, names, folder_name = arguments
+    """module first step last names folder: run by ``watch``; the module has the targets."""
+    module, first, step, last, names, folder_name = arguments
     folder = Path(folder_name)
     limit_process(folder / "stack")
-    from scripts.fuzzing.targets import TARGETS, schedule
-
+    targets = importlib.import_module(module)
     chosen = names.split(",")
     files = folder / "files"
     files.mkdir(exist_ok=True)
     cases.clear(files)
     state = State(folder / "state", chosen)
-    os.nice(0)
-    run_seeds(range(int(first), int(last), int(step)), schedule(chosen), TARGETS, files, state)
+    run_seeds(
+        range(int(first), int(last), int(step)),
+        targets.schedule(chosen),
+        targets.TARGETS,
+        files,
+        state,
+    )
     return 0

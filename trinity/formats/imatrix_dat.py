@@ -21,7 +21,6 @@ from trinity.formats.gguf_layout import MAX_NAME_BYTES, MAX_TENSORS
 from trinity.formats.gguf_reader import refuse_too_many
 
 MIN_ENTRY_BYTES = 4 + 1 + 4 + 4 + 4
-MAX_ENTRIES = 1 << 16
 MAX_TEXT_BYTES = 1 << 16
 _read_i32 = struct.Struct("<i").unpack_from
 
@@ -46,7 +45,7 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
     """Parse a file. Raises FormatError, also for one that is something else altogether."""
     cursor = Cursor(buffer, source)
     count = _i32(cursor, "the number of entries") if cursor.size >= 4 else 0
-    if not 0 < count * MIN_ENTRY_BYTES <= cursor.left or count > MAX_ENTRIES:
+    if not 0 < count * MIN_ENTRY_BYTES <= cursor.left:
         found, _ = looks_like(bytes(buffer[:64]), cursor.size)
         raise FormatError(
             f"{source}: no importance matrix: it looks like {found}; give a file that "

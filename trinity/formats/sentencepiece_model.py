@@ -79,9 +79,8 @@ def _read_piece(raw: bytes, model: SentencePieceModel) -> None:
 
 
 def _numbers(raw: bytes) -> dict[int, int]:
-    return {
-        number: value for number, value in _fields(raw, _OTHER_FIELDS) if isinstance(value, int)
-    }
+    fields = _fields(raw, _OTHER_FIELDS)
+    return {number: value for number, value in fields if isinstance(value, int)}
 
 
 def _fields(raw: bytes, most: int) -> Iterator[tuple[int, int | bytes]]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from trinity.errors import FormatError
 from trinity.formats.mapping import MappedFile, path_text
 
-_KEYS = ("m", "k", "bm", "bk", "bmm")
-_LARGEST_BYTES = 1 << 16  # bitnet.cpp's own have some hundred
+MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own have some hundred
 _LARGEST = 1 << 31
+_KEYS = ("m", "k", "bm", "bk", "bmm")
 
 
 def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tuple[int, int, int]]:
@@ -20,33 +20,32 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
     Raises: InputError where the file cannot be read, FormatError where it is not such a file.
     """
     name = path_text(path)
-    parser = configparser.ConfigParser(interpolation=None)
+    parser = configparser.ConfigParser(interpolation=None)  # which multiplies text
     file = MappedFile(name)
     try:
-        raw = bytes(file.buffer()[: _LARGEST_BYTES + 1])
+        raw = bytes(file.buffer()[: MAX_CONFIG_BYTES + 1])
     finally:
         file.close()
-    if len(raw) > _LARGEST_BYTES:
-        raise FormatError(
-            f"{name}: larger than {_LARGEST_BYTES} bytes, so no kernel_config.ini of bitnet.cpp"
-        )
+    if len(raw) > MAX_CONFIG_BYTES:
+        raise FormatError(f"{name}: larger than {MAX_CONFIG_BYTES} bytes, no kernel_config.ini")
     try:
         parser.read_string(raw.decode())
     except (configparser.Error, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise FormatError(f"{name}: not a kernel_config.ini of bitnet.cpp: {reason}") from error
+        raise FormatError(
+            f"{name}: not a kernel_config.ini of bitnet.cpp: {str(error)[:200]}"
+        ) from error
     found = {}
     for section in parser.sections():
         try:
             m, k, bm, bk, bmm = (parser.getint(section, key) for key in _KEYS)
         except (configparser.Error, ValueError) as error:
             raise FormatError(
-                f"{name}: section [{section:.40}] needs whole numbers for {', '.join(_KEYS)}: "
+                f"{name}: section [{section:.80}] needs whole numbers for {', '.join(_KEYS)}: "
                 f"{str(error)[:200]}"
             ) from error
         if not all(1 <= number <= _LARGEST for number in (m, k, bm, bk, bmm)):
             raise FormatError(
-                f"{name}: section [{section:.40}] has a number that is not 1 to {_LARGEST}"
+                f"{name}: section [{section:.80}] has a number that is not 1 to {_LARGEST}"
             )
         found[m, k] = bm, bk, bmm
     if not found:

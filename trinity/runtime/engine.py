@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
+from trinity.errors import (
+    ContextLengthError,
+    InputError,
+    KernelError,
+    TrinityError,
+    UnsupportedError,
+)
 from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import find_architecture
@@ -64,6 +70,11 @@ class CPUEngine:
         self._embedding: Tensor = self._weights.matrix(
             "token_embd.weight", config.vocab_size, config.hidden_size
         )
+        if TYPES[self._embedding.type].tensor_scale:  # one sequence of codes, no rows to look up
+            raise UnsupportedError(
+                f"{provider.path}: tensor 'token_embd.weight' has type {self._embedding.type}, "
+                "which trinity runs in layers only; take a file with another type of embedding"
+            )
         capacity = -(-context_length // TILE) * TILE
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
