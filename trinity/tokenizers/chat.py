@@ -24,7 +24,7 @@ _RENDERER = Confined(
 )
 _SECONDS_PER_MESSAGE = 0.005
 # The text is tokenized next, with a few microseconds and some 200 bytes per character.
-_LONGEST_TEXT = 1 << 18  # characters, beyond a multiple of the conversation's
+_LONGEST_TEXT = 1 << 17  # characters, beyond a multiple of the conversation's
 _TEXT_PER_CHARACTER = 4
 
 
