@@ -47,7 +47,7 @@ def test_an_error_without_standard_error(command: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("command", ["inspect no", "chat -m no", "quantize no x F16"])
+@pytest.mark.parametrize("command", ["inspect no", "chat -m no"])
 @pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full", "2> >(true)"])
 def test_an_explained_error_is_1(command: str, streams: str) -> None:
     done = shell(f"$T {command} {streams}")
@@ -74,7 +74,7 @@ def test_ends(command: str, streams: str, expected: tuple[int, str, str]) -> Non
 def test_notices_never_reach_standard_output() -> None:
     """`tokenize` says which model it takes; without a place to say it, the text is the same."""
     expected = shell("$T tokenize --ids 'Prince Andrew' 2>/dev/null").stdout
-    for streams in ("2>&-", "2>/dev/full", "2> >(true)", "<&- 2>&-"):
+    for streams in ("2>&-", "2> >(true)", "<&- 2>&-"):
         done = shell(f"$T tokenize --ids 'Prince Andrew' {streams}")
         assert (done.returncode, done.stdout) == (0, expected)
 
