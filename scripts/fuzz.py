@@ -46,7 +46,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, help="of consecutive seeds; by the clock")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--targets", default="", help="names with commas; all")
-    parser.add_argument("--hang", type=float, default=120, help="seconds that a case may take")
+    parser.add_argument(
+        "--hang", type=float, default=300, help="seconds a case may take, to compile too"
+    )
     parser.add_argument(
         "--guard", action="store_true", help="models between protected pages, by type and level"
     )
