@@ -216,6 +216,12 @@ def test_names_of_processors_without_avx2(name: str, tmp_path: Path) -> None:
 
 
 @x86
+def test_avx_switched_off(tmp_path: Path) -> None:
+    found = run_python(LEVELS, NUMBA_ENABLE_AVX="0", TRINITY_CACHE_DIR=str(tmp_path))
+    assert found.splitlines() == ["portable"]
+
+
+@x86
 def test_a_processor_for_which_nothing_compiles(tmp_path: Path) -> None:
     said = run_python(
         LEVELS,
