@@ -111,7 +111,8 @@ def available_levels() -> tuple[str, ...]:
         chosen = "unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES"
         remedy = chosen if target().chosen else "set NUMBA_CPU_NAME=generic"
         raise IsaError(
-            f"nothing that is compiled for {target().name!r} runs here: {lost['portable']}; {remedy}"
+            f"nothing that is compiled for {target().name!r} runs here: {lost['portable']}; "
+            f"{remedy}"
         )
     for level in levels:
         if level in lost:

@@ -57,7 +57,7 @@ _MACOS = {"dotprod": "hw.optional.arm.FEAT_DotProd"}
 _WINDOWS = {"dotprod": 43, "sve": 46}
 # Names that LLVM gives to processors and cannot compile kernels for: its model of their pipeline is
 # incomplete, which ends the process. The features are listed, so "generic" loses only the schedule.
-_NO_NAMES = frozenset({"oryon-1"})
+_NO_NAMES = frozenset({"ampere1b", "oryon-1"})
 
 
 def arm_features(hwcap: int, hwcap2: int) -> dict[str, bool]:
