@@ -119,7 +119,7 @@ def main() -> int:
         features = feature_text(arm_features(*processor.hwcaps()))
         kernels = quick(processor.level) if arguments.quick else kernels_of(processor.level)
         started = time.monotonic()
-        target = processor.llvm_name, features
+        target = processor.compiled_for, features
         if target not in done:
             done[target] = run(ARM, *target, processor.level, kernels)
         code, found, said = done[target]
@@ -128,7 +128,7 @@ def main() -> int:
         wrong = wrong or (dots > 0) != (processor.level == "neon")
         bad += bool(wrong)
         print(
-            f"{key:<16} {processor.llvm_name:<14} {processor.level:<9} "
+            f"{key:<16} {processor.compiled_for:<14} {processor.level:<9} "
             f"{len(found):3}/{len(kernels):3} {dots:6} {time.monotonic() - started:7.1f}"
             + (f"  WRONG: {code} {said[-300:]}" if wrong else ""),
             flush=True,

@@ -102,15 +102,17 @@ def possible_levels() -> tuple[str, ...]:
 def available_levels() -> tuple[str, ...]:
     """The levels this process can run, best first.
 
-    Raises: IsaError where not even ``portable`` can be compiled, for a processor that the user
+    Raises: IsaError where not even ``portable`` can be compiled, as for a processor that the user
     chose with NUMBA_CPU_NAME or NUMBA_CPU_FEATURES.
     """
     levels = possible_levels()
     lost = _lost()
     if set(levels) <= set(lost):
+        chosen = "unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES"
+        remedy = chosen if target().chosen else "set NUMBA_CPU_NAME=generic"
         raise IsaError(
             f"nothing that is compiled for {target().name!r} runs here: {lost['portable']}; "
-            "unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES"
+            f"{remedy}"
         )
     for level in levels:
         if level in lost:

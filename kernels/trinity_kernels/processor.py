@@ -55,6 +55,9 @@ _LINUX: dict[str, tuple[int, int]] = {
 _MACOS = {"dotprod": "hw.optional.arm.FEAT_DotProd"}
 # Source: winnt.h, PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE and PF_ARM_SVE_INSTRUCTIONS_AVAILABLE.
 _WINDOWS = {"dotprod": 43, "sve": 46}
+# Names that LLVM gives to processors and cannot compile kernels for: its model of their pipeline is
+# incomplete, which ends the process. The features are listed, so "generic" loses only the schedule.
+_NO_NAMES = frozenset({"ampere1b", "oryon-1"})
 
 
 def arm_features(hwcap: int, hwcap2: int) -> dict[str, bool]:
@@ -154,7 +157,10 @@ def target() -> Target:
     architecture = _architecture(binding.get_process_triple())
     chosen = config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX
     host = {}
-    if architecture == "aarch64" and config.CPU_FEATURES is None:
+    arm = architecture == "aarch64"
+    if arm and config.CPU_NAME is None and binding.get_host_cpu_name() in _NO_NAMES:
+        config.CPU_NAME = "generic"
+    if arm and config.CPU_FEATURES is None:
         host = host_arm_features()
         if host:
             config.CPU_FEATURES = feature_text({**dict(binding.get_host_cpu_features()), **host})

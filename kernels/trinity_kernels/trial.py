@@ -7,11 +7,11 @@ that no list shows, a list may take away what another entry needs. So a child pr
 name and features compiles and runs what uses all of a level's instructions. Where it dies the level
 is not available, and the next one serves.
 
-What is tried: on ARM every level with instructions of its own, since what LLVM is told there comes
-from three sources (processor.py); anywhere every level, where NUMBA_CPU_NAME, NUMBA_CPU_FEATURES,
-NUMBA_ENABLE_AVX or the program chose what is compiled for. Not x86 as it is: the list that LLVM
-reads there from the processor is also the one that it compiles with and the one that levels are
-chosen by, so they cannot contradict each other.
+What is tried: every level on ARM, since what LLVM is told there comes from three sources
+(processor.py) and it cannot compile for every name that it gives; elsewhere every level where
+NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program chose what is compiled for. Not
+x86 as it is: the list that LLVM reads there from the processor is also the one that it compiles
+with and the one that levels are chosen by, so they cannot contradict each other.
 
 It costs one start of Python and a small kernel or two, which stay in the cache, once per processor,
 set of features and version of this package: the outcome lies beside the compiled kernels. Where
@@ -63,8 +63,8 @@ _lock = threading.Lock()
 def failures(levels: Sequence[str]) -> dict[str, str]:
     """Those of ``levels`` that do not compile and run here, with the reason; tries what is new."""
     here = target()
-    if not here.chosen:
-        levels = [level for level in levels if here.doubtful and level != "portable"]
+    if not here.doubtful:
+        return {}
     with _lock:
         file = _file(here)
         known = _read(file)

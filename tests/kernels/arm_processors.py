@@ -60,6 +60,12 @@ class Processor:
     llvm_name: str
     level: str
     withheld: tuple[str, ...] = ()
+    numba_name: str = ""
+
+    @property
+    def compiled_for(self) -> str:
+        """The name that Numba gets: LLVM's, unless it cannot compile for that."""
+        return self.numba_name or self.llvm_name
 
     def hwcaps(self) -> tuple[int, int]:
         """AT_HWCAP and AT_HWCAP2."""
@@ -136,6 +142,7 @@ PROCESSORS = {
     ),
     "snapdragon-x": Processor(
         "Snapdragon X Elite", "0x51", ("0x001",) * 12, f"{_V86} afp", "oryon-1", "neon", ("sve",),
+        "generic",
     ),
     # A hypervisor that hides dot products from a processor that has them.
     "altra-masked": Processor(

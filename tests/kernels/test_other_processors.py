@@ -68,13 +68,22 @@ def test_code_for_haswell_gives_the_same_bits() -> None:
 
 @pytest.mark.parametrize(
     "machine",
-    ["pi4", "pi5", "graviton4", "ampereone", "m1-virtual", "phone-no-sve", "altra-masked"],
+    [
+        "pi4",
+        "pi5",
+        "graviton4",
+        "ampereone",
+        "m1-virtual",
+        "phone-no-sve",
+        "snapdragon-x",
+        "altra-masked",
+    ],
 )
 def test_compiles_for_arm(machine: str) -> None:
     one = PROCESSORS[machine]
     features = feature_text(arm_features(*one.hwcaps()))
     kernels = [("matmul", "IQ4_NL"), ("quantize_q8", "none")]
-    code, found, said = run(ARM, one.llvm_name, features, one.level, kernels)
+    code, found, said = run(ARM, one.compiled_for, features, one.level, kernels)
     assert code == 0, said
     assert said == ""  # LLVM knows the name and every feature
     instructions = found["matmul IQ4_NL"]

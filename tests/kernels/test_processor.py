@@ -136,11 +136,13 @@ def test_both_ways_to_the_vector_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert auxiliary_words()[first:] == by_call[first:]
 
 
-@pytest.mark.parametrize("machine", ["pi5", "m1-virtual", "altra-masked", "phone-no-sve"])
+@pytest.mark.parametrize(
+    "machine", ["pi5", "m1-virtual", "altra-masked", "phone-no-sve", "snapdragon-x"]
+)
 def test_numba_gets_what_the_processor_has(machine: str) -> None:
     one = PROCESSORS[machine]
     name, features, levels = pretend(machine)
-    assert name == one.llvm_name
+    assert name == one.compiled_for
     assert levels[0] == one.level
     assert ("+dotprod" if one.level == "neon" else "-dotprod") in features
     # LLVM's own word for SVE, given above, does not stand against the system's.
