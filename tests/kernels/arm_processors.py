@@ -1,9 +1,9 @@
 """ARM machines as Linux shows them, for tests and scripts that have none at hand.
 
-``flags`` are the words behind "Features" in /proc/cpuinfo. Those of Neoverse N1, Apple M1, Ampere-1
-and Ampere-1a, Orin and Snapdragon 8 Gen 2 were published by owners of such machines; the others are
-put together from what Arm documents of their cores. The kernel prints a word for each bit of AT_HWCAP
-and AT_HWCAP2, so the two numbers follow.
+``flags`` are the words behind "Features" in /proc/cpuinfo. Those of Neoverse N1, Apple M1,
+Ampere-1 and Ampere-1a, Orin and Snapdragon 8 Gen 2 were published by owners of such machines; the
+others are put together from what Arm documents of their cores. The kernel prints a word for each
+bit of AT_HWCAP and AT_HWCAP2, so the two numbers follow.
 ``llvm_name`` is what LLVM makes of implementer and parts.
 Sources: Linux's arch/arm64/include/uapi/asm/hwcap.h and arch/arm64/kernel/cpuinfo.c; LLVM's
 llvm/lib/TargetParser/Host.cpp, getHostCPUNameForARM.
