@@ -3,7 +3,7 @@
 #   make demo    generate a little text       make lint    ruff
 #   make test    the test suite               make types   mypy --strict
 #   make check   lint, types and test         make bench   a first figure for this machine
-#   make clean   remove everything made here
+#   make clean   remove everything made here       make fuzz    hostile files, MINUTES of them
 #
 # PYTHON chooses the interpreter, PYTEST_ARGS goes to pytest: make test PYTEST_ARGS="-k gguf"
 
@@ -15,9 +15,11 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
+MINUTES ?= 10
+FUZZ_ARGS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test lint format types check bench clean
+.PHONY: demo test lint format types check bench fuzz clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -44,6 +46,9 @@ check: lint types test
 
 bench: $(VENV)/installed $(BENCH_MODEL)
 	$(RUN) -m trinity bench --model $(BENCH_MODEL)
+
+fuzz: $(VENV)/installed
+	$(RUN) scripts/fuzz.py --minutes $(MINUTES) $(FUZZ_ARGS)
 
 $(BENCH_MODEL): scripts/make_synthetic.py | $(VENV)/installed
 	mkdir -p $(@D)

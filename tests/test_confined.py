@@ -115,6 +115,20 @@ def test_wall_clock(confined: Confined, monkeypatch: pytest.MonkeyPatch) -> None
     assert confined.call(["echo", 5]) == 5
 
 
+def test_more_seconds(confined: Confined) -> None:
+    with pytest.raises(ConfinedError, match=r"it ran for more than 0\.5 seconds"):
+        confined.call(["forever", None], more_seconds=0.2)
+
+
+def test_no_thread_to_watch_it(confined: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ConfinedError, match="it cannot be watched: can't start new thread"):
+        confined.call(["echo", 1])
+
+
 @LINUX
 def test_a_long_request_has_more_of_everything(confined: Confined) -> None:
     text = "x" * 20_000_000

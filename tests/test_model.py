@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -299,7 +300,10 @@ def test_close_stops_what_runs_in_another_thread() -> None:
     assert started.wait(5)
     closer = threading.Thread(target=model.close)
     closer.start()
-    assert model._closing.wait(5)
+    deadline = time.monotonic() + 5
+    while not model._closing.is_set():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     go_on.set()
     worker.join(5)
     closer.join(5)

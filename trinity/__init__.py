@@ -12,12 +12,12 @@ Names are imported when they are first used, so that ``import trinity`` costs no
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # not of typing, whose import takes as long as all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from trinity.config import ModelConfig
     from trinity.errors import (
         ConfigError,
@@ -103,7 +103,17 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'trinity' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    import sys
+    from importlib import import_module
+
+    from trinity_kernels.uninterrupted import uninterrupted
+
+    home = _HOME[name]
+    if home in sys.modules:
+        module = import_module(home)
+    else:  # NumPy for one cannot be imported again once a Ctrl-C has cut its import
+        module = uninterrupted(import_module, home)
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,8 +1,17 @@
-"""python -m trinity."""
+"""python -m trinity, and the console script."""
 
 from __future__ import annotations
 
-from trinity.cli import main
+from trinity import process
+
+
+def main() -> None:
+    """Run the command line of this process; never returns."""
+    process.begin()
+    from trinity.cli import main as run  # takes a while
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -37,7 +37,7 @@ from trinity.confined_child import (
 from trinity.errors import ConfinedError, InputError
 
 _DEEPEST = 100
-_START_SECONDS = 120.0
+_START_SECONDS = 6.0
 # The processor's time is the limit that counts; a crowded machine takes longer by the clock.
 _CLOCK_FACTOR = 20.0 if hasattr(signal, "setitimer") else 2.0
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TZ")
@@ -69,19 +69,22 @@ class Confined:
         self._end: weakref.finalize[Any, Any] | None = None
         _ALL.add(self)
 
-    def call(self, request: Any) -> Any:
-        """The module's answer to a JSON value.
+    def call(self, request: Any, *, more_seconds: float = 0.0) -> Any:
+        """The module's answer to a JSON value, which may take ``more_seconds`` than others.
 
         Raises InputError for a value that JSON cannot hold (it says which), and ConfinedError
         when the child breaks a limit, dies, does not start, or its module raises.
         """
         payload = to_json(request)
+        seconds = self.seconds + more_seconds + len(payload) / BYTES_PER_SECOND
         with self._lock:
             try:
                 child = self._started()
-                reply, worn = self._asked(child, payload)
-            except BaseException:  # an interrupted child would answer the wrong question next
+                reply, worn = self._asked(child, payload, seconds)
+            except BaseException as error:  # a child not heard out would answer late
                 self._drop()
+                if isinstance(error, RuntimeError):  # no thread can be started to watch it
+                    raise self._stopped(f"it cannot be watched: {error}") from error
                 raise
             if worn:
                 self._drop()
@@ -104,28 +107,26 @@ class Confined:
             self._end = weakref.finalize(self, child.end)
             start: dict[str, Any] = {"path": _search_path(), "module": self.module}
             start["memory_bytes"] = self.memory_bytes
-            start["seconds"] = self.seconds
             start["reply_bytes"] = self.reply_bytes
             self._exchanged(child, json.dumps(start).encode() + b"\n", _START_SECONDS, 1 << 16)
         return self._child
 
-    def _asked(self, child: _Child, payload: bytes) -> tuple[Any, bool]:
-        seconds = self.seconds + len(payload) / BYTES_PER_SECOND
+    def _asked(self, child: _Child, payload: bytes, seconds: float) -> tuple[Any, bool]:
         longest = self.reply_bytes + REPLY_PER_BYTE * len(payload)
-        message = REQUEST.pack(len(payload)) + payload
-        return self._exchanged(child, message, _CLOCK_FACTOR * seconds, longest)
+        message = REQUEST.pack(len(payload), seconds) + payload
+        return self._exchanged(child, message, seconds, longest)
 
     def _exchanged(
         self, child: _Child, message: bytes, seconds: float, longest: int
     ) -> tuple[Any, bool]:
         """A reply, and whether the child has grown so much that another should take over."""
-        kind, body = child.exchange(message, seconds, longest)
+        kind, body = child.exchange(message, _CLOCK_FACTOR * seconds, longest)
         if kind == MEMORY:
             raise self._stopped(f"it used more than {self.memory_bytes / 1e6:.0f} MB of memory")
         if kind == LENGTH:
             raise self._stopped(f"its answer is longer than {longest} characters")
         if kind == b"":
-            raise self._stopped(child.cause_of_death(self.seconds))
+            raise self._stopped(child.cause_of_death(seconds))
         try:
             reply = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -198,7 +199,7 @@ class _Child:
                 self.process.wait(5)
         status = self.process.returncode
         if self._late or (hasattr(signal, "SIGPROF") and status == -signal.SIGPROF):
-            return f"it ran for more than {seconds:g} seconds"
+            return f"it ran for more than {seconds:.2g} seconds"
         if status is not None and status < 0:
             try:
                 return f"it was ended by {signal.Signals(-status).name}"
@@ -309,13 +310,13 @@ def _interpreter() -> str:
 
 
 def _search_path() -> list[str]:
-    """Where the child looks for modules: this package's root first, then as here."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = [root]
+    """Where the child looks for modules: as here, and where this package is."""
+    path = []
     for folder in sys.path:
         with contextlib.suppress(OSError):  # a current folder that was removed
             path.append(os.path.abspath(folder))
-    return path
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return path if root in path else [*path, root]  # an editable installation is not in sys.path
 
 
 _ALL: weakref.WeakSet[Confined] = weakref.WeakSet()

@@ -27,7 +27,7 @@ BYTES_PER_SECOND = 20_000_000
 REPLY_PER_BYTE = 4
 LONGEST_REQUEST = 1 << 28
 
-REQUEST = struct.Struct("<Q")  # length of the JSON that follows
+REQUEST = struct.Struct("<Qd")  # length of the JSON that follows, seconds for the answer
 REPLY = struct.Struct("<cQ")  # kind and length of the JSON that follows
 READY, WORN, MEMORY, LENGTH, FAILED = b"R", b"W", b"M", b"L", b"F"
 
@@ -36,7 +36,7 @@ _SIZE_WITHOUT_PROC = 1 << 29  # assumed where the system does not say how large 
 _WORN_SHARE = 4  # a child that has kept this part of its memory is replaced
 
 
-def run(module: str, memory_bytes: int, seconds: float, reply_bytes: int) -> None:
+def run(module: str, memory_bytes: int, reply_bytes: int) -> None:
     """Import ``module``, give up all rights, and answer until the parent closes its end."""
     _reset_signals()
     requests, replies = os.dup(0), os.dup(1)
@@ -54,9 +54,9 @@ def run(module: str, memory_bytes: int, seconds: float, reply_bytes: int) -> Non
     ceiling = _limit_memory_for_good(memory + MEMORY_PER_BYTE * LONGEST_REQUEST)
     _send(replies, READY, b"null")
     while head := _read(requests, REQUEST.size):
-        (length,) = REQUEST.unpack(head)
+        length, seconds = REQUEST.unpack(head)
         _limit_memory(memory + MEMORY_PER_BYTE * length, ceiling)
-        _limit_time(seconds + length / BYTES_PER_SECOND)
+        _limit_time(seconds)
         kind, body = _reply(answer, requests, length, reply_bytes + REPLY_PER_BYTE * length)
         if kind == READY and size() > ready_size + memory_bytes // _WORN_SHARE:
             kind = WORN

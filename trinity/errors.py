@@ -15,7 +15,11 @@ from __future__ import annotations
 
 
 class TrinityError(Exception):
-    """Base of all errors; its message says what was found, what was expected, what to do."""
+    """Base of all errors; its message says what was found, what was expected, what to do.
+
+    It may quote a file's text as it is there, with its control characters; the command line shows
+    those as escapes.
+    """
 
 
 class FormatError(TrinityError):

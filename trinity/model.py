@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.resources
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.errors import InputError
+from trinity.errors import InputError, TrinityError
 from trinity.runtime.generation import Chunk, Completion, Timings, collect, stream
 from trinity.runtime.interface import Engine
-from trinity.runtime.options import AnyOf, Deadline, GenerationOptions, Request
+from trinity.runtime.memory import enough_memory
+from trinity.runtime.options import AnyOf, Deadline, Flag, GenerationOptions, Request
 from trinity.runtime.perplexity import (
     DEFAULT_WINDOW,
     SMALLEST_WINDOW,
@@ -31,6 +33,8 @@ from trinity.runtime.perplexity import (
 from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.session import Cancel, Session, all_logits, check_context
 from trinity.runtime.turn import Turn
+from trinity_kernels import forks
+from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
@@ -63,10 +67,9 @@ class Model:
         self._provider = provider
         self._session: Session | None = None
         self._turn = Turn()
-        self._closing = threading.Event()
-        self._released = False
-        self._streams: weakref.WeakSet[Generator[Chunk, None, None]] = weakref.WeakSet()
-        self._streams_mutex = threading.Lock()
+        self._closing = Flag()
+        # No lock: a fork could leave it held. The operations of a set are whole.
+        self._streams: set[weakref.ref[Generator[Chunk, None, None]]] = set()
 
     @property
     def config(self) -> ModelConfig:
@@ -113,8 +116,7 @@ class Model:
         ids = self._prompt_ids(prompt, request)
         check_context(len(ids), self.context_length)
         chunks = self._run(ids, request)
-        with self._streams_mutex:
-            self._streams.add(chunks)
+        self._streams.add(weakref.ref(chunks, self._streams.discard))
         return chunks
 
     def chat(
@@ -188,12 +190,15 @@ class Model:
         ids = self._checked_ids(token_ids)
         check_context(len(ids), self.context_length)
         logits = None
-        if self._turn.acquire(self._closing):
+        ticket = self._turn.acquire(self._closing)
+        if ticket is not None:
             try:
                 self._check_open()
-                logits = all_logits(self._engine, ids, self._closing)
+                with enough_memory("for a call"):
+                    logits = all_logits(self._engine, ids, self._closing)
             finally:
-                self._turn.release()
+                del ticket
+                self._turn.call_next()
         if logits is None:
             raise InputError("the model was closed by another thread during the call")
         return logits
@@ -228,12 +233,15 @@ class Model:
         decoder = self._tokenizer.stream(skip_special=False)
         for number, tokens in enumerate(windows, 1):
             found = None
-            if self._turn.acquire(stopped):
+            ticket = self._turn.acquire(stopped)
+            if ticket is not None:
                 try:
                     self._check_open()
-                    found = window_nlls(self._engine, tokens, stopped)
+                    with enough_memory("for a window"):
+                        found = window_nlls(self._engine, tokens, stopped)
                 finally:
-                    self._turn.release()
+                    del ticket
+                    self._turn.call_next()
             if found is None:
                 break
             nlls = np.append(nlls, found)
@@ -293,23 +301,24 @@ class Model:
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""
         self._closing.set()
-        while not self._turn.acquire(Deadline(CLOSE_RETRY_SECONDS)):
+        self._close_streams()
+        while (ticket := self._turn.acquire(Deadline(CLOSE_RETRY_SECONDS))) is None:
             self._close_streams()
         try:
-            if not self._released:
-                self._released = True
-                self._session = None
-                self._engine.close()
-                if self._provider is not None:
-                    self._provider.close()
+            self._session = None
+            self._engine.close()
+            if self._provider is not None:
+                self._provider.close()
         finally:
-            self._turn.release()
+            del ticket
+            self._turn.call_next()
 
     def _close_streams(self) -> None:
         """Close streams that are suspended, whoever holds them."""
-        with self._streams_mutex:
-            streams = list(self._streams)
-        for chunks in streams:
+        for ref in list(self._streams):
+            chunks = ref()
+            if chunks is None:
+                continue
             try:
                 chunks.close()
             except ValueError:  # it is running in another thread, and will see _closing
@@ -322,6 +331,12 @@ class Model:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "a model cannot be pickled or copied: load it in the process that uses it (of a pool, "
+            "in the initializer), or before the pool forks"
+        )
+
     def __repr__(self) -> str:
         config, engine = self.config, self._engine
         state = "closed" if self._closing.is_set() else f"{engine.isa}, {engine.threads} threads"
@@ -332,18 +347,18 @@ class Model:
 
     def _run(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
         cancel = AnyOf(request.cancel, self._closing)
-        if not self._turn.acquire(cancel):
+        ticket = self._turn.acquire(cancel)
+        if ticket is None:
             self._check_open()
             yield Chunk("", finish_reason="cancelled", timings=Timings(prompt_tokens=len(ids)))
             return
         try:
             self._check_open()
-            if self._session is None:
-                self._session = Session(self._engine)
-            elif not request.cache_prompt:
-                self._session.reset()
+            session = self._own_session()
+            if not request.cache_prompt:
+                session.reset()
             chunks = stream(
-                self._session,
+                session,
                 self._tokenizer,
                 ids,
                 request.sampling,
@@ -352,18 +367,28 @@ class Model:
                 proposals=request.proposals,
             )
             last = None
-            with closing(chunks):
+            with closing(chunks), enough_memory("for a call"):
                 for chunk in chunks:
                     if chunk.finish_reason is not None:
                         last = chunk  # given out below, for its reader may never come back
                         continue
-                    self._turn.pause()
+                    ticket.pause()
                     yield chunk
-                    self._turn.resume()
+                    ticket.resume()
         finally:
-            self._turn.release()
+            del ticket
+            self._turn.call_next()
         if last is not None:
             yield last
+
+    def _own_session(self) -> Session:
+        """The session, anew where a call of the parent process was changing it when this forked."""
+        session = self._session
+        if session is not None and session.forks != forks.count() and self._turn.held_before_fork():
+            session = None
+        if session is None:
+            session = self._session = Session(self._engine)
+        return session
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):
@@ -455,11 +480,12 @@ def load(
 
     provider = open_weights(path, i2s_layout=i2s_layout, tl_config=tl_config)
     try:
-        tokenizer = tokenizer_from_metadata(provider.metadata)
+        with _libraries():
+            tokenizer = tokenizer_from_metadata(provider.metadata)
         # Only now, for this import loads the compiler: a wrong path is told at once.
-        from trinity.runtime.engine import load_engine
-
-        engine = load_engine(
+        with _libraries():
+            engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
+        engine = engine_module.load_engine(
             provider,
             threads=threads,
             context_length=context_length,
@@ -471,6 +497,18 @@ def load(
         provider.close()
         raise
     return Model(engine, tokenizer, provider)
+
+
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """What the system refuses while libraries are loaded, as a TrinityError."""
+    try:
+        yield
+    except (ImportError, OSError, MemoryError) as error:
+        raise TrinityError(
+            f"a library cannot be loaded ({str(error) or 'out of memory'}): install trinity's "
+            "requirements again, or give the process more memory (ulimit -v)"
+        ) from error
 
 
 def generate(

@@ -1,4 +1,4 @@
-"""The only place that calls Numba's decorators: what is compiled, when, and where it is kept.
+"""The only place that calls Numba's decorators: what is compiled, and when.
 
 A kernel is one Python function ``f(isa, qt, record, thread, threads)``. ``isa`` and ``qt`` are
 values without data whose types choose the code, so one body is compiled per level and per
@@ -8,28 +8,25 @@ add stay separate, sums keep their order.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
-import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import llvmlite
 import numba
 from numba.core import config, types
-from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.core.datamodel.models import OpaqueModel
-from numba.core.runtime import rtsys
 from numba.extending import overload, register_model
 
+from trinity_kernels.code_files import CodeCache, cache_folder
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.processor import target
+from trinity_kernels.uninterrupted import uninterrupted
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
 _version = tuple(int(p) for p in numba.__version__.split(".")[:2])
@@ -41,46 +38,16 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
     )
 
 _lock = threading.RLock()
+if not jit_disabled():
+    target()  # before the first decorator: Numba is told there what the processor has
 
-
-def _sources_digest() -> str:
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    for part in (numba.__version__, llvmlite.__version__, sys.version):
-        digest.update(part.encode())
-    return digest.hexdigest()[:16]
-
-
-@cache
-def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: ``TRINITY_CACHE_DIR``, else the user's cache directory.
-
-    Named after a hash of all sources of this package and the compiler's versions, so a change
-    anywhere compiles anew and a reinstalled, unchanged package does not. None where no folder can
-    be written: kernels are then compiled in every process.
-    """
-    chosen = os.environ.get("TRINITY_CACHE_DIR")
-    candidates = [Path(chosen)] if chosen else []
-    if not chosen:
-        if sys.platform == "win32":
-            base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-        elif sys.platform == "darwin":
-            base = str(Path.home() / "Library" / "Caches")
-        else:
-            base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        candidates = [Path(base) / "trinity" / "kernels", Path(__file__).parent / "__pycache__"]
-    for candidate in candidates:
-        folder = candidate / _sources_digest()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-        except OSError:
-            continue
-    return None
+if hasattr(os, "register_at_fork"):
+    # A fork waits for the compiler, whose locks and tables the child could not use half-way.
+    os.register_at_fork(
+        before=_lock.acquire,
+        after_in_parent=_lock.release,
+        after_in_child=_lock.release,
+    )
 
 
 def inline(function: Callable[..., Any]) -> Any:
@@ -98,7 +65,14 @@ def entry(function: Callable[..., Any]) -> Any:
     folder = cache_folder()
     if folder is not None:
         with _cache_in(folder):
-            compiled._cache = _Cache(function)
+            compiled._cache = CodeCache(function)
+    compile_for = compiled._compile_for_args
+
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with _lock:
+            return compile_for(*args, **kwargs)
+
+    compiled._compile_for_args = partial(uninterrupted, locked)
     return compiled
 
 
@@ -112,20 +86,16 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     return overload(stub, strict=False)  # type: ignore[no-any-return]
 
 
-class _cache_in:  # noqa: N801
+@contextmanager
+def _cache_in(folder: Path) -> Iterator[None]:
     """Point Numba's cache at a folder for the length of a ``with``."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        _lock.acquire()
-        self.saved = config.CACHE_DIR
-        config.CACHE_DIR = str(self.folder) if self.folder else ""
-
-    def __exit__(self, *exc: object) -> None:
-        config.CACHE_DIR = self.saved
-        _lock.release()
+    with _lock:
+        saved = config.CACHE_DIR
+        config.CACHE_DIR = str(folder)
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = saved
 
 
 class Tag(types.Type):
@@ -174,56 +144,71 @@ class Kernel:
             tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
             _PYTHON_KERNELS.append(partial(self.function, *tags))
             return len(_PYTHON_KERNELS) - 1
+        if key not in self._compiled:
+            try:
+                uninterrupted(self._compile, key, compiling is None)
+            except _NotCached:
+                if compiling is not None:
+                    compiling()
+                uninterrupted(self._compile, key, True)
+        address: int = self._compiled[key].address
+        return address
+
+    def _compile(self, key: tuple[str, str], anew: bool) -> None:
+        """Load the code or, with ``anew``, compile it. Raises _NotCached."""
         with _lock:
             if key not in self._compiled:
-                self._compiled[key] = self._compile(level, quant, compiling)
-            address: int = self._compiled[key].address
+                self._compiled[key] = self._code(*key, anew)
+
+    def _code(self, level: str, quant: str, anew: bool) -> CFunc:
+        args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
+        return _compiled(self.function, args, anew)
+
+
+def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew: bool) -> CFunc:
+    options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+    folder = cache_folder()
+    compiled = _Code(function, (args, types.void), locals={}, options=options)
+    compiled.anew = anew
+    if folder is not None:
+        with _cache_in(folder):
+            compiled.enable_caching()
+    compiled.compile()
+    return compiled
+
+
+def handler_address(function: Callable[[int, int, int], None]) -> int:
+    """The address of a signal handler's code, ``void f(int, siginfo_t *, void *)`` in C."""
+
+    def compile_once() -> int:
+        with _lock:
+            if function not in _handlers:
+                args = (types.int32, types.intp, types.intp)
+                _handlers[function] = _compiled(function, args, True)
+            address: int = _handlers[function].address
             return address
 
-    def _compile(self, level: str, quant: str, compiling: Callable[[], None] | None) -> CFunc:
-        args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
-        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
-        folder = cache_folder()
-        compiled = _Code(self.function, (args, types.void), locals={}, options=options)
-        compiled.compiling = compiling
-        if folder is not None:
-            with _cache_in(folder):
-                compiled.enable_caching()
-        compiled.compile()
-        return compiled
+    return uninterrupted(compile_once)
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache, for which a damaged file or a full disk is no reason to stop."""
+_handlers: dict[Callable[..., None], Any] = {}
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            # FunctionCache refreshes the compiler's registries first, a tenth of a second: what is
-            # compiled needs none of them, only the runtime's symbols.
-            rtsys.initialize(target_context)
-            with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
-        except Exception:  # whatever unpickling a truncated file may raise
-            with suppress(OSError):
-                self.flush()
-            return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):
-            super().save_overload(sig, data)
+class _NotCached(Exception):  # noqa: N818
+    """The code would have to be compiled."""
 
 
 class _Code(CFunc):
-    """A kernel's code that tells when it is compiled and not loaded from the cache."""
+    """A kernel's code, compiled only where that is asked for."""
 
-    compiling: Callable[[], None] | None = None
+    anew = True
 
     def enable_caching(self) -> None:
-        self._cache = _Cache(self._pyfunc)  # type: ignore[attr-defined]
+        self._cache = CodeCache(self._pyfunc)  # type: ignore[attr-defined]
 
     def _compile_uncached(self) -> Any:
-        if self.compiling is not None:
-            self.compiling()
+        if not self.anew:
+            raise _NotCached
         return super()._compile_uncached()  # type: ignore[misc]
 
 

@@ -94,3 +94,27 @@ def call_void(typingctx: Any, function: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen
+
+
+@intrinsic
+def take_lock(typingctx: Any, function: Any, lock: Any) -> Any:
+    """Wait for a lock: the C function ``int f(void *lock, int wait)`` at an address."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        fn = builder.inttoptr(args[0], ir.FunctionType(I32, [I64, I32]).as_pointer())
+        builder.call(fn, [args[1], I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), codegen
+
+
+@intrinsic
+def untie_lock(typingctx: Any, function: Any, lock: Any) -> Any:
+    """Release a lock, whoever took it: the C function ``void f(void *lock)`` at an address."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        fn = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), [I64]).as_pointer())
+        builder.call(fn, [args[1]])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), codegen

@@ -1,4 +1,4 @@
-"""Instruction-set levels: what this CPU has, and which level is in use.
+"""Instruction-set levels: what each needs, and which one is in use.
 
 A level names the widest instructions a kernel may use. Levels are tried best first; each computes
 the same integers for ternary weights, and the same floats wherever a result reaches a logit.
@@ -11,7 +11,10 @@ import hashlib
 import os
 import platform
 import sys
+import warnings
 from functools import cache
+
+from trinity_kernels.processor import target
 
 LEVELS = ("amx", "avx512vnni", "avx2", "neon", "portable")
 
@@ -31,45 +34,36 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "neon": ("neon", "dotprod"),
     "portable": (),
 }
+_ARCHITECTURES = {
+    "amx": "x86_64",
+    "avx512vnni": "x86_64",
+    "avx2": "x86_64",
+    "neon": "aarch64",
+}
 
 
 class IsaError(ValueError):
     """A level is unknown, or this CPU does not have it."""
 
 
-@cache
 def cpu_features() -> frozenset[str]:
     """LLVM's feature names that code compiled in this process may use.
 
     ``NUMBA_CPU_FEATURES`` replaces the host's list, as Numba itself does it.
     """
-    override = os.environ.get("NUMBA_CPU_FEATURES")
-    if override is not None:
-        return frozenset(f[1:] for f in override.split(",") if f.startswith("+"))
-    import llvmlite.binding as llvm
-
-    if os.environ.get("NUMBA_CPU_NAME") == "generic":
-        return frozenset()
-    features: dict[str, bool] = dict(llvm.get_host_cpu_features())
-    found = {name for name, present in features.items() if present}
-    if platform.machine().lower() in ("arm64", "aarch64") and sys.platform == "darwin":
-        found |= {"neon", "dotprod"}
-    return frozenset(found)
+    return target().has
 
 
 @cache
 def cpu_name() -> str:
     """LLVM's name of the processor that code is compiled for, with a digest of its features."""
-    import llvmlite.binding as llvm
-
-    name = os.environ.get("NUMBA_CPU_NAME") or str(llvm.get_host_cpu_name())
-    digest = hashlib.sha256(",".join(sorted(cpu_features())).encode()).hexdigest()
-    return f"{name}-{digest[:8]}"
+    digest = hashlib.sha256(target().features.encode()).hexdigest()
+    return f"{target().name}-{digest[:8]}"
 
 
 @cache
-def _amx_permitted() -> bool:
-    """Ask the kernel for the tile registers, once per process.
+def amx_permitted() -> bool:
+    """Ask the operating system for the tile registers, once per process.
 
     Source: Linux's arch_prctl(ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18).
     """
@@ -88,20 +82,74 @@ def jit_disabled() -> bool:
 
 
 @cache
-def available_levels() -> tuple[str, ...]:
-    """The levels this process can run, best first; ``portable`` is always among them."""
+def possible_levels() -> tuple[str, ...]:
+    """The levels whose instructions this process may use, best first; before any trial."""
     if jit_disabled():
         return ("portable",)
-    features = cpu_features()
-    found = [level for level in LEVELS if all(f in features for f in _NEEDED[level])]
-    if "amx" in found and not _amx_permitted():
+    here = target()
+    found = [
+        level
+        for level in LEVELS
+        if _ARCHITECTURES.get(level, here.architecture) == here.architecture
+        and here.has.issuperset(_NEEDED[level])
+    ]
+    if "amx" in found and not amx_permitted():
         found.remove("amx")
     return tuple(found)
+
+
+@cache
+def available_levels() -> tuple[str, ...]:
+    """The levels this process can run, best first.
+
+    Raises: IsaError where not even ``portable`` can be compiled, as for a processor that the user
+    chose with NUMBA_CPU_NAME or NUMBA_CPU_FEATURES.
+    """
+    levels = possible_levels()
+    lost = _lost()
+    if set(levels) <= set(lost):
+        chosen = "unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES"
+        remedy = chosen if target().chosen else "set NUMBA_CPU_NAME=generic"
+        raise IsaError(
+            f"nothing that is compiled for {target().name!r} runs here: {lost['portable']}; "
+            f"{remedy}"
+        )
+    for level in levels:
+        if level in lost:
+            warnings.warn(
+                f"instruction-set level {level!r} is not used: {lost[level]}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return tuple(level for level in levels if level not in lost)
+
+
+@cache
+def _lost() -> dict[str, str]:
+    """The possible levels that failed their trial, and why."""
+    if jit_disabled() or not target().doubtful:
+        return {}
+    from trinity_kernels import trial
+
+    return trial.failures(possible_levels())
 
 
 def missing_features(level: str) -> tuple[str, ...]:
     """What this CPU lacks for ``level``."""
     return tuple(f for f in _NEEDED[level] if f not in cpu_features())
+
+
+def _obstacle(level: str) -> str:
+    """Why ``level`` is not among the available ones."""
+    if jit_disabled():
+        return "NUMBA_DISABLE_JIT runs kernels as plain Python"
+    architecture = _ARCHITECTURES.get(level, target().architecture)
+    if architecture != target().architecture:
+        return f"it is for {architecture} processors"
+    lacking = ", ".join(missing_features(level))
+    if lacking:
+        return f"missing {lacking}"
+    return _lost().get(level) or "missing the operating system's permission"
 
 
 def select_level(requested: str | None = None) -> str:
@@ -119,9 +167,8 @@ def select_level(requested: str | None = None) -> str:
             f"unknown instruction-set level {name!r}; the levels are {', '.join(LEVELS)}"
         )
     if name not in levels:
-        lacking = ", ".join(missing_features(name)) or "the operating system's permission"
         raise IsaError(
-            f"instruction-set level {name!r} cannot run here: missing {lacking}; "
+            f"instruction-set level {name!r} cannot run here: {_obstacle(name)}; "
             f"available are {', '.join(levels)}"
         )
     return name

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 import weakref
 from functools import cache
 from pathlib import Path
@@ -13,10 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity_kernels import forks
 from trinity_kernels._jit import entry, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64, set_i64
-from trinity_kernels.record import BARRIER, KERNEL, RECORD, RECORD_BYTES
+from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
+from trinity_kernels.uninterrupted import uninterrupted
 
 if not jit_disabled():
     from trinity_kernels.atomics import (
@@ -27,15 +30,23 @@ if not jit_disabled():
         call_kernel,
         call_void,
         pause,
+        take_lock,
+        untie_lock,
     )
 
 # Byte offsets in the team's state; what different threads write lies on different cache lines.
-_ARRIVED, _GENERATION, _YIELD, _JOB, _RECORDS, _COUNT, _THREADS = 0, 64, 128, 192, 256, 264, 320
-_SEEN, _PARKED, _THREAD_BYTES = 0, 64, 128  # then for each thread
+_ARRIVED, _GENERATION, _YIELD, _JOB, _RECORDS, _COUNT = 0, 64, 128, 192, 256, 264
+_TAKE, _UNTIE, _THREADS = 136, 144, 320
+_PARKED, _READY, _LOCK, _THREAD_BYTES = 0, 64, 72, 128  # then for each thread
+_STOP = -1  # in place of a job's count of records
 
 # A pause takes some 40 ns: longer than any wait between balanced operations, and than the Python
 # between two tokens; whoever waits longer gives the core to others, then sleeps.
 _SPINS, _IDLE_SPINS, _IDLE_YIELDS = 2000, 20000, 200
+
+
+class TeamError(Exception):
+    """The system gives no more threads."""
 
 
 @inline
@@ -67,31 +78,45 @@ def _walk(records: int, count: int, state: int, thread: int, threads: int) -> No
     _barrier(state, threads)
 
 
-@entry
-def _lead(state: int, threads: int) -> None:
-    """The caller's part of a job."""
-    _walk(get_i64(state + _RECORDS), get_i64(state + _COUNT), state, 0, threads)
-
-
-@entry
-def _publish(state: int, records: int, count: int, threads: int) -> int:
-    """Set the next job; the number of threads that sleep, each marked by _PARKED = 2."""
+@inline
+def _publish(state: int, records: int, count: int, threads: int) -> None:
+    """Set the next job and wake who sleeps."""
     set_i64(state + _RECORDS, records)
     set_i64(state + _COUNT, count)
     atomic_add(state + _JOB, 1)
-    asleep = 0
     for thread in range(1, threads):
-        parked = state + _THREADS + thread * _THREAD_BYTES + _PARKED
-        if atomic_compare_exchange(parked, 1, 2) == 1:
-            asleep += 1
-    return asleep
+        theirs = state + _THREADS + thread * _THREAD_BYTES
+        if atomic_compare_exchange(theirs + _PARKED, 1, 0) == 1:
+            untie_lock(get_i64(state + _UNTIE), get_i64(theirs + _LOCK))
+
+
+@entry
+def _run(state: int, records: int, count: int, threads: int) -> None:
+    """A whole job, the caller's part of it included.
+
+    One compiled call, for an exception may come between any two bytecodes of Python: a job that
+    is published is led.
+    """
+    _publish(state, records, count, threads)
+    _walk(records, count, state, 0, threads)
+
+
+@entry
+def _stop(state: int, threads: int) -> None:
+    """Tell the workers to end; again is harmless."""
+    if get_i64(state + _COUNT) != _STOP:
+        _publish(state, 0, _STOP, threads)
 
 
 @entry
 def _serve(state: int, thread: int, threads: int) -> None:
-    """A worker's jobs, one after the other; returns, marked as parked, after a while without."""
+    """A worker's jobs, one after the other, until it is told to end; sleeps when there are none.
+
+    It never comes back to Python in between, where it might fail and leave the others waiting.
+    """
     mine = state + _THREADS + thread * _THREAD_BYTES
-    seen = get_i64(mine + _SEEN)
+    atomic_store(mine + _READY, 1)
+    seen = 0
     while True:
         spins = 0
         while atomic_load(state + _JOB) == seen and spins < _IDLE_SPINS + _IDLE_YIELDS:
@@ -102,14 +127,17 @@ def _serve(state: int, thread: int, threads: int) -> None:
                 call_void(get_i64(state + _YIELD))
         if atomic_load(state + _JOB) == seen:
             atomic_compare_exchange(mine + _PARKED, 0, 1)
-            if atomic_load(state + _JOB) == seen:
+            # A publisher that takes the mark back unties the lock, else nobody does.
+            if atomic_load(state + _JOB) == seen or (
+                atomic_compare_exchange(mine + _PARKED, 1, 0) != 1
+            ):
+                take_lock(get_i64(state + _TAKE), get_i64(mine + _LOCK))
+        else:
+            seen += 1
+            count = get_i64(state + _COUNT)
+            if count == _STOP:
                 return
-            if atomic_compare_exchange(mine + _PARKED, 1, 0) != 1:
-                # A job came meanwhile, and its publisher is about to wake this thread.
-                return
-        seen += 1
-        set_i64(mine + _SEEN, seen)
-        _walk(get_i64(state + _RECORDS), get_i64(state + _COUNT), state, thread, threads)
+            _walk(get_i64(state + _RECORDS), count, state, thread, threads)
 
 
 def _walk_python(records: int, count: int) -> None:
@@ -127,94 +155,154 @@ def _yield_address() -> int:
         function = ctypes.windll.kernel32.SwitchToThread
     else:
         function = ctypes.CDLL(None).sched_yield
-    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+    return _address(function)
+
+
+def _address(function: object) -> int:
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
 
 
 class _Shared:
-    """What the threads of a team share: its state in memory and a lock each to sleep on."""
+    """What the threads of a team share: its state in memory, with a lock each to sleep on.
+
+    The locks are Python's own, of every platform, through the functions for C that need no GIL.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
+        self.forks = forks.count()
         self.memory = np.zeros((_THREADS + threads * _THREAD_BYTES) // 8 + 8, np.int64)
         self.state = -(-self.memory.ctypes.data // 64) * 64
-        self.closed = False
-        self.wake = [threading.Lock() for _ in range(threads - 1)]
-        for thread, wake in enumerate(self.wake, 1):
-            wake.acquire()
-            self.word(_THREADS + thread * _THREAD_BYTES + _PARKED)[0] = 1
+        self.workers: list[threading.Thread] = []
+        api = ctypes.pythonapi
+        self.word(_YIELD)[0] = _yield_address()
+        self.word(_TAKE)[0] = _address(api.PyThread_acquire_lock)
+        self.word(_UNTIE)[0] = _address(api.PyThread_release_lock)
+        make, take = api.PyThread_allocate_lock, api.PyThread_acquire_lock
+        make.restype, take.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int)
+        locks: list[int] = []
+        weakref.finalize(self, _free, locks).atexit = False
+        for thread in range(1, threads):
+            lock = make()
+            if not lock:
+                raise MemoryError
+            locks.append(lock)
+            take(lock, 1)
+            self.word(_THREADS + thread * _THREAD_BYTES + _LOCK)[0] = lock
 
     def word(self, offset: int) -> NDArray[np.int64]:
         start = (self.state - self.memory.ctypes.data + offset) // 8
         return self.memory[start : start + 1]
 
-    def work(self, thread: int) -> None:
-        wake = self.wake[thread - 1]
-        while True:
-            wake.acquire()
-            if self.closed:
-                return
-            _serve(self.state, thread, self.threads)
-
-    def wake_parked(self) -> None:
-        for thread, wake in enumerate(self.wake, 1):
-            word = self.word(_THREADS + thread * _THREAD_BYTES + _PARKED)
-            if word[0] == 2:
-                word[0] = 0
-                wake.release()
+    def ready(self, thread: int) -> bool:
+        return bool(self.word(_THREADS + thread * _THREAD_BYTES + _READY)[0])
 
 
-def _end(shared: _Shared, workers: list[threading.Thread]) -> None:
-    shared.closed = True
-    # One that still waits for work comes to its lock within milliseconds.
-    for wake, worker in zip(shared.wake, workers, strict=True):
-        while worker.is_alive():
-            if wake.locked():
-                wake.release()
-            worker.join(0.01)
+def _free(locks: list[int]) -> None:
+    free = ctypes.pythonapi.PyThread_free_lock
+    free.argtypes, free.restype = (ctypes.c_void_p,), None
+    for lock in locks:
+        free(lock)
+
+
+def _start(threads: int) -> _Shared:
+    """Threads that wait for jobs. What may fail is done before, or is over, when this returns."""
+    trial = _Shared(1)  # compiles the loops, or loads them
+    _run(trial.state, 0, 0, 1)
+    _stop(trial.state, 1)
+    _serve(trial.state, 0, 1)
+    shared = _Shared(threads)
+    try:
+        for thread in range(1, threads):
+            worker = threading.Thread(
+                target=_work, args=(shared, thread), name=f"trinity-{thread}", daemon=True
+            )
+            worker.start()
+            shared.workers.append(worker)
+        for thread, worker in enumerate(shared.workers, 1):
+            while not shared.ready(thread):
+                if not worker.is_alive():
+                    raise MemoryError
+                time.sleep(0.0001)
+    except (RuntimeError, MemoryError) as error:
+        count = len(shared.workers)
+        _end(shared)
+        raise TeamError(
+            f"only {count + 1} of {threads} threads could be started, the system refuses more "
+            f"({error or 'out of memory'}); use fewer threads, or raise the limit of processes "
+            "(ulimit -u) or of memory"
+        ) from error
+    return shared
+
+
+def _work(shared: _Shared, thread: int) -> None:
+    _serve(shared.state, thread, shared.threads)
+
+
+def _end(shared: _Shared) -> None:
+    """End the threads and wait for it; can be called again after an interruption."""
+    if shared.forks != forks.count():
+        return  # they are the parent's
+    _stop(shared.state, shared.threads)
+    for worker in shared.workers:
+        worker.join()
 
 
 class Team:
     """``threads`` threads, the caller among them, that run plans one after the other.
 
-    Idle threads sleep; they end when the team is closed or no longer referenced. ``run`` must not
-    be called from two threads at once.
+    Idle threads sleep; they end when the team is closed or no longer referenced. After a fork,
+    the child's first ``run`` starts threads of its own. Calls from two threads wait for each other.
+
+    Raises: TeamError where the system gives no more threads.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = 1 if jit_disabled() else threads
-        self._shared = shared = _Shared(self.threads)
+        self._closed = False
+        self._forks = forks.count()
+        # Reentrant: a signal handler may come between a step's end and the lock's release.
+        self._mutex = threading.RLock()
         if not jit_disabled():
-            shared.word(_YIELD)[0] = _yield_address()
-        workers = [
-            threading.Thread(
-                target=shared.work, args=(i + 1,), name=f"trinity-{i + 1}", daemon=True
-            )
-            for i in range(self.threads - 1)
-        ]
-        for worker in workers:
-            worker.start()
-        self._finalizer = weakref.finalize(self, _end, shared, workers)
+            uninterrupted(self._make)
+
+    def _make(self) -> None:
+        self._shared = _start(self.threads)
+        self._finalizer = weakref.finalize(self, _end, self._shared)
 
     def run(self, records: NDArray[np.void]) -> None:
-        """Walk the plan; returns when every thread is through."""
-        shared = self._shared
-        if shared.closed:
-            raise RuntimeError("the team is closed")
-        address = records.ctypes.data
-        if jit_disabled():
-            _walk_python(address, len(records))
-            return
-        if _publish(shared.state, address, len(records), self.threads):
-            shared.wake_parked()
-        _lead(shared.state, self.threads)
+        """Walk the plan; returns when every thread is through.
 
-    def warmup(self) -> None:
-        """Compile the team's own loops, or load them from the cache."""
-        self.run(np.zeros(0, RECORD))
+        Raises: RuntimeError after ``close``; TeamError as the constructor, after a fork.
+        """
+        if self._forks != forks.count():
+            self._after_fork()
+        with self._mutex:
+            if self._closed:
+                raise RuntimeError("the team is closed")
+            if jit_disabled():
+                _walk_python(records.ctypes.data, len(records))
+            else:
+                _run(self._shared.state, records.ctypes.data, len(records), self.threads)
+
+    def _after_fork(self) -> None:
+        with forks.renewing():
+            if self._forks != forks.count():
+                self._mutex = threading.RLock()
+                if not jit_disabled() and not self._closed:
+                    self._finalizer.detach()
+                    uninterrupted(self._make)
+                self._forks = forks.count()
 
     def close(self) -> None:
         """End the threads."""
-        self._finalizer()
+        if self._forks != forks.count():
+            self._after_fork()
+        with self._mutex:
+            self._closed = True
+            if not jit_disabled():
+                _end(self._shared)
+                self._finalizer.detach()
 
 
 def _cgroup_cpus() -> int | None:

@@ -69,6 +69,15 @@ def test_template_of_ones_own(run: Run, prompts: list[str], tmp_path: Path) -> N
     assert prompts == ["<s>hi:"]
 
 
+def test_template_too_long_is_1(run: Run, prompts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "template.jinja"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a sparse one: reading it would take for ever
+    result = run(*CHAT, "--template", str(path), input="hi\n")
+    assert result.exit_code == 1
+    assert "template.jinja: has more than" in result.stderr
+
+
 def test_no_template_is_1(run: Run, engine: ToyEngine, tokenizer: ToyTokenizer) -> None:
     tokenizer.chat_template = None
     result = run(*CHAT, input="hi\n")

@@ -100,3 +100,16 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         show(100, 100, "")
     assert "converting [x]" in terminal.getvalue()
     assert "100/100 bytes" in terminal.getvalue()
+
+
+def test_a_file_that_exists_is_kept_without_force(run: Run, tmp_path: Path) -> None:
+    source, out = model_directory("bitnet-packed", tmp_path), tmp_path / "model.gguf"
+    out.write_text("precious")
+    arguments = ["convert", str(source), str(out), "--outtype", "i2_s"]
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].endswith("--force to replace it")
+    assert "%" not in done.stderr  # before any work
+    assert out.read_text() == "precious"
+    assert run(*arguments, "--force").exit_code == 0
+    assert len(open_weights(out).tensor_names()) == 24

@@ -47,7 +47,7 @@ def test_a_run_and_its_file(run: Run, given: list[str], folder: Path, tmp_path: 
     found = read_imatrix(out)
     assert found.datasets == (str(folder / "text.txt"),)
     assert len(found.entries) == 14
-    quiet = run(*given, "-o", str(out), "--no-ppl", "--chunks", "3", "--from-chunk", "1")
+    quiet = run(*given, "-o", str(out), "--force", "--no-ppl", "--chunks", "3", "--from-chunk", "1")
     assert "3 of 3 chunks" in quiet.stderr
     assert "PPL" not in quiet.stderr
     assert read_imatrix(out).chunk_count == 3
@@ -90,8 +90,9 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
         ((*given, *out, "--in-file", str(tmp_path / "no.dat")), "no importance matrix"),
         ((*given, *out, "--in-file", str(model)), "no importance matrix but a GGUF file"),
         ((*given, *out, "-c", "4096"), "less than one chunk of 4096"),
-        ((*given, "-o", str(tmp_path / "no.dat")), "exists and is no importance matrix"),
-        (("imatrix", "--in-file", str(model), "-o", str(model)), "no importance matrix"),
+        ((*given, "-o", str(tmp_path / "no.dat")), "--force to replace it"),
+        ((*given, "-o", str(tmp_path / "no.dat"), "--resume"), "no importance matrix"),
+        (("imatrix", "--in-file", str(model), "-o", str(model), "--force"), "no importance matrix"),
         ((*given, *out, "--process-output"), "no output.weight of its own"),
     ):
         result = run(*arguments)
@@ -146,3 +147,18 @@ def test_ctrl_c_before_the_first_chunk(
 
 def test_default_chunk_is_the_librarys() -> None:
     assert CHUNK == DEFAULT_CHUNK_SIZE
+
+
+def test_a_file_that_exists_is_kept_without_force(
+    run: Run, given: list[str], tmp_path: Path
+) -> None:
+    """Also where matrices are only added up; the refusal comes before the model is loaded."""
+    out = tmp_path / "out.gguf"
+    run(*given, "-o", str(out), "--chunks", "2")
+    before = out.read_bytes()
+    for arguments in ((*given, "-m", "no.gguf"), ("imatrix", "--in-file", str(out))):
+        result = run(*arguments, "-o", str(out))
+        assert result.exit_code == 1
+        assert f"{out}: exists already" in result.stderr
+    assert out.read_bytes() == before
+    assert run("imatrix", "--in-file", str(out), "-o", str(out), "--force").exit_code == 0

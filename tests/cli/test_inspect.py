@@ -61,7 +61,7 @@ def test_not_a_model_is_1(run: Run, tmp_path: Path) -> None:
 
 def test_a_file_cannot_control_the_terminal() -> None:
     assert "\x1b" not in printable("\x1b[31mred")
-    assert printable("a\nb") == r'"a\nb"'
+    assert printable("a\nb") == r"a\nb"
     assert printable("plain") == "plain"
     assert len(printable("x" * 1000)) < 120
 

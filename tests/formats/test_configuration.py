@@ -202,6 +202,37 @@ def test_impossible_rope(key: str, value: object) -> None:
         config({f"llama.{key}": value})
 
 
+YARN = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"llama.rope.freq_base": 1.0}, "YaRN needs 1.001"),
+        ({"llama.rope.scaling.original_context_length": 0}, "original_context_length .* 1 to"),
+        ({"llama.rope.scaling.attn_factor": math.nan}, "attn_factor .* is nan"),
+        ({"llama.rope.scaling.yarn_beta_fast": 1e-300}, "yarn_beta_fast .* is 1e-300"),
+        ({"llama.rope.scaling.yarn_beta_slow": -1.0}, "yarn_beta_slow .* is -1"),
+        ({"llama.rope.scaling.factor": 1e-9}, "factor .* is 1e-09"),
+        ({"llama.rope.freq_base": 0.5}, "freq_base .* is 0.5"),
+    ],
+)
+def test_numbers_that_rotations_cannot_be_made_of(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(YARN | changes)
+
+
+def test_products_that_a_file_does_not_pay_for() -> None:
+    with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
+        config({"llama.attention.head_count": 4096, "llama.attention.key_length": 128})
+    with pytest.raises(ConfigError, match="16384 is the most that trinity runs of it times"):
+        config({"llama.block_count": 1024, "llama.attention.head_count": 64,
+                "llama.attention.head_count_kv": 64, "llama.attention.key_length": 2,
+                "llama.rope.dimension_count": 2})  # fmt: skip
+    with pytest.raises(ConfigError, match=r"general\.architecture is"):
+        config({"general.architecture": "a" * 65})
+
+
 @pytest.mark.parametrize(
     ("changes", "both"),
     [

@@ -57,7 +57,7 @@ LIES: dict[str, tuple[bytes, str]] = {
     "seven bytes": (b"\x02\0\0\0\0\0\0", "begins with 8 bytes of header length"),
     "header beyond the file": (file_bytes({}, length=3), "only 2 bytes follow"),
     "header of 2**63": (file_bytes({}, length=2**63), "limit"),
-    "header above the limit": (file_bytes({}, length=MAX_HEADER_BYTES + 1), "limit of 100000000"),
+    "header above the limit": (file_bytes({}, length=MAX_HEADER_BYTES + 1), "limit of 16000000"),
     "no header": (file_bytes(b""), "begins with"),
     "white space first": (file_bytes(b" {}"), "begins with"),
     "a list": (file_bytes(b"[1]"), "begins with"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.kernels.process import KERNELS, run_python
+from trinity_kernels.code_files import _CodeFiles
 
 COMPILE = """
 from trinity_kernels.ops.activation import gated
@@ -16,7 +18,7 @@ assert gated.address("portable", "relu2", lambda: fresh.append(1)) != 0
 assert gated.address("portable", "relu2", lambda: fresh.append(2)) != 0
 print(len(fresh))
 """
-FOLDER = "from trinity_kernels._jit import cache_folder; print(cache_folder())"
+FOLDER = "from trinity_kernels.code_files import cache_folder; print(cache_folder())"
 
 
 @pytest.fixture
@@ -62,12 +64,11 @@ def test_without_a_folder_every_process_compiles(tmp_path: Path) -> None:
         assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "1"
 
 
-@pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
 @pytest.mark.parametrize("kept", [0, 60])
-def test_truncated_files_are_compiled_anew(tmp_path: Path, pattern: str, kept: int) -> None:
+def test_truncated_files_are_compiled_anew(tmp_path: Path, kept: int) -> None:
     cache = tmp_path / "cache"
     run_python(COMPILE, TRINITY_CACHE_DIR=str(cache))
-    damaged = [path for path in cache.rglob(pattern) if "gated" in path.name]
+    damaged = [path for path in cache.rglob("*.nbc") if "gated" in path.name]
     assert damaged
     for path in damaged:
         path.write_bytes(path.read_bytes()[:kept])
@@ -75,13 +76,85 @@ def test_truncated_files_are_compiled_anew(tmp_path: Path, pattern: str, kept: i
     assert run_python(COMPILE, TRINITY_CACHE_DIR=str(cache)).strip() == "0"
 
 
-@pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])
-def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path, pattern: str) -> None:
+def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    code = "from trinity_kernels.team import Team; Team(2).warmup(); print('ran')"
+    code = "from trinity_kernels.team import Team; Team(2).close(); print('ran')"
     run_python(code, TRINITY_CACHE_DIR=str(cache))
-    damaged = [path for path in cache.rglob(pattern) if "team" in path.name]
+    damaged = [path for path in cache.rglob("*.nbc") if "team" in path.name]
     assert damaged
     for path in damaged:
         path.write_bytes(path.read_bytes()[:50])
     assert run_python(code, TRINITY_CACHE_DIR=str(cache)).strip() == "ran"
+
+
+def test_two_first_runs_at_once(tmp_path: Path) -> None:
+    """One keeps code while the other, which has looked before, keeps another signature's."""
+    files = [_CodeFiles(str(tmp_path), "matmul", b"stamp") for _ in range(2)]
+    assert [one.load("q4_0") for one in files] == [None, None]
+    files[0].save("q4_0", b"of q4_0")
+    files[1].save("q8_0", b"of q8_0")
+    for one in files:
+        assert one.load("q4_0") == b"of q4_0"
+        assert one.load("q8_0") == b"of q8_0"
+
+
+def test_code_of_another_signature_is_not_used(tmp_path: Path) -> None:
+    """Nor of another source, nor what has changed on the disk."""
+    files = _CodeFiles(str(tmp_path), "matmul", b"stamp")
+    files.save("q4_0", b"of q4_0")
+    shutil.copy(files.path("q4_0"), files.path("q8_0"))
+    assert files.load("q8_0") is None
+    assert _CodeFiles(str(tmp_path), "matmul", b"other").load("q4_0") is None
+    content = bytearray(Path(files.path("q4_0")).read_bytes())
+    content[-3] ^= 1
+    Path(files.path("q4_0")).write_bytes(content)
+    assert files.load("q4_0") is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs locks")
+def test_a_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    """Also where it has nothing to compile."""
+    cache = tmp_path / "cache"
+    run_python(COMPILE, TRINITY_CACHE_DIR=str(cache))
+    (code,) = {path.parent for path in cache.rglob("*gated*.nbc")}
+    for folder in (code, code.parent):
+        (folder / ".trinity-0123456789abcdef.tmp").write_bytes(b"half")
+    assert run_python(COMPILE, TRINITY_CACHE_DIR=str(cache)).strip() == "0"
+    assert not list(cache.rglob(".trinity-*"))
+
+
+PROBLEM = """
+from trinity_kernels.ops.activation import gated
+from trinity_kernels.code_files import take_cache_problem
+gated.address("portable", "relu2")
+print(take_cache_problem())
+print(take_cache_problem())
+"""
+
+
+def test_an_unusable_folder_is_told_once(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    cache = str(blocked / "cache")
+    told, again = run_python(PROBLEM, TRINITY_CACHE_DIR=cache).splitlines()
+    assert cache in told
+    assert "TRINITY_CACHE_DIR" in told
+    assert again == "None"
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    full = """
+import errno
+from trinity_kernels import code_files
+def no_space(*arguments, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+code_files.whole_file = no_space
+"""
+    told, again = run_python(full + PROBLEM, TRINITY_CACHE_DIR=str(tmp_path)).splitlines()
+    assert f"{tmp_path} (No space left on device)" in told
+    assert again == "None"
+
+
+def test_a_folder_that_works_has_no_problem(tmp_path: Path) -> None:
+    told = run_python(PROBLEM, TRINITY_CACHE_DIR=str(tmp_path)).splitlines()
+    assert told == ["None", "None"]

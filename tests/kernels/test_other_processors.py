@@ -1,15 +1,20 @@
-"""Kernels as other processors run them: compiled for Haswell, and as plain Python."""
+"""Kernels as other processors run them: compiled for Haswell, for ARM, and as plain Python."""
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
+from scripts.cross_compile import ARM, run
+from tests.kernels.arm_processors import PROCESSORS
 from tests.kernels.launch import launch
 from tests.kernels.operands import attention, product
 from tests.kernels.process import run_python
 from tests.kernels.test_isa import HASWELL
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.attention import attention as attention_kernel
+from trinity_kernels.processor import arm_features, feature_text
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.dot import FORMS
 
@@ -59,3 +64,40 @@ def test_code_for_haswell_gives_the_same_bits() -> None:
     a = attention("F16", (200, 16), 1, 4, 64)
     launch(attention_kernel, "portable", "F16", 2, a.slots)
     assert found == {**expected(cases), "attention": a.out.tobytes().hex()}
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        "pi4",
+        "pi5",
+        "graviton4",
+        "ampereone",
+        "m1-virtual",
+        "phone-no-sve",
+        "snapdragon-x",
+        "altra-masked",
+    ],
+)
+def test_compiles_for_arm(machine: str) -> None:
+    one = PROCESSORS[machine]
+    features = feature_text(arm_features(*one.hwcaps()))
+    kernels = [("matmul", "IQ4_NL"), ("quantize_q8", "none")]
+    code, found, said = run(ARM, one.compiled_for, features, one.level, kernels)
+    assert code == 0, said
+    assert said == ""  # LLVM knows the name and every feature
+    instructions = found["matmul IQ4_NL"]
+    if one.level == "neon":
+        assert instructions["sdot"] >= 16
+        assert instructions["tbl"] >= 4
+    else:
+        assert not {"sdot", "udot", "usdot"} & set(instructions)
+    if "+sve" not in features.split(","):
+        assert not any("(scalable vectors)" in names for names in found.values())
+
+
+def test_dot_products_that_llvm_does_not_know_of_abort() -> None:
+    # Which is why the tests above, and a trial (trial.py), need a process of their own.
+    code, _, said = run(ARM, "cortex-a72", "+neon", "neon", [("matmul", "IQ4_NL")])
+    assert code == -signal.SIGABRT
+    assert "Cannot select" in said

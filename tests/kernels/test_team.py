@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import threading
 import time
 from typing import Any
@@ -137,6 +139,94 @@ def test_a_forgotten_team_ends_its_threads() -> None:
     del team
     gc.collect()
     assert _workers() == before
+
+
+def test_closing_twice_and_in_two_threads() -> None:
+    team = Team(3)
+    closers = [threading.Thread(target=team.close) for _ in range(2)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(60)
+    assert not any(closer.is_alive() for closer in closers)
+
+
+def test_two_threads_that_run_one_team_wait_for_each_other() -> None:
+    steps, team = Steps(2, 5), Team(2)
+    workers = [
+        threading.Thread(target=lambda: [team.run(steps.plan) for _ in range(200)])
+        for _ in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    team.close()
+    steps.check(400)
+
+
+def test_exceptions_from_outside_leave_the_team_whole() -> None:
+    """What a signal handler raises, another thread can set: it comes between two bytecodes."""
+    steps, team = Steps(3, 5), Team(3)
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    stopped, caught = threading.Event(), 0
+    here = threading.get_ident()
+
+    def disturb() -> None:
+        while not stopped.wait(0.001):
+            raise_in(ctypes.c_ulong(here), ctypes.py_object(KeyboardInterrupt))
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    deadline = time.monotonic() + 60
+    while caught < 200 and time.monotonic() < deadline:
+        try:
+            while True:
+                team.run(steps.plan)
+        except KeyboardInterrupt:
+            caught += 1
+    while True:
+        try:
+            stopped.set()
+            disturber.join()
+            time.sleep(0.01)
+            break
+        except KeyboardInterrupt:
+            continue
+    assert caught == 200
+    done = int(steps.counters[0, 0])
+    assert done % steps.pairs == 0
+    steps.check(done // steps.pairs)
+    team.run(steps.plan)
+    steps.check(done // steps.pairs + 1)
+    team.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    steps, team = Steps(3, 5), Team(3)
+    team.run(steps.plan)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            team.run(steps.plan)
+            steps.check(2)
+            assert _workers() >= 2
+            team.close()
+            code = 0
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done[0] == 0:
+        os.kill(child, 9)
+    assert done == (child, 0)
+    team.run(steps.plan)
+    steps.check(2)
+    team.close()
 
 
 def test_default_threads() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,16 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.formats import open_weights
+from trinity.models.operations import Attention
 from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.memory import zeros
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.quants.dot import FORMS
 
 HOST_LEVELS = available_levels()
 RUNNABLE = sorted(FORMS)
+ATTENTION = Attention(num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25)
 Logits = NDArray[np.float32]
 
 
@@ -296,6 +302,90 @@ def test_refusals(tiny: CPUEngine) -> None:
     tiny.close()
     with pytest.raises(InputError, match="closed"):
         tiny.forward(ids([1]), tiny.new_cache())
+
+
+def test_only_own_caches_are_taken(tiny: CPUEngine, tmp_path: Path) -> None:
+    """Kernels write where a cache's address leads."""
+    other = load_engine(open_weights(tmp_path / "m.gguf"), context_length=16)
+
+    class Imitation:
+        kv_type, length, address = "F16", 0, 4096
+        owner = tiny.new_cache().owner
+
+    for foreign in (other.new_cache(), KVCache([ATTENTION], 64, "F16"), Imitation(), None):
+        for step in (tiny.forward, tiny.forward_few):
+            with pytest.raises(InputError, match="not one of this engine's"):
+                step(ids([1, 2]), foreign)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="not one of this engine's"):
+            tiny.forward_batch(ids([1]), [foreign])  # type: ignore[list-item]
+    other.close()
+    cache = tiny.new_cache()
+    for bad in (-1, 1.0, "3", None, np.int64(2)):
+        cache.length = bad  # type: ignore[assignment]
+        with pytest.raises(InputError, match="length"):
+            tiny.forward(ids([1]), cache)
+    cache.length = 10**12
+    with pytest.raises(ContextLengthError):
+        tiny.forward(ids([1]), cache)
+    with pytest.raises(AttributeError):
+        cache.address = 4096  # type: ignore[misc]
+    with pytest.raises(InputError, match="kv_type"):
+        tiny.new_cache("Q4")
+
+
+def test_the_caches_of_a_batch_are_different_and_of_one_type(tiny: CPUEngine) -> None:
+    cache = tiny.new_cache()
+    with pytest.raises(InputError, match="twice"):
+        tiny.forward_batch(ids([1, 2]), [cache, cache])
+    with pytest.raises(InputError, match="one type"):
+        tiny.forward_batch(ids([1, 2]), [cache, tiny.new_cache("F32")])
+    with pytest.raises(InputError, match="as many caches"):
+        tiny.forward_batch(ids([1, 2]), [cache])
+    assert cache.length == 0
+
+
+@pytest.mark.parametrize(
+    "tokens", [[[1, 2]], [1.0, 2.0], ["a"], 5, [True], [1, 2**40], [None], []], ids=repr
+)
+def test_tokens_are_a_flat_sequence_of_ids(tiny: CPUEngine, tokens: Any) -> None:
+    cache = tiny.new_cache()
+    for step in (tiny.forward, tiny.forward_few):
+        with pytest.raises(InputError):
+            step(tokens, cache)
+    with pytest.raises(InputError):
+        tiny.forward_batch(tokens, [cache])
+    assert cache.length == 0
+
+
+def test_a_cache_without_memory_says_what_it_needs(tmp_path: Path) -> None:
+    metadata = {"llama.context_length": 2**31 - 1}
+    with pytest.raises(TrinityError, match=r"2147483648 positions in F32 .* [PTE]B of memory"):
+        KVCache([ATTENTION] * 100000, 2**31 - 1, "F32")
+    with pytest.raises(TrinityError, match="EB of memory"):
+        zeros(2**62, "f4", "a test")
+    write_tiny_model(tmp_path / "long.gguf", metadata=metadata)
+    with pytest.raises(InputError, match="context_length must be"):
+        load_engine(open_weights(tmp_path / "long.gguf"), context_length=2**31)
+
+
+def test_threads_that_the_system_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tiny_model(tmp_path / "m.gguf")
+    start = threading.Thread.start
+    before = threading.active_count()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "trinity-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(TrinityError, match="only 2 of 4 threads could be started"):
+        load_engine(open_weights(tmp_path / "m.gguf"), threads=4)
+    monkeypatch.undo()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)  # the thread that fills page tables
+    assert threading.active_count() == before
 
 
 def test_refused_options(tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
-import time
-import tracemalloc
 
 import pytest
 
 from tests.tokenizers.conftest import TokenizerOf
-from trinity.errors import TokenizerError
-from trinity.tokenizers import template_budget
+from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers.chat import render_chat
 
 MESSAGES = [
@@ -109,6 +109,14 @@ def test_templates_of_real_files(name: str, start: str, tokenizer_of: TokenizerO
         ("{{ tools is none }}{{ missing }}{{ missing is defined }}{{ x }}", "TrueFalse7"),
         ("{{ strftime_now('%Y') | length }}{{ range(3) | list }}", "4[0, 1, 2]"),
         ("{% set x %}a{{ 1 }}{% endset %}{% filter upper %}{{ x }}{% endfilter %}", "A1"),
+        (
+            "{{ dict(a=1, **{'b': 2}) }}{{ dict.fromkeys('ab', 1) }}",
+            "{'a': 1, 'b': 2}{'a': 1, 'b': 1}",
+        ),
+        (
+            "{% set n = namespace({'a': 1}, self=2) %}{% set n.b = 3 %}{{ n.a ~ n.self ~ n.b }}",
+            "123",
+        ),
         ("{{ eos_token }}{{ bos_token }}{{ 'a' if add_generation_prompt else 'b' }}", "ESa"),
     ],
 )
@@ -172,79 +180,88 @@ def test_failing_templates_are_tokenizer_errors(template: str) -> None:
     assert len(str(caught.value)) < 1000
 
 
-X = "{% set x = 'a' * 1000000 %}"
+def test_what_is_set_for_training_is_not_seen_outside() -> None:
+    """As with transformers' tag, which is a call block."""
+    template = "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}"
+    assert render_chat(template, MESSAGES) == "21"
 
 
-def growing(start: str, step: str) -> str:
-    return (
-        f"{{% set ns = namespace(x={start}) %}}{{% for i in range(99) %}}"
-        f"{{% set ns.x = {step} %}}{{% endfor %}}{{{{ ns.x }}}}"
-    )
+def test_values_that_are_no_json_are_named() -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": "user", "content": {1, 2}}]
+    with pytest.raises(InputError, match=r"^messages\[1\]\.content is of type set; expected"):
+        render_chat("x", messages)
+    with pytest.raises(InputError, match=r"^date is of type object"):
+        render_chat("x", MESSAGES, date=object())
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for i in range(10**9) %}{% endfor %}",
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-        "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-        "{% set x = 'a' * 2000000 %}{% for i in range(99999) %}{{ 'ab' in x ~ 'b' }}{% endfor %}",
-        "{{ 'a' * 10**10 }}",
-        "{{ [1] * 10**10 }}",
-        "{{ 10**10000000 }}",
-        "{{ 10 ** (10**9) }}",
-        "{% set ns = namespace() %}{% set ns.a = [ns] %}{% set ns.a = [ns.a] %}{{ ns }}",
-        X + "{{ x.replace('a', x) }}",
-        X + "{{ x | replace('a', x) }}",
-        X + "{{ range(90000) | join(x) }}",
-        X + "{{ x.join(range(90000) | map('string')) }}",
-        X + "{{ ([x] * 90000) | map('upper') | list | length }}",
-        X + "{% for i in range(99999) %}{{ x }}{% endfor %}",
-        "{% set x = 'a' * 4000000 %}{% set ns = namespace(l=[]) %}{% for i in range(999) %}"
-        "{% set ns.l = ns.l + [x[1:]] %}{% endfor %}",
-        "{% set x %}{% for i in range(9999) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}",
-        "{{ '%1000000000d' % 1 }}",
-        "{{ '%*d' % (10**9, 1) }}",
-        "{{ '%(a)1000000000d' % {'a': 1} }}",
-        "{{ '%1000000000d' | format(1) }}",
-        "{{ '{:1000000000}'.format(1) }}",
-        "{{ '{:{w}}'.format(1, w=10**9) }}",
-        "{{ '{a:1000000000}'.format_map({'a': 1}) }}",
-        "{{ 'a' | center(10**9) }}",
-        "{{ 'a'.ljust(10**9) }}",
-        "{{ ('a' | attr('zfill'))(10**9) }}",
-        "{{ 'a\t'.expandtabs(10**9) }}",
-        "{{ ('a\n' * 1000) | indent(10**7) }}",
-        "{{ [1] | batch(10**9, 'x') | list | length }}",
-        "{{ [1] | slice(10**9) | list | length }}",
-        "{{ [1] | tojson(indent=10**9) }}",
-        "{{ lipsum(10**6) }}",
-        "{{ (1).to_bytes(10**9) }}",
-        "{{ strftime_now('%1000000000Y') }}",
-        growing("3", "ns.x * ns.x"),
-        growing("'aa'", "ns.x ~ ns.x"),
-        growing("'aa'", "ns.x + ns.x"),
-        growing("['a']", "ns.x + ns.x"),
-        growing("['a']", "[ns.x, ns.x]"),
-        growing("1", "{'a': ns.x, 'b': ns.x}"),
-        growing("1", "(ns.x, ns.x)"),
-        growing("1", "dict(a=ns.x, b=ns.x)"),
-        growing("1", "namespace(a=ns.x, b=ns.x)"),
-    ],
-)
-def test_greedy_templates_end_soon_and_small(
-    template: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(template_budget, "SECONDS", 0.5)
-    tracemalloc.start()
-    started = time.thread_time()
-    try:
-        with pytest.raises(TokenizerError):
+def test_characters_that_have_no_utf8_form() -> None:
+    assert render_chat("{{ messages[0].content }}", [{"content": "\ud800\x00"}]) == "\ud800\x00"
+
+
+def test_a_templates_words_do_not_reach_the_terminal() -> None:
+    words = "'\\x1b[2Jé\\n\\x07\\u202e'"
+    for template in (f"{{{{ raise_exception({words}) }}}}", f"{{{{ {{}}[{words}].x }}}}"):
+        with pytest.raises(TokenizerError, match=r"\\x1b\[2Jé\\n\\x07\\u202e") as caught:
             render_chat(template, MESSAGES)
-        assert time.thread_time() - started < 4  # tracemalloc slows all down
-        assert tracemalloc.get_traced_memory()[1] < 400e6
-    finally:
-        tracemalloc.stop()
+        assert str(caught.value).isprintable()
+
+
+def test_the_time_zone_is_the_callers() -> None:
+    code = """
+from datetime import datetime
+from trinity.tokenizers.chat import render_chat
+times = [f"{datetime.now():%d %H}"]
+text = render_chat("{{ strftime_now('%d %H') }}", [])
+times.append(f"{datetime.now():%d %H}")
+print(text in times)
+"""
+    environment = {**os.environ, "TZ": "XYZ-5"}
+    out = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert out.strip() == "True"
+
+
+def test_nothing_is_imported_while_rendering() -> None:
+    """In the process that renders nothing can be opened."""
+    code = r"""
+import sys
+from trinity.template_sandbox import answer
+before = set(sys.modules)
+for expression in (
+    "lipsum()", "[1]|pprint", "1/0", "x.y.z", "'a b'|wordwrap(1)", "'a.com'|urlize", "[1]|random",
+    "'%s' % 1", "strftime_now('%c %Z')", "'<a>'|striptags", "1|filesizeformat", "{'a': 1}|xmlattr",
+    "'é'|urlencode", "1.5|round", "[2,1]|sort", "'\N{EM DASH}'", "''.__class__", "(",
+    "raise_exception(1)", "'é'.encode()", "1()", "'a'|tojson", "range(9)|batch(2)|list",
+    "''|attr('__class__')", "dict(a=1)|dictsort", "'a'|indent", "1|int(base=3)", "cycler(1).next()",
+):
+    answer({"": "{{ " + expression + " }}"})
+print(*sorted(set(sys.modules) - before))
+"""
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert out.split() == []
+
+
+GROWN = (  # as in Reka-Edge's template
+    "{% set ns = namespace(out='') %}{% for m in messages %}"
+    "{% set ns.out = ns.out ~ m.role ~ ': ' ~ m.content ~ '<sep>' %}{% endfor %}{{ ns.out }}"
+)
+SQUARE = (  # as in Gemma 4's: each message looks at all
+    "{% for m in messages %}{% set ns = namespace(n=0) %}{% for o in messages %}"
+    "{% if o.role == 'user' and o.content %}{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}"
+    "{{ ns.n }}{% endfor %}"
+)
+
+
+def test_texts_grown_over_many_messages_are_no_attack() -> None:
+    messages = [{"role": "user", "content": "word " * 145}] * 401
+    expected = f"user: {messages[0]['content']}<sep>" * 401
+    assert len(expected) > 290_000
+    assert render_chat(GROWN, messages) == expected
+    assert render_chat(SQUARE, messages) == "401" * 401
+
+
+def test_much_text_of_little_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="makes 300000 characters of these messages; at most"):
+        render_chat("{{ 'a' * 300000 }}", MESSAGES)
 
 
 def test_long_conversations_are_no_attack() -> None:
@@ -253,7 +270,7 @@ def test_long_conversations_are_no_attack() -> None:
     assert len(text) > 9_000_000
 
 
-def test_renderings_in_threads_have_their_own_budgets() -> None:
+def test_renderings_in_threads() -> None:
     results: list[str] = []
 
     def work(i: int) -> None:

@@ -301,7 +301,7 @@ def test_name_of_the_model(tmp_path: Path) -> None:
         (model_directory("llama-grouped", tmp_path), "llama-grouped"),
         (model_directory("llama-grouped", cached).rename(cached / "0123abcd"), "Tiny-Llama"),
     ):
-        made = convert(f"{directory}/", tmp_path / "model.gguf", "f16")
+        made = convert(f"{directory}/", tmp_path / f"{name}.gguf", "f16")
         assert open_weights(made.path).config.name == name
 
 

@@ -58,7 +58,7 @@ def test_values_replaced(name: str, seed: int, tmp_path: Path) -> None:
                 container[key] = rng.choice(VALUES)
         (directory / file).write_text(json.dumps(values), "utf-8")
         try:
-            convert(directory, path, outtype)
+            convert(directory, path, outtype, overwrite=True)
         except TrinityError:
             refused += 1
             assert not path.exists()

@@ -6,6 +6,7 @@ stories260K.gguf and its Q8_0 were written by llama.cpp's own converter and quan
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def directory(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     }
     (folder / "config.json").write_text(json.dumps(config))
     pieces = [
-        _piece(token, float(score), int(kind))
+        _piece(token, struct.pack("<f", score), int(kind))
         for token, score, kind in zip(
             *(metadata[f"tokenizer.ggml.{key}"] for key in ("tokens", "scores", "token_type")),
             strict=True,

@@ -250,7 +250,7 @@ def test_refused(case: str, tmp_path: Path, untouched: Path) -> None:
     (tmp_path / "bigger.json").write_text(json.dumps(tokenizer))
     change(directory)
     with pytest.raises(kind, match=message) as caught:
-        convert(directory, untouched, outtype)
+        convert(directory, untouched, outtype, overwrite=True)
     assert directory.name in str(caught.value) or case == "rows that TQ cannot hold"
     assert untouched.read_bytes() == b"older"
     assert os.listdir(untouched.parent) == ["model.gguf"]
@@ -261,7 +261,7 @@ def test_truncated_shard(tmp_path: Path, untouched: Path) -> None:
     shard = directory / "model-00002-of-00002.safetensors"
     shard.write_bytes(shard.read_bytes()[:-100])
     with pytest.raises(FormatError, match=f"{shard.name}.*but the file has"):
-        convert(directory, untouched, "f32")
+        convert(directory, untouched, "f32", overwrite=True)
     assert untouched.read_bytes() == b"older"
 
 
@@ -312,7 +312,7 @@ def test_interrupted_in_the_middle(
     expected = InputError if isinstance(error, OSError) else error
     directory = model_directory("bitnet-packed", tmp_path)
     with pytest.raises(expected):  # type: ignore[arg-type]
-        convert(directory, untouched, "i2_s", progress=progress)
+        convert(directory, untouched, "i2_s", progress=progress, overwrite=True)
     assert len(seen) == at + 1
     assert untouched.read_bytes() == b"older"
     assert os.listdir(untouched.parent) == ["model.gguf"]
@@ -327,7 +327,7 @@ def test_checkpoint_cut_while_it_is_read(tmp_path: Path, untouched: Path) -> Non
             os.truncate(directory / "model.safetensors", 5000)
 
     with pytest.raises(FormatError, match="cut from"):
-        convert(directory, untouched, "i2_s", progress=progress)
+        convert(directory, untouched, "i2_s", progress=progress, overwrite=True)
     assert untouched.read_bytes() == b"older"
 
 

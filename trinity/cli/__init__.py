@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -23,6 +23,8 @@ from trinity.cli import (
     warmup,
 )
 from trinity.cli.exit_codes import explained
+from trinity.cli.terminal import finish, put, say, take_streams, unwritable
+from trinity.errors import TrinityError
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate.generate,
@@ -57,7 +59,7 @@ def show_version(wanted: bool) -> None:
     if wanted:
         from trinity import __version__
 
-        print(f"trinity {__version__}")
+        put(f"trinity {__version__}")
         raise typer.Exit
 
 
@@ -71,9 +73,22 @@ def root(
     """Run ternary BitNet and GGUF llama models on a CPU."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line of this process; never returns."""
-    for output in (sys.stdout, sys.stderr):
-        if hasattr(output, "reconfigure"):  # a terminal that lacks a character shows "?"
-            output.reconfigure(errors="replace")
-    app(prog_name="trinity")
+    take_streams()
+    streams = sys.stdout, sys.stderr
+    status = 0
+    try:
+        app(prog_name="trinity")
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except TrinityError as error:  # of --version
+        say(f"error: {error}")
+        status = 1
+    except OSError as error:  # of --help
+        say(f"error: {unwritable(error)}")
+        status = 1
+    if sys.stdout is not streams[0]:  # typer's own end where a reader has had enough
+        sys.stdout, sys.stderr = streams
+        status = 0
+    sys.exit(finish(status))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from time import perf_counter
@@ -11,7 +10,9 @@ from typing import Annotated, cast
 import typer
 
 from trinity.cli import options
+from trinity.cli.inspect_tables import printable
 from trinity.cli.loading import load_model, model_or_demo, progress
+from trinity.cli.terminal import json_line, put
 
 
 def bench(
@@ -80,7 +81,7 @@ def bench(
         with load_model(path, threads=threads, ctx=context, kv_type=kv_type, isa=level) as loaded:
             load_seconds = perf_counter() - started
             name = loaded.config.name or loaded.config.architecture
-            measured = Measured(name, path, size, parameters)
+            measured = Measured(printable(name), path, size, parameters)
             with progress("measuring") as show:
                 report = run_bench(
                     cast(MeasurableEngine, loaded.engine),
@@ -92,6 +93,6 @@ def bench(
         peak = None if reports else report.peak_rss
         reports.append(replace(report, load_seconds=load_seconds, peak_rss=peak))
     if as_json:
-        print(json.dumps(as_object(measured, reports), ensure_ascii=False))
+        put(json_line(as_object(measured, reports)))
     else:
-        print(markdown(measured, reports))
+        put(markdown(measured, reports), keep="\n")

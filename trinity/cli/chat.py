@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trinity.cli import options
-from trinity.cli.interrupt import interruptible
+from trinity.cli.interrupt import interruptible, raising
 from trinity.cli.loading import load_model
 from trinity.cli.options import DEFAULTS
 from trinity.cli.prompts import given_text
+from trinity.cli.terminal import put, put_raw, say
 from trinity.cli.writing import shown
 from trinity.errors import ContextLengthError, InputError
 
@@ -73,7 +74,12 @@ def chat(
     }
     text = None
     if template is not None:
-        text = given_text(None, template, what="template", usage="give a file")
+        from trinity.tokenizers.chat import LONGEST_TEMPLATE
+
+        longest = 4 * LONGEST_TEMPLATE  # bytes of UTF-8
+        text = given_text(
+            None, template, what="template", usage="give another file", longest=longest
+        )
     with load_model(
         model,
         threads=threads,
@@ -111,11 +117,12 @@ class Conversation:
                 return
             if command == "/reset":
                 self.messages = list(self.opening)
-                print("(the conversation starts anew)", file=sys.stderr)
+                say("(the conversation starts anew)")
             elif command == "/help":
-                print(HELP, file=sys.stderr)
+                for help_line in HELP.splitlines():
+                    say(help_line)
             elif command.startswith("/") and command[1:].isalpha():
-                print(f"(there is no {command}; /help lists what there is)", file=sys.stderr)
+                say(f"(there is no {command}; /help lists what there is)")
             elif command:
                 self.turn(line)
 
@@ -127,7 +134,8 @@ class Conversation:
         except ContextLengthError as error:
             if not sys.stdin.isatty():
                 raise
-            print(f"error: {error}\n(/reset starts anew)", file=sys.stderr)
+            say(f"error: {error}")
+            say("(/reset starts anew)")
             return
         self.messages = [*messages, {"role": "assistant", "content": answer}]
 
@@ -137,7 +145,7 @@ class Conversation:
             self.request["cancel"] = cancel
             chunks = self.model.chat_stream(messages, template=self.template, **self.request)
             text = "".join(chunk.text for chunk in shown(chunks))
-        print(flush=True)
+        put_raw("\n", flush=True)
         return text
 
 
@@ -151,15 +159,17 @@ def lines() -> Iterator[str]:
     interrupted = False
     while True:
         try:
-            line = input("> ")
+            with raising():
+                line = input("> ")
         except EOFError:
-            print()
+            put()
             return
         except KeyboardInterrupt:
             if interrupted:
                 raise
             interrupted = True
-            print("\n(Ctrl-C again or Ctrl-D leaves)", file=sys.stderr)
+            say()
+            say("(Ctrl-C again or Ctrl-D leaves)")
             continue
         interrupted = False
         yield line

@@ -9,8 +9,9 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from trinity.cli import options
 from trinity.cli.inspect_tables import printable
-from trinity.cli.interrupt import cleaning_up
+from trinity.cli.terminal import escaped, say, styled_stderr
 
 # As trinity.tools.convert has it; written out, so that --help need not load the conversion.
 OUTTYPES = "i2_s, tq1_0, tq2_0 (ternary layers), f16, bf16, f32, q8_0"
@@ -33,24 +34,25 @@ def convert(
             "where config.json is wrong about it.",
         ),
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Convert a llama or BitNet model of Hugging Face's format to GGUF."""
     from trinity.tools.convert import convert as run
 
-    with cleaning_up(), bar(f"converting {source}") as show:
+    with bar(f"converting {source}") as show:
         made = run(
             source,
             out,
             outtype.lower(),
             weight_scale=cast(Literal["multiply", "divide"] | None, weight_scale),
+            overwrite=force,
             progress=show,
         )
     for note in made.notes:
-        print(f"note: {note}", file=sys.stderr)
-    print(
+        say(f"note: {note}")
+    say(
         f"{made.path}: {made.architecture}, {made.num_tensors} tensors, "
-        f"{made.num_bytes / 1e6:,.1f} MB",
-        file=sys.stderr,
+        f"{made.num_bytes / 1e6:,.1f} MB"
     )
 
 
@@ -60,26 +62,25 @@ def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     if not sys.stderr.isatty():
         said = [-1]
 
-        def say(done: int, total: int, name: str) -> None:
+        def tell(done: int, total: int, name: str) -> None:
             tenth = 10 * done // max(total, 1)
             if tenth > said[0]:
                 said[0] = tenth
-                print(f"{title}: {10 * tenth}%", file=sys.stderr, flush=True)
+                say(f"{title}: {10 * tenth}%")
 
-        yield say
+        yield tell
         return
-    from rich.console import Console
-    from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
+        TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(escape(title), total=None)
+    with Progress(*columns, console=styled_stderr()) as progress:
+        task = progress.add_task(escaped(title), total=None)
 
         def move(done: int, total: int, name: str) -> None:
-            shown = escape(printable(name or title))
+            shown = printable(name or title)
             progress.update(task, completed=done, total=total, description=shown)
 
         yield move

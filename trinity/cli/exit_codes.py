@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec
 
 import typer
 
+from trinity.cli.terminal import put_raw, say
 from trinity.errors import TrinityError
+from trinity.process import INTERRUPTED
 from trinity_kernels.isa import IsaError
 
-INTERRUPTED = 130
 P = ParamSpec("P")
 
 
@@ -25,27 +24,29 @@ def explained(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-            sys.stdout.flush()
+            put_raw("", flush=True)
         except KeyboardInterrupt:
-            print(file=sys.stderr)
+            say()
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            leave_pipe()
+        except BrokenPipeError:  # the reader of our output has had enough
             raise typer.Exit from None
         except (TrinityError, IsaError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}")
             raise typer.Exit(1) from None
+        except MemoryError as error:  # of what asks for little at a time, such as a text
+            say(f"error: out of memory {error}".rstrip())
+            raise typer.Exit(1) from None
+        finally:
+            tell_cache_problem()
 
     return run
 
 
-def leave_pipe() -> None:
-    """Send what is still buffered nowhere: the reader of our output has had enough."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for output in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # not a real file in some hosts
-            try:
-                output.flush()
-            except BrokenPipeError:
-                os.dup2(nowhere, output.fileno())
-    os.close(nowhere)
+def tell_cache_problem() -> None:
+    """Say that compiled kernels cannot be kept, where some were compiled and nobody said it."""
+    if "trinity_kernels.code_files" in sys.modules:
+        from trinity_kernels.code_files import take_cache_problem
+
+        problem = take_cache_problem()
+        if problem is not None:
+            say(f"warning: {problem}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trinity.cli import options
-from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.options import DEFAULTS
 from trinity.cli.prompts import given_text
+from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown
+from trinity.process import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -118,9 +117,9 @@ def generate(
         with interruptible() as cancel:
             completion = completed(loaded, ids, request, cancel, show=not as_json)
     if as_json:
-        print(json.dumps(as_object(path, completion), ensure_ascii=False))
+        put(json_line(as_object(path, completion)))
     if not quiet:
-        print(figures(completion), file=sys.stderr)
+        say(figures(completion))
     if cancel.is_set():
         raise typer.Exit(INTERRUPTED)
 
@@ -153,7 +152,7 @@ def completed(
         return collect(model.stream(ids, **request))
     completion = collect(shown(model.stream(ids, **request)))
     if not completion.text.endswith("\n"):
-        print()
+        put()
     return completion
 
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trinity.cli import options
-from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, progress
 from trinity.cli.prompts import given_text
-from trinity.errors import InputError, TrinityError
+from trinity.cli.terminal import say
+from trinity.errors import InputError
+from trinity.process import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.formats.imatrix import Imatrix
@@ -55,8 +56,11 @@ def imatrix(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on where the run that wrote OUT was interrupted."),
+        typer.Option(
+            "--resume", help="Go on where the run that wrote OUT was interrupted; begins without."
+        ),
     ] = False,
+    force: options.Force = False,
     save_frequency: Annotated[
         int, typer.Option("--save-frequency", help="Write OUT every so many chunks.")
     ] = 10,
@@ -77,11 +81,11 @@ def imatrix(
     """
     from trinity.formats.imatrix import merge, read_imatrix, write_imatrix
 
-    _check_out(out, [model, file])
+    _check_out(out, [model, file], resume=resume, force=force)
     added = [read_imatrix(path, dat_chunk_size=max(ctx_size, 1)) for path in in_file or []]
     if file is None and added:
         whole = reduce(merge, added)
-        write_imatrix(out, whole)
+        write_imatrix(out, whole, overwrite=force)
         _tell(out, whole)
         return
     if model is None:
@@ -89,7 +93,7 @@ def imatrix(
     text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
     former = read_imatrix(out) if resume and os.path.exists(out) else None
     if former is not None and added:
-        print(f"note: {out} has what --in-file adds already", file=sys.stderr)
+        say(f"note: {out} has what --in-file adds already")
     from trinity.tools.imatrix import gather_imatrix
 
     with (
@@ -112,38 +116,32 @@ def imatrix(
                 start=reduce(merge, added) if added and former is None else None,
                 resume=former,
                 progress=_lines(show),
-                save=lambda matrix: write_imatrix(out, matrix),
+                save=lambda matrix: write_imatrix(out, matrix, overwrite=True),
                 save_frequency=save_frequency,
                 cancel=cancel,
             )
         except InputError as error:
             if not cancel.is_set():
                 raise
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}")
             raise typer.Exit(INTERRUPTED) from None
     _tell(out, found)
     if cancel.is_set():
-        print("stopped early; --resume goes on at the next chunk", file=sys.stderr)
+        say("stopped early; --resume goes on at the next chunk")
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_out(out: str, inputs: list[str | None]) -> None:
+def _check_out(out: str, inputs: list[str | None], *, resume: bool, force: bool) -> None:
     """Raise InputError where ``out`` must not be written: now, not hours later."""
     from trinity.formats import GGUFWriter
-    from trinity.formats.imatrix import read_imatrix
+    from trinity.formats.gguf_writer import refuse_existing
 
     GGUFWriter(out)
     for path in inputs:
         if path and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
             raise InputError(f"{out}: this is what is read; give --out another name")
-    if os.path.exists(out):
-        try:
-            read_imatrix(out)
-        except TrinityError as error:
-            raise InputError(
-                f"{out}: exists and is no importance matrix, the only thing that is replaced; give "
-                f"--out another name ({error})"
-            ) from error
+    if not resume:  # which reads it as the importance matrix that it goes on with
+        refuse_existing(out, force)
 
 
 def _lines(show: Callable[[str], None]) -> Callable[[Progress], None]:
@@ -167,8 +165,7 @@ def _lines(show: Callable[[str], None]) -> Callable[[Progress], None]:
 
 
 def _tell(out: str, matrix: Imatrix) -> None:
-    print(
+    say(
         f"{out}: {len(matrix.entries)} weights, {matrix.chunk_count} chunks of "
-        f"{matrix.chunk_size} tokens",
-        file=sys.stderr,
+        f"{matrix.chunk_size} tokens"
     )

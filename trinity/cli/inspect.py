@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,11 +11,13 @@ import typer
 
 from trinity.cli import inspect_tables as tables
 from trinity.cli import options
+from trinity.cli.terminal import json_line, put
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
     from trinity.formats.provider import Tensor
 
+MOST_SHOWN = 4 << 20  # bytes of metadata that are shown as they are
 LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
 
 
@@ -51,7 +52,7 @@ def inspect(
     elif verify:
         show_verification(provider, as_json)
     elif as_json:
-        print(json.dumps(describe(provider), ensure_ascii=False, allow_nan=False))
+        put(json_line(describe(provider)))
     else:
         tables.show(describe(provider))
 
@@ -67,7 +68,7 @@ def show_diff(first: WeightProvider, second: WeightProvider, as_json: bool) -> N
         values = asdict(found)
         for tensor in values["tensors_changed"]:
             tensor["rmse"] = plain(tensor["rmse"])
-        print(json.dumps(values, ensure_ascii=False, allow_nan=False))
+        put(json_line(values))
     else:
         tables.show_diff(found, first.path, second.path)
     if not found.is_empty:
@@ -82,7 +83,7 @@ def show_verification(provider: WeightProvider, as_json: bool) -> None:
     with bar("verifying") as progress:
         found = verify(provider, progress)
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        put(json_line(asdict(found)))
     else:
         tables.show_verification(found)
     if found.findings:
@@ -105,7 +106,7 @@ def describe(provider: WeightProvider) -> dict[str, object]:
         "header": header(provider),
         "config": config,
         "config_error": config_error,
-        "metadata": {key: value_of(provider, key) for key in provider.metadata},
+        "metadata": metadata_of(provider),
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "type": t.type, "bytes": t.nbytes}
             for t in tensors
@@ -155,13 +156,28 @@ def header(provider: WeightProvider) -> dict[str, object]:
     }
 
 
-def value_of(provider: WeightProvider, key: str) -> object:
-    """A metadata value; of a long array only its length, so that it need not be decoded."""
+def metadata_of(provider: WeightProvider) -> dict[str, object]:
+    """All keys; what exceeds any model's texts has its type and length in the place of a value."""
+    from trinity.formats import GGUFProvider
+
+    shown: dict[str, object] = {}
+    left = MOST_SHOWN
+    for key in provider.metadata:
+        shown[key] = value_of(provider, key, left)
+        if isinstance(provider, GGUFProvider) and not isinstance(shown[key], dict):
+            left -= provider.metadata.encoded_length(key)
+    return shown
+
+
+def value_of(provider: WeightProvider, key: str, most: int) -> object:
+    """A metadata value of at most ``most`` bytes; of another, or a long array, only its length."""
     from trinity.formats import GGUFProvider
 
     if isinstance(provider, GGUFProvider):
         length = provider.metadata.array_length(key)
-        if length is not None and length > LONGEST_SHOWN:
+        nbytes = provider.metadata.encoded_length(key)
+        if nbytes > most or (length is not None and length > LONGEST_SHOWN):
+            length = nbytes if length is None else length
             return {"array": provider.metadata.value_type(key), "length": length}
     return plain(provider.metadata[key])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
+from io import StringIO
 from typing import TYPE_CHECKING
+
+from trinity.cli.terminal import escaped, json_line, put, put_raw
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +27,7 @@ def printable(value: object, widest: int | None = WIDEST_SHOWN) -> str:
     """
     if isinstance(value, dict) and "array" in value:
         return f"{value['array']}, {value['length']} elements"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if not text.isprintable():
-        text = json.dumps(text)
+    text = escaped(value) if isinstance(value, str) else json_line(value)
     return text if widest is None or len(text) <= widest else text[:widest] + "..."
 
 
@@ -40,11 +40,12 @@ def show_with(write: Callable[[Console], None]) -> None:
     """Print what is written; on a pipe without colours, wrapping and padding."""
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
-    with console.capture() as captured:
-        write(console)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
+    is_terminal = sys.stdout.isatty()
+    text = StringIO()  # what cannot be written is then noticed in one place
+    width = None if is_terminal else 100_000
+    write(Console(file=text, force_terminal=is_terminal, width=width, highlight=False))
+    for line in text.getvalue().splitlines():
+        put_raw(line.rstrip() + "\n")
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -108,7 +109,7 @@ def decimals(value: float | None) -> str:
 def show_diff(found: Diff, first: str, second: str) -> None:
     """Print what differs between two models, in the order of their files."""
     if found.is_empty:
-        print(f"no difference: {found.same_tensors} tensors and all keys are the same")
+        put(f"no difference: {found.same_tensors} tensors and all keys are the same")
         return
 
     def write(console: Console) -> None:

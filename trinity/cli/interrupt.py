@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C that stops an answer rather than the program, and ends that clean up."""
+"""Ctrl-C that stops an answer, or is asked about, rather than ending the program."""
 
 from __future__ import annotations
 
@@ -10,47 +10,43 @@ from types import FrameType
 
 
 @contextmanager
-def cleaning_up() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the program as Ctrl-C does, so that no temporary file stays.
+def interruptible() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second does what it did before.
 
-    Outside the main thread, and where somebody handles or ignores them, nothing changes.
+    Outside the main thread, which alone receives signals, and where Ctrl-C is ignored, the event
+    stays unset.
     """
+    event = threading.Event()
+    previous = signal.getsignal(signal.SIGINT)
 
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if not event.is_set():
+            event.set()
+        elif callable(previous):
+            previous(number, frame)
+        else:
+            raise KeyboardInterrupt
 
-    changed = []
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)  # Windows has no SIGHUP
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-                changed.append(number)
-                signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
+    with _handled_by(on_interrupt):
+        yield event
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second raises KeyboardInterrupt as usual.
+def raising() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt."""
+    with _handled_by(signal.default_int_handler):
+        yield
 
-    Outside the main thread, which alone receives signals, the event stays unset.
-    """
-    event = threading.Event()
 
-    def on_interrupt(_signal: int, _frame: FrameType | None) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield event
+@contextmanager
+def _handled_by(handler: object) -> Iterator[None]:
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = signal.getsignal(signal.SIGINT)
+    if not is_main or previous is signal.SIG_IGN:
+        yield
         return
-    previous = signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
     try:
-        yield event
+        yield
     finally:
         signal.signal(signal.SIGINT, previous)

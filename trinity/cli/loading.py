@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinity.cli.terminal import escaped, say, styled_stderr
+
 if TYPE_CHECKING:
     from trinity.model import Model
 
@@ -19,21 +21,31 @@ def model_or_demo(path: str | None) -> str:
     from trinity.model import demo_model
 
     found = demo_model()
-    print(f"using the demo model {found}; give --model FILE for another", file=sys.stderr)
+    say(f"using the demo model {found}; give --model FILE for another")
     return found
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A function that shows a line of progress: in place on a terminal, else one after another."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.markup import escape
+    """A function that shows a line of progress: in place on a terminal, else one after another.
 
-        with Console(stderr=True).status(escape(title)) as status:
-            yield lambda line: status.update(escape(line))
-    else:
-        yield lambda line: print(line, file=sys.stderr, flush=True)
+    Warnings stay where progress passes.
+    """
+    if not sys.stderr.isatty():
+        yield say
+        return
+    from rich.text import Text
+
+    console = styled_stderr()
+    with console.status(Text(escaped(title))) as status:
+
+        def show(line: str) -> None:
+            if line.startswith("warning:"):
+                console.print(Text(escaped(line)))
+            else:
+                status.update(Text(escaped(line)))
+
+        yield show
 
 
 def load_model(

@@ -89,4 +89,5 @@ Speculate = Annotated[
         help="Guess tokens of text that repeats itself: faster, and the same text.",
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

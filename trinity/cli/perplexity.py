@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trinity.cli import options
-from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.prompts import given_text
+from trinity.cli.terminal import json_line, put, say, styled_stderr
+from trinity.errors import InputError
+from trinity.process import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.runtime.perplexity import Perplexity
@@ -50,19 +51,24 @@ def perplexity(
         interruptible() as cancel,
         running_estimate() as show,
     ):
-        result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+        try:
+            result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
+        except InputError:
+            if cancel.is_set():  # before the first window
+                raise KeyboardInterrupt from None
+            raise
     if as_json:
-        print(json.dumps({"model": path, **asdict(result)}, ensure_ascii=False))
+        put(json_line({"model": path, **asdict(result)}))
     else:
-        print(f"PPL = {result.perplexity:.4f} +/- {result.error:.4f}")
-        print(f"{result.bits_per_byte:.4f} bits per byte")
-        print(
+        put(f"PPL = {result.perplexity:.4f} +/- {result.error:.4f}")
+        put(f"{result.bits_per_byte:.4f} bits per byte")
+        put(
             f"{result.scored_tokens} tokens scored, in the second halves of {result.windows} "
             f"windows of {result.window}"
         )
     if cancel.is_set():
         done, total = result.windows, result.total_windows
-        print(f"stopped after {done} of {total} windows", file=sys.stderr)
+        say(f"stopped after {done} of {total} windows")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -72,7 +78,6 @@ def running_estimate() -> Iterator[Callable[[Perplexity], None]]:
     if not sys.stderr.isatty():
         yield show_line
         return
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -87,7 +92,7 @@ def running_estimate() -> Iterator[Callable[[Perplexity], None]]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=styled_stderr(), transient=True) as bar:
         task = bar.add_task("PPL", total=None)
         yield lambda now: bar.update(
             task,
@@ -101,4 +106,4 @@ def show_line(now: Perplexity) -> None:
     """A line on standard error, about ``LINES`` times in all."""
     if now.windows % max(1, now.total_windows // LINES) == 0:
         done = f"{now.windows} of {now.total_windows} windows"
-        print(f"{done}: PPL {now.perplexity:.4f}", file=sys.stderr, flush=True)
+        say(f"{done}: PPL {now.perplexity:.4f}")

@@ -11,11 +11,13 @@ from trinity.errors import InputError
 STDIN = "-"
 
 
-def given_text(text: str | None, file: str | None = None, *, what: str, usage: str) -> str:
+def given_text(
+    text: str | None, file: str | None = None, *, what: str, usage: str, longest: int | None = None
+) -> str:
     """The text itself, or that of ``file``, or of standard input for "-" and where it is piped.
 
-    Raises: a usage error where two are given, or none; InputError for what is not UTF-8 or cannot
-    be read.
+    ``longest`` is the most bytes that a file may have. Raises: a usage error where two are given,
+    or none; InputError for what is not UTF-8, too long or cannot be read.
     """
     if text is not None and file is not None:
         raise typer.BadParameter(f"the {what} is given twice; {usage}")
@@ -24,13 +26,22 @@ def given_text(text: str | None, file: str | None = None, *, what: str, usage: s
     if file is not None and file != STDIN:
         try:
             with open(file, "rb") as opened:
-                return decoded(opened.read(), file)
+                data = opened.read() if longest is None else opened.read(longest + 1)
         except OSError as error:
             reason = error.strerror or error
             raise InputError(f"{file}: cannot be read ({reason}); give a text file") from error
+        if longest is not None and len(data) > longest:
+            raise InputError(
+                f"{file}: has more than {longest} bytes, which a {what} may have; {usage}"
+            )
+        return decoded(data, file)
     if text is None and file is None and sys.stdin.isatty():
         raise typer.BadParameter(f"there is no {what}; {usage}")
-    return decoded(sys.stdin.buffer.read(), "standard input")
+    try:
+        return decoded(sys.stdin.buffer.read(), "standard input")
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"standard input: cannot be read ({reason})") from error
 
 
 def decoded(data: bytes, source: str) -> str:

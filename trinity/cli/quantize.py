@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from trinity.cli import options
 from trinity.cli.convert import bar
-from trinity.cli.interrupt import cleaning_up
+from trinity.cli.terminal import escaped, put, say
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def quantize(
             "--allow-requantize", help="Quantize what is quantized already; it loses quality."
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    force: options.Force = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what each tensor would become.")
     ] = False,
@@ -69,7 +68,7 @@ def quantize(
     from trinity.tools.quantize import quantize as run
 
     patterns = [split_pattern(given) for given in tensor_type or ()]
-    with cleaning_up(), nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
+    with nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
         done = run(
             source,
             out,
@@ -86,10 +85,12 @@ def quantize(
             progress=show,
         )
     for note in done.notes:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}")
     if dry_run:
         show_table(done)
-    print(summary(done, dry_run), file=sys.stdout if dry_run else sys.stderr)
+        put(summary(done, dry_run))
+    else:
+        say(summary(done, dry_run))
 
 
 def silent(done: int, total: int, name: str) -> None:
@@ -117,20 +118,20 @@ def summary(done: Quantization, dry_run: bool) -> str:
 def show_table(done: Quantization) -> None:
     """Each tensor with its old and its new type, then how much each type takes."""
     rows = [
-        (t.name, " x ".join(map(str, t.shape)), t.source_type, t.type, f"{t.nbytes:,}")
+        (escaped(t.name), " x ".join(map(str, t.shape)), t.source_type, t.type, f"{t.nbytes:,}")
         for t in done.tensors
     ]
     totals: dict[str, list[int]] = {}
     for tensor in done.tensors:
         totals.setdefault(tensor.type, []).append(tensor.nbytes)
     print_columns([("tensor", "shape", "from", "to", "bytes"), *rows])
-    print()
+    put()
     by_size = sorted(totals.items(), key=lambda item: -sum(item[1]))
     print_columns(
         [("type", "tensors", "bytes")]
         + [(name, str(len(sizes)), f"{sum(sizes):,}") for name, sizes in by_size]
     )
-    print()
+    put()
 
 
 def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
@@ -139,4 +140,4 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     for row in rows:
         *texts, number = row
         cells = [text.ljust(width) for text, width in zip(texts, widths, strict=False)]
-        print("  ".join([*cells, number.rjust(widths[-1])]))
+        put("  ".join([*cells, number.rjust(widths[-1])]))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from trinity.cli import options
+from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
     from trinity.tools.recommend import Recommendation
@@ -60,7 +59,7 @@ def recommend(
         context=context,
     )
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        put(json_line(asdict(found)))
     else:
         show(found)
 
@@ -81,7 +80,7 @@ def measured_bandwidth() -> float:
     from trinity_kernels.bandwidth import read_bandwidth
     from trinity_kernels.team import default_threads
 
-    print("measuring memory bandwidth", file=sys.stderr, flush=True)
+    say("measuring memory bandwidth")
     return read_bandwidth(default_threads(), nbytes=256 << 20, rounds=3)
 
 
@@ -103,11 +102,11 @@ def show(found: Recommendation) -> None:
                 f"{row.tokens_per_second:.1f}", mark,
             )  # fmt: skip
         console.print(made)  # type: ignore[attr-defined]
-        reason = Text(f"{found.reason}.", "bold")
+        reason = Text(f"{printable(found.reason, None)}.", "bold")
         console.print(reason)  # type: ignore[attr-defined]
 
-    print(f"{printable(found.model, None)}; memory to use: {size_text(found.ram_bytes)}")
-    print(
+    put(f"{printable(found.model, None)}; memory to use: {size_text(found.ram_bytes)}")
+    put(
         f"Memory counts the file, {size_text(found.kv_cache_bytes)} of cache for "
         f"{found.context:,} tokens and 0.3 GB to work in; tokens/s from "
         f"{found.bandwidth / 1e9:.1f} GB/s."

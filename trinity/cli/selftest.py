@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trinity.cli.loading import progress
+from trinity.cli.terminal import put
 
 
 def selftest(
@@ -25,9 +26,9 @@ def selftest(
     if rows:
         widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
         for row in ({key: key for key in widths}, *rows):
-            print("  ".join(f"{row[key]:<{width}}" for key, width in widths.items()).rstrip())
+            put("  ".join(f"{row[key]:<{width}}" for key, width in widths.items()).rstrip())
     failed = sum(not r.passed for r in results)
-    print(f"{len(results)} checks, {failed} failed")
+    put(f"{len(results)} checks, {failed} failed")
     if failed or not results:
         raise typer.Exit(1)
 

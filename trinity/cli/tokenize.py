@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.loading import model_or_demo
 from trinity.cli.prompts import given_text
+from trinity.cli.terminal import json_line, put
 
 
 def tokenize(
@@ -39,9 +39,9 @@ def tokenize(
     ids = tokenizer.encode(text, add_bos=not no_bos, parse_special=parse_special)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]
-        print(json.dumps({"ids": ids, "tokens": tokens, "count": len(ids)}, ensure_ascii=False))
+        put(json_line({"ids": ids, "tokens": tokens, "count": len(ids)}))
     elif only_ids:
-        print(*ids)
+        put(" ".join(map(str, ids)))
     else:
         for i in ids:
-            print(f"{i:>7}  {json.dumps(tokenizer.token_text(i), ensure_ascii=False)}")
+            put(f"{i:>7}  {json_line(tokenizer.token_text(i))}")

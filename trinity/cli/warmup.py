@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from trinity.cli import options
 from trinity.cli.loading import progress
+from trinity.cli.terminal import say
 
 
 def warmup(isa: options.Isa = None) -> None:
@@ -14,4 +13,4 @@ def warmup(isa: options.Isa = None) -> None:
 
     with progress("compiling kernels") as show:
         trinity_kernels.warmup(isa, show)
-    print("all kernels are compiled", file=sys.stderr)
+    say("all kernels are compiled")

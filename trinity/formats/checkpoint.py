@@ -47,6 +47,11 @@ class Checkpoint:
             )
         return self._owners[name].tensor(name)
 
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        for file in self._files:
+            file.check()
+
     def close(self) -> None:
         """Release all mappings."""
         for file in self._files:
@@ -110,7 +115,7 @@ class Checkpoint:
 
 
 def _weight_map(index: str) -> dict[str, str]:
-    value = read_json_object(index).get("weight_map")
+    value = read_json_object(index, is_config=False).get("weight_map")
     if not isinstance(value, dict) or not value:
         raise FormatError(f"{index}: weight_map is missing or no object; download it again")
     for name, shard in value.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from math import prod
 from types import TracebackType
 
 import numpy as np
@@ -12,12 +13,19 @@ import numpy as np
 from trinity.config import ModelConfig
 from trinity.errors import FormatError, InputError
 from trinity.formats.configuration import config_from_metadata
+from trinity.formats.gguf_layout import MAX_KEYS, MAX_PARTS, MAX_TENSORS
 from trinity.formats.gguf_metadata import GGUFMetadata
-from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
+from trinity.formats.gguf_reader import (
+    GGUFStructure,
+    TensorInfo,
+    read_structure,
+    refuse_too_many,
+)
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
 from trinity.formats.tl_config import read_tl_config
 
+_I2_S_BLOCKS = {"I2_S": 128, "I2_S_ARM": 64}
 _SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
@@ -60,6 +68,7 @@ class GGUFProvider:
                 part = _open_part(other)
                 self._parts.append(part)
                 _check_part(part, len(self._parts) - 1, self._parts[0])
+                self._check_totals()
             self._tensors = self._index_tensors()
         except BaseException:
             self.close()
@@ -129,6 +138,11 @@ class GGUFProvider:
         tiling = self._tilings.get((shape[0], shape[-1])) if type_name in ("TL1", "TL2") else None
         return Tensor(name, shape, type_name, data, part.file.path, tiling)
 
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        for part in self._parts:
+            part.file.check()
+
     def close(self) -> None:
         """Release the mapping; what was read before stays readable, nothing else can be read."""
         for part in self._parts:
@@ -145,6 +159,13 @@ class GGUFProvider:
     ) -> None:
         self.close()
 
+    def _check_totals(self) -> None:
+        structures = [part.structure for part in self._parts]
+        keys = sum(len(structure.entries) for structure in structures)
+        refuse_too_many(self._path, "keys in its parts", keys, MAX_KEYS)
+        tensors = sum(len(structure.tensors) for structure in structures)
+        refuse_too_many(self._path, "tensors in its parts", tensors, MAX_TENSORS)
+
     def _num_tokens(self) -> int | None:
         key = "tokenizer.ggml.tokens"
         is_list = key in self.metadata and self.metadata.value_type(key) == "array[string]"
@@ -160,6 +181,7 @@ class GGUFProvider:
                         f"{part.file.path}: tensor {info.name!r} is also in {other}; "
                         "download the parts of one model again"
                     )
+                self._check_blocks(part, info)
                 tensors[info.name] = (part, info)
         for part in self._parts:
             total = _split_number(part, "split.tensors.count")
@@ -170,6 +192,18 @@ class GGUFProvider:
                     "download the parts of one model again"
                 )
         return tensors
+
+    def _check_blocks(self, part: _Part, info: TensorInfo) -> None:
+        """The length in bytes tells I2_S, not whether its codes are whole blocks."""
+        if info.type != "I2_S":
+            return
+        block = _I2_S_BLOCKS[self._i2s_type]
+        if prod(info.dims) % block:
+            raise FormatError(
+                f"{part.file.path}: tensor {info.name!r} of type I2_S has {prod(info.dims)} "
+                f"elements (dims {list(info.dims)}), which is no multiple of {block}, its block in "
+                f"the layout of {self._i2s_type}; the file is damaged"
+            )
 
 
 def _open_part(path: str) -> _Part:
@@ -203,6 +237,7 @@ def _other_parts(path: str, metadata: GGUFMetadata) -> list[str]:
     Names follow llama.cpp: PREFIX-00001-of-0000N.gguf.
     """
     count = _number(path, metadata, "split.count") or 0
+    refuse_too_many(path, "parts (split.count)", count, MAX_PARTS)
     if count in (0, 1):
         return []
     no = _number(path, metadata, "split.no")

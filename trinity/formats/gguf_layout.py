@@ -20,6 +20,14 @@ MAX_NAME_BYTES = 63  # GGML_MAX_NAME is 64 with its terminator
 MAX_DIMS = 4
 MAX_ELEMENTS = (1 << 63) - 1
 MAX_ARRAY_DEPTH = 4
+# What a model of several files may have in all: each key and tensor costs a multiple of its bytes.
+MAX_KEYS = 1 << 14
+MAX_TENSORS = 1 << 16
+MAX_PARTS = 1 << 10
+# Of one file: each string and each array within an array is an object.
+MAX_STRINGS = 1 << 21
+MAX_INNER_ARRAYS = 1 << 14
+MAX_METADATA_BYTES = 128 << 20
 
 # The smallest records: what a declared count is held against before anything is read.
 MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1

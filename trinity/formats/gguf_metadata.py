@@ -54,6 +54,11 @@ class GGUFMetadata(Mapping[str, object]):
         entry = self._entries[key]
         return None if entry.element is None else entry.count
 
+    def encoded_length(self, key: str) -> int:
+        """Bytes of ``key``'s value in the file; decodes nothing."""
+        entry = self._entries[key]
+        return entry.end - entry.offset
+
     def encoded(self, key: str) -> bytes:
         """``key``'s value as the file has it, its type before it; decodes nothing."""
         entry = self._entries[key]

@@ -24,8 +24,13 @@ from trinity.formats.gguf_layout import (
     MAX_ARRAY_DEPTH,
     MAX_DIMS,
     MAX_ELEMENTS,
+    MAX_INNER_ARRAYS,
     MAX_KEY_BYTES,
+    MAX_KEYS,
+    MAX_METADATA_BYTES,
     MAX_NAME_BYTES,
+    MAX_STRINGS,
+    MAX_TENSORS,
     MIN_KEY_VALUE_BYTES,
     MIN_TENSOR_INFO_BYTES,
     READABLE_VERSIONS,
@@ -88,14 +93,35 @@ def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
     cursor.pos = 8
     num_tensors = cursor.count("the number of tensors", MIN_TENSOR_INFO_BYTES)
     num_keys = cursor.count("the number of keys", MIN_KEY_VALUE_BYTES)
+    refuse_too_many(source, "tensors", num_tensors, MAX_TENSORS)
+    refuse_too_many(source, "keys", num_keys, MAX_KEYS)
+    parts = _Parts()
     for _ in range(num_keys):
-        entry = _read_entry(cursor)
+        entry = _read_entry(cursor, parts)
         if entry.key in structure.entries:
-            raise cursor.error(f"the key {entry.key!r} occurs twice")
+            raise cursor.error(f"the key {entry.key!r:.80} occurs twice")
         structure.entries[entry.key] = entry
+        refuse_too_many(source, "bytes of metadata", cursor.pos, MAX_METADATA_BYTES)
     structure.alignment = _read_alignment(cursor, structure.entries.get("general.alignment"))
     _read_tensors(cursor, num_tensors, structure)
     return structure
+
+
+def refuse_too_many(source: str, what: str, found: int, most: int) -> None:
+    """Raise FormatError where there are more than ``most``, which no model has."""
+    if found > most:
+        raise FormatError(
+            f"{source}: {found} {what}; at most {most} are read, far more than any model has: the "
+            "file is damaged or no model"
+        )
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a file's arrays consist of, counted while they are skipped."""
+
+    strings: int = 0
+    arrays: int = 0
 
 
 def _read_version(cursor: Cursor) -> int:
@@ -130,7 +156,7 @@ def _read_version(cursor: Cursor) -> int:
     return version
 
 
-def _read_entry(cursor: Cursor) -> Entry:
+def _read_entry(cursor: Cursor, parts: _Parts) -> Entry:
     key = cursor.string("a key", MAX_KEY_BYTES)
     if not key:
         raise cursor.error("a key is empty")
@@ -138,7 +164,7 @@ def _read_entry(cursor: Cursor) -> Entry:
     value_type = cursor.value_type(f"the value type of {key!r:.80}")
     offset = cursor.pos
     if value_type.id == ARRAY_ID:
-        element, count = _skip_array(cursor, depth=1)
+        element, count = _skip_array(cursor, parts, depth=1)
         return Entry(key, value_type, offset, cursor.pos, element, count)
     if value_type.id == STRING_ID:
         length = cursor.u64(cursor.part)
@@ -150,16 +176,20 @@ def _read_entry(cursor: Cursor) -> Entry:
     return Entry(key, value_type, offset, cursor.pos)
 
 
-def _skip_array(cursor: Cursor, depth: int) -> tuple[ValueType, int]:
+def _skip_array(cursor: Cursor, parts: _Parts, depth: int) -> tuple[ValueType, int]:
     """Move behind an array, checking that all of it lies within the file."""
     if depth > MAX_ARRAY_DEPTH:
         raise cursor.error(f"{cursor.part} nests arrays more than {MAX_ARRAY_DEPTH} deep")
     element, count = cursor.array_header()
     if element.id == STRING_ID:
+        parts.strings += count
+        refuse_too_many(cursor.source, "strings in arrays", parts.strings, MAX_STRINGS)
         _skip_strings(cursor, count)
     elif element.id == ARRAY_ID:
+        parts.arrays += count
+        refuse_too_many(cursor.source, "arrays in arrays", parts.arrays, MAX_INNER_ARRAYS)
         for _ in range(count):
-            _skip_array(cursor, depth + 1)
+            _skip_array(cursor, parts, depth + 1)
     else:
         cursor.pos += count * element.min_bytes
     return element, count

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from types import TracebackType
@@ -30,6 +28,7 @@ from trinity.formats.gguf_layout import (
 from trinity.formats.gguf_types import tensor_nbytes, type_id
 from trinity.formats.gguf_values import encode_string, encode_value
 from trinity.formats.mapping import path_text
+from trinity_kernels.whole_file import whole_file
 
 Chunk = bytes | bytearray | memoryview | NDArray[np.generic]
 TensorData = Chunk | Iterable[Chunk] | Callable[[], Chunk | Iterable[Chunk]]
@@ -47,9 +46,8 @@ class GGUFWriter:
     """Collects keys and tensors, then writes them when the ``with`` block ends.
 
     ``path`` may exist as a file, or as a link to where one is or shall be. The file appears under
-    its name only when it is complete: it is written beside it under a temporary name, flushed to
-    disk, and renamed. After an error nothing is left behind and an older file of that name is
-    untouched.
+    its name only when it is complete (``trinity_kernels.whole_file``). After an error nothing is
+    left behind and an older file of that name is untouched; ``refuse_existing`` asks first.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT) -> None:
@@ -59,12 +57,12 @@ class GGUFWriter:
                 f"alignment is {alignment}; it must be a power of two from 1 to {MAX_ALIGNMENT}"
             )
         # The rename must take the place of a file, neither of a link to one nor of a device.
-        self._target = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
         if os.path.exists(self._path) and not os.path.isfile(self._path):
             raise InputError(
                 f"{self._path}: a folder, a pipe or a device; give the name of a file to write"
             )
-        folder = os.path.dirname(self._target) or "."
+        target = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
+        folder = os.path.dirname(target) or "."
         if not os.path.isdir(folder):
             raise InputError(f"{self._path}: there is no folder {folder}; make it first")
         self._alignment = alignment
@@ -157,22 +155,12 @@ class GGUFWriter:
         if self._finished:
             return
         self._finished = True
-        folder = os.path.dirname(self._target)
-        temporary = os.path.join(folder, f".trinity-{secrets.token_hex(8)}.tmp")
         try:
-            with open(temporary, "xb") as file:
+            with whole_file(self._path) as file:
                 self._write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._target)
-        except BaseException as error:
-            with suppress(OSError):
-                os.unlink(temporary)
-            if isinstance(error, OSError):
-                reason = error.strerror or error
-                raise InputError(f"{self._path}: cannot be written: {reason}") from error
-            raise
-        _sync_folder(folder or ".")
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{self._path}: cannot be written: {reason}") from error
 
     def __enter__(self) -> GGUFWriter:
         return self
@@ -210,6 +198,12 @@ class GGUFWriter:
         file.write(bytes(-file.tell() % self._alignment))
 
 
+def refuse_existing(path: str, overwrite: bool) -> None:
+    """Raise InputError where there is something at ``path``, unless it may be replaced."""
+    if os.path.lexists(path) and not overwrite:
+        raise InputError(f"{path}: exists already; give another name, or --force to replace it")
+
+
 def _write_data(file: BinaryIO, tensor: _PendingTensor) -> None:
     data = tensor.data() if callable(tensor.data) else tensor.data
     is_whole = isinstance(data, bytes | bytearray | memoryview | np.ndarray)
@@ -239,16 +233,6 @@ def _raw(name: str, chunk: Chunk) -> memoryview:
         return memoryview(chunk).cast("B")
     except TypeError as error:
         raise InputError(f"tensor {name!r}: data must be bytes or arrays ({error})") from error
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the rename durable where the system lets a folder be flushed."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _u32(value: int) -> bytes:

@@ -21,7 +21,7 @@ from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.gguf_layout import MAGIC
 from trinity.formats.gguf_metadata import GGUFMetadata
 from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
-from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.imatrix_dat import read_dat
 from trinity.formats.mapping import MappedFile, path_text
 
@@ -32,6 +32,7 @@ DATASETS, CHUNK_COUNT, CHUNK_SIZE = (
 )  # fmt: skip
 NEXT_CHUNK, TEXT_HASH = "trinity.imatrix.next_chunk", "trinity.imatrix.text_sha256"
 MAX_COUNT = 1 << 53
+MAX_DATASETS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +135,10 @@ def _from_dat(file: MappedFile, source: str, chunk_size: int) -> Imatrix:
 
 def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadata) -> Imatrix:
     source = file.path
-    kind = metadata.get("general.type")
+    kind = _text(metadata, "general.type")
     tensors = {info.name: info for info in structure.tensors}
     names = [name.removesuffix(SUMS) for name in tensors if name.endswith(SUMS)]
-    if kind not in (None, "imatrix") or not names:
+    if kind not in ("", "imatrix") or not names:
         raise FormatError(
             f"{source}: no importance matrix but a GGUF file of type {kind or 'model'!r:.40} with "
             f"{len(names)} tensors called *{SUMS}; give a file that `python -m trinity imatrix` or "
@@ -167,12 +168,22 @@ def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadat
         raise FormatError(f"{source}: {CHUNK_SIZE} is {chunk_size}; at least 1 is expected")
     datasets: tuple[str, ...] = ()
     if DATASETS in metadata and metadata.value_type(DATASETS) == "array[string]":
+        if (metadata.array_length(DATASETS) or 0) > MAX_DATASETS:
+            raise FormatError(f"{source}: {DATASETS} names more than {MAX_DATASETS} texts")
         datasets = tuple(metadata[DATASETS])  # type: ignore[arg-type]
     position = None
     if NEXT_CHUNK in metadata and TEXT_HASH in metadata:
-        text_hash = str(metadata[TEXT_HASH])
+        text_hash = _text(metadata, TEXT_HASH)
         position = Position(_integer(source, metadata, NEXT_CHUNK), text_hash)
     return Imatrix(entries, chunk_size, datasets, position, source)
+
+
+def _text(metadata: GGUFMetadata, key: str) -> str:
+    """A string, empty where the key is missing, the type's name where it is something else."""
+    if key not in metadata:
+        return ""
+    kind = metadata.value_type(key)
+    return str(metadata[key]) if kind == "string" else f"({kind})"
 
 
 def _floats(file: MappedFile, info: TensorInfo) -> NDArray[np.float32]:
@@ -204,13 +215,17 @@ def _integer(source: str, metadata: GGUFMetadata, key: str) -> int:
     return value
 
 
-def write_imatrix(path: str | os.PathLike[str], imatrix: Imatrix) -> None:
-    """Write ``imatrix`` as GGUF, entries by name; an older file is replaced once all is there.
+def write_imatrix(
+    path: str | os.PathLike[str], imatrix: Imatrix, *, overwrite: bool = False
+) -> None:
+    """Write ``imatrix`` as GGUF, entries by name.
 
     Numerics: counts become float32, which is exact up to 2^24 tokens.
-    Raises: InputError where there is no entry or the file cannot be written; FormatError for sums
-    that are not finite.
+    ``overwrite`` lets an older file be replaced once all is there.
+    Raises: InputError where there is no entry, the file exists or cannot be written; FormatError
+    for sums that are not finite.
     """
+    refuse_existing(path_text(path), overwrite)
     if not imatrix.entries:
         raise InputError(f"{path_text(path)}: the importance matrix has no entries to write")
     with GGUFWriter(path) as writer:

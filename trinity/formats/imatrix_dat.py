@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError
 from trinity.formats.foreign import looks_like
 from trinity.formats.gguf_cursor import Buffer, Cursor
-from trinity.formats.gguf_layout import MAX_NAME_BYTES
+from trinity.formats.gguf_layout import MAX_NAME_BYTES, MAX_TENSORS
+from trinity.formats.gguf_reader import refuse_too_many
 
 MIN_ENTRY_BYTES = 4 + 1 + 4 + 4 + 4
+MAX_TEXT_BYTES = 1 << 16
 _read_i32 = struct.Struct("<i").unpack_from
 
 
@@ -49,6 +51,7 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
             f"{source}: no importance matrix: it looks like {found}; give a file that "
             "`python -m trinity imatrix` or llama.cpp's llama-imatrix wrote"
         )
+    refuse_too_many(source, "entries", count, MAX_TENSORS)
     entries: dict[str, DatEntry] = {}
     for number in range(count):
         name = _text(cursor, f"the name of entry {number}", MAX_NAME_BYTES)
@@ -66,7 +69,7 @@ def read_dat(buffer: Buffer, source: str) -> Dat:
     if cursor.left:
         _i32(cursor, "the calls of the file")
         if cursor.left:
-            dataset = _text(cursor, "the name of the text", cursor.size)
+            dataset = _text(cursor, "the name of the text", MAX_TEXT_BYTES)
     return Dat(entries, dataset)
 
 

@@ -8,36 +8,47 @@ from typing import NoReturn
 from trinity.errors import FormatError
 from trinity.formats.mapping import MappedFile
 
-MAX_JSON_BYTES = 256 << 20  # far above any tokenizer.json
+MAX_JSON_BYTES = 48 << 20  # far above any tokenizer.json
+MAX_CONFIG_BYTES = 4 << 20
+# What Python objects may take beyond three times the file's length.
+_MEMORY, _CONFIG_MEMORY = 200_000_000, 40_000_000
 
 
-def read_json_object(path: str) -> dict[str, object]:
+def read_json_object(path: str, *, is_config: bool = True) -> dict[str, object]:
     """The object that the JSON file at ``path`` holds.
 
+    ``is_config``: a configuration, which is small; otherwise a vocabulary or an index.
     Raises InputError where the file cannot be opened, FormatError where it holds anything else
-    than one object.
+    than one object, or more than such a file has.
     """
+    longest = MAX_CONFIG_BYTES if is_config else MAX_JSON_BYTES
     file = MappedFile(path)
     try:
-        raw = bytes(file.buffer()[: MAX_JSON_BYTES + 1])
+        raw = bytes(file.buffer()[: longest + 1])
     finally:
         file.close()
-    if len(raw) > MAX_JSON_BYTES:
-        raise FormatError(f"{path}: larger than {MAX_JSON_BYTES} bytes, too large for such a file")
-    return parse_json_object(raw.removeprefix(b"\xef\xbb\xbf"), path)
+    if len(raw) > longest:
+        raise FormatError(f"{path}: larger than {longest} bytes, too large for such a file")
+    memory = _CONFIG_MEMORY if is_config else _MEMORY
+    return parse_json_object(raw.removeprefix(b"\xef\xbb\xbf"), path, memory)
 
 
-def parse_json_object(raw: bytes, source: str) -> dict[str, object]:
+def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[str, object]:
     """The object of the JSON text ``raw``. Raises FormatError that begins with ``source``.
 
     Stricter than Python's own reader: a name may occur once in each object, numbers are finite,
-    and every string is text that UTF-8 can hold.
+    every string is text that UTF-8 can hold, and the objects fit into ``memory`` bytes beyond
+    three times the text.
     """
+    escaped = b"\\ud" in raw or b"\\uD" in raw  # the only way to a lone surrogate
+    if _object_bytes(raw, escaped) > memory + 3 * len(raw):
+        raise FormatError(f"{source}: its {len(raw)} bytes hold more values than such a file has")
     try:
         value = json.loads(
             raw.decode(), object_pairs_hook=_unique_names, parse_constant=_no_constant
         )
-        json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
+        if escaped:
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise FormatError(f"{source}: its JSON is nested too deeply; download it again") from None
     except ValueError as error:  # also JSONDecodeError, UnicodeError and our own two
@@ -46,6 +57,14 @@ def parse_json_object(raw: bytes, source: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise FormatError(f"{source}: holds a {type(value).__name__}, not a JSON object")
     return value
+
+
+def _object_bytes(raw: bytes, escaped: bool) -> int:
+    """About what Python takes at most while it reads ``raw``: measured, per character of JSON."""
+    wide = any(bytes((lead,)) in raw for lead in range(0xF0, 0xF5))  # then 4 bytes a character
+    texts = (5 if wide else 2) * (2 if escaped else 1) * len(raw)
+    objects = 85 * (raw.count(b"[") + raw.count(b"{")) + 130 * raw.count(b":")
+    return texts + objects + 25 * raw.count(b'"') + 40 * raw.count(b",")
 
 
 def _unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:

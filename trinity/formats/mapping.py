@@ -5,10 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+import weakref
 from contextlib import suppress
 
 from trinity.errors import FormatError, InputError
 from trinity.formats.foreign import CONVERT_DIRECTORY
+from trinity.formats.mapping_table import TableMapping
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
@@ -28,31 +30,56 @@ class MappedFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._mapping: mmap.mmap | None = _map(path)
+        descriptor, mapping = _map(path)
+        self._mapping: TableMapping | None = mapping
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+        self._written = os.fstat(descriptor).st_mtime_ns
 
     def buffer(self) -> mmap.mmap:
-        """The mapping. Raises InputError after close, FormatError where the file has shrunk.
-
-        Touching a page that is no longer in the file would kill the process, hence the check.
-        """
+        """The mapping. Raises InputError after close, and as ``check``."""
         if self._mapping is None:
             raise InputError(f"{self.path}: the file was closed; open it again to read more")
-        if self._mapping.size() < len(self._mapping):
-            raise FormatError(
-                f"{self.path}: the file was cut from {len(self._mapping)} to "
-                f"{self._mapping.size()} bytes while it was open; restore it and open it again"
-            )
+        self.check()
         return self._mapping
+
+    def check(self) -> None:
+        """Raise FormatError where the file is no longer what was opened; after close do nothing.
+
+        Whoever overwrites or cuts a file in place changes what is mapped of it. To touch a page
+        that is gone would kill the process where no handler is installed (trinity_kernels'
+        bus_errors.py), and reads zeros where one is.
+        """
+        mapping = self._mapping
+        if mapping is None:
+            return
+        state = os.fstat(self._descriptor)
+        if state.st_size < len(mapping):
+            raise FormatError(
+                f"{self.path}: the file was cut from {len(mapping)} to {state.st_size} bytes "
+                "while it was open; restore it and open it again"
+            )
+        if mapping.failed:
+            raise FormatError(
+                f"{self.path}: a part of the file could not be read: it was cut while it was "
+                "open, or the disk failed; restore it and open it again"
+            )
+        if state.st_mtime_ns != self._written:
+            raise FormatError(
+                f"{self.path}: the file was written to while it was open; open it again, and "
+                "replace files by renaming a new one"
+            )
 
     def close(self) -> None:
         """Drop the mapping; the last array that views it unmaps it."""
         mapping, self._mapping = self._mapping, None
+        self._close()
         if mapping is not None:
             with suppress(BufferError):  # tensors still in use keep the pages alive
                 mapping.close()
 
 
-def _map(path: str) -> mmap.mmap:
+def _map(path: str) -> tuple[int, TableMapping]:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -64,12 +91,12 @@ def _map(path: str) -> mmap.mmap:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise FormatError(f"{path}: the file is empty; download or convert it again")
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = TableMapping(file.fileno(), 0, access=mmap.ACCESS_READ)
             # A file that is read into memory now then lies in large pages where the file system
             # has them: scattered small ones cost up to a third of the read bandwidth.
             with suppress(AttributeError, OSError):
                 mapping.madvise(mmap.MADV_HUGEPAGE)
-            return mapping
+            return os.dup(file.fileno()), mapping
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; check the path") from None
     except PermissionError:

@@ -35,8 +35,11 @@ class Tensor:
         return int(self.data.nbytes)
 
     def dequantize(self) -> NDArray[np.float32]:
-        """All values as float32, in ``shape``. Raises UnsupportedError for an unknown type."""
-        from trinity.errors import UnsupportedError
+        """All values as float32, in ``shape``.
+
+        Raises UnsupportedError for an unknown type, FormatError where the bytes do not fit it.
+        """
+        from trinity.errors import FormatError, UnsupportedError
         from trinity_kernels.quants import dequantize
 
         try:
@@ -46,6 +49,8 @@ class Tensor:
                 f"{self.source}: tensor {self.name!r} has type {self.type}, "
                 "which trinity cannot dequantize"
             ) from error
+        except ValueError as error:
+            raise FormatError(f"{self.source}: tensor {self.name!r}: {error}") from error
 
 
 class WeightProvider(Protocol):
@@ -77,6 +82,10 @@ class WeightProvider(Protocol):
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name. Raises FormatError where there is none."""
+        ...
+
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
         ...
 
     def close(self) -> None:

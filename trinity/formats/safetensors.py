@@ -18,10 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.gguf_layout import MAX_TENSORS
+from trinity.formats.gguf_reader import refuse_too_many
 from trinity.formats.json_object import parse_json_object
 from trinity.formats.mapping import MappedFile, path_text
 
-MAX_HEADER_BYTES = 100_000_000
+# The format allows 100 MB; the largest models have some 100 bytes for each of 100,000 tensors.
+MAX_HEADER_BYTES = 16_000_000
+MAX_DIMS = 8
 # Bits of one element.
 DTYPE_BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
@@ -80,6 +84,7 @@ class SafeTensorsFile:
         try:
             self._data_start, header = _header(self._file.buffer(), self.path)
             self.metadata = _metadata(header.pop("__metadata__", None), self.path)
+            refuse_too_many(self.path, "tensors", len(header), MAX_TENSORS)
             self._tensors = {
                 name: _entry(name, fields, self.path) for name, fields in header.items()
             }
@@ -100,6 +105,10 @@ class SafeTensorsFile:
         dtype, shape, begin, end = self._tensors[name]
         data = np.frombuffer(self._file.buffer(), np.uint8, end - begin, self._data_start + begin)
         return SafeTensor(name, dtype, shape, data, self.path)
+
+    def check(self) -> None:
+        """Raise FormatError where the file was cut or overwritten since it was opened."""
+        self._file.check()
 
     def close(self) -> None:
         """Release the mapping."""
@@ -126,7 +135,7 @@ def _header(buffer: mmap.mmap, path: str) -> tuple[int, dict[str, object]]:
     length = int.from_bytes(buffer[:8], "little")
     if length > MAX_HEADER_BYTES:
         raise FormatError(
-            f"{path}: the header's length is {length}, above the format's limit of "
+            f"{path}: the header's length is {length}, above the limit of "
             f"{MAX_HEADER_BYTES}; this is no safetensors file, or it is damaged"
         )
     if length > size - 8:
@@ -163,8 +172,10 @@ def _entry(name: str, fields: object, path: str) -> _Entry:
         raise FormatError(
             f"{where} has the dtype {str(dtype)[:40]!r}; known: {', '.join(DTYPE_BITS)}"
         )
-    if not isinstance(shape, list) or not all(map(_is_size, shape)):
-        raise FormatError(f"{where} has the shape {str(shape)[:80]}; expected sizes from 0")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMS or not all(map(_is_size, shape)):
+        raise FormatError(
+            f"{where} has the shape {str(shape)[:80]}; expected up to {MAX_DIMS} sizes from 0"
+        )
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         raise FormatError(f"{where} has data_offsets {str(offsets)[:80]}; expected [begin, end]")
     begin, end = offsets

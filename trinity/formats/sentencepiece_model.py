@@ -13,6 +13,12 @@ from dataclasses import dataclass, field
 from trinity.errors import FormatError
 
 UNIGRAM, BPE = 1, 2  # TrainerSpec.model_type
+# The largest vocabularies in use have 262,144 pieces, and files of 5 MB.
+MAX_BYTES = 1 << 24
+MAX_PIECES = 3 << 17
+# The most fields of a piece, where three are known; of a message about training or the like; and
+# how many such messages, of which five are known.
+_PIECE_FIELDS, _OTHER_FIELDS, _OTHERS = 4, 1 << 16, 16
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
@@ -32,10 +38,14 @@ class SentencePieceModel:
 
 
 def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
-    """The model in ``raw``. Raises FormatError where it is no such message."""
+    """The model in ``raw``. Raises FormatError where it is no such message, or a giant one."""
+    if len(raw) > MAX_BYTES:
+        raise FormatError(f"{source}: larger than {MAX_BYTES} bytes, too large for such a file")
     model = SentencePieceModel()
     try:
-        for number, value in _fields(raw):
+        for count, (number, value) in enumerate(_fields(raw, MAX_PIECES + _OTHERS)):
+            if count - len(model.pieces) >= _OTHERS:
+                raise ValueError(f"it has more than {_OTHERS} messages that are no pieces")
             if number == 1 and isinstance(value, bytes):
                 _read_piece(value, model)
             elif number == 2 and isinstance(value, bytes):
@@ -54,7 +64,7 @@ def parse_sentencepiece_model(raw: bytes, source: str) -> SentencePieceModel:
 def _read_piece(raw: bytes, model: SentencePieceModel) -> None:
     """SentencePiece: piece 1, score 2 (32-bit float), type 3."""
     piece, score, kind = "", 0.0, 1
-    for number, value in _fields(raw):
+    for number, value in _fields(raw, _PIECE_FIELDS):
         if number == 1 and isinstance(value, bytes):
             piece = value.decode()
         elif number == 2 and isinstance(value, bytes):
@@ -69,14 +79,18 @@ def _read_piece(raw: bytes, model: SentencePieceModel) -> None:
 
 
 def _numbers(raw: bytes) -> dict[int, int]:
-    return {number: value for number, value in _fields(raw) if isinstance(value, int)}
+    fields = _fields(raw, _OTHER_FIELDS)
+    return {number: value for number, value in fields if isinstance(value, int)}
 
 
-def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values: ints for varints, else the bytes."""
-    at = 0
+def _fields(raw: bytes, most: int) -> Iterator[tuple[int, int | bytes]]:
+    """At most ``most`` field numbers and values: ints for varints, else the bytes."""
+    at = count = 0
     while at < len(raw):
         key, at = _varint(raw, at)
+        count += 1
+        if count > most:
+            raise ValueError(f"a message has more than {most} fields")
         kind = key & 7
         if kind == _VARINT:
             value, at = _varint(raw, at)

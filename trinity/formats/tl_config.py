@@ -6,9 +6,11 @@ import configparser
 import os
 from collections.abc import Mapping
 
-from trinity.errors import FormatError, InputError
-from trinity.formats.mapping import path_text
+from trinity.errors import FormatError
+from trinity.formats.mapping import MappedFile, path_text
 
+MAX_CONFIG_BYTES = 1 << 20  # bitnet.cpp's own have some hundred
+_LARGEST = 1 << 31
 _KEYS = ("m", "k", "bm", "bk", "bmm")
 
 
@@ -18,24 +20,33 @@ def read_tl_config(path: str | os.PathLike[str]) -> Mapping[tuple[int, int], tup
     Raises: InputError where the file cannot be read, FormatError where it is not such a file.
     """
     name = path_text(path)
-    parser = configparser.ConfigParser()
+    parser = configparser.ConfigParser(interpolation=None)  # which multiplies text
+    file = MappedFile(name)
     try:
-        with open(name, encoding="utf-8") as file:
-            parser.read_file(file)
-    except OSError as error:
-        raise InputError(f"{name}: cannot be opened: {error.strerror or error}") from error
+        raw = bytes(file.buffer()[: MAX_CONFIG_BYTES + 1])
+    finally:
+        file.close()
+    if len(raw) > MAX_CONFIG_BYTES:
+        raise FormatError(f"{name}: larger than {MAX_CONFIG_BYTES} bytes, no kernel_config.ini")
+    try:
+        parser.read_string(raw.decode())
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise FormatError(f"{name}: not a kernel_config.ini of bitnet.cpp: {error}") from error
+        raise FormatError(
+            f"{name}: not a kernel_config.ini of bitnet.cpp: {str(error)[:200]}"
+        ) from error
     found = {}
     for section in parser.sections():
         try:
             m, k, bm, bk, bmm = (parser.getint(section, key) for key in _KEYS)
         except (configparser.Error, ValueError) as error:
             raise FormatError(
-                f"{name}: section [{section}] needs whole numbers for {', '.join(_KEYS)}: {error}"
+                f"{name}: section [{section:.80}] needs whole numbers for {', '.join(_KEYS)}: "
+                f"{str(error)[:200]}"
             ) from error
-        if min(m, k, bm, bk, bmm) < 1:
-            raise FormatError(f"{name}: section [{section}] has a number below 1")
+        if not all(1 <= number <= _LARGEST for number in (m, k, bm, bk, bmm)):
+            raise FormatError(
+                f"{name}: section [{section:.80}] has a number that is not 1 to {_LARGEST}"
+            )
         found[m, k] = bm, bk, bmm
     if not found:
         raise FormatError(f"{name}: no section with a matrix's shape and tiles")

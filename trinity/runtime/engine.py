@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.errors import ContextLengthError, InputError, KernelError, TrinityError
+from trinity.errors import (
+    ContextLengthError,
+    InputError,
+    KernelError,
+    TrinityError,
+    UnsupportedError,
+)
+from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import decoder_of
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.paging import populate
+from trinity.runtime.memory import enough_memory, zeros
+from trinity.runtime.paging import populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
+from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE, layer_bytes
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.record import RECORD
-from trinity_kernels.team import Team, default_threads
+from trinity_kernels.team import Team, TeamError, default_threads
 
 Progress = Callable[[str], None]
 
@@ -34,7 +44,10 @@ PREFILL_CHUNK = 512
 # Of ternary weights; inverted scales are 1 / 0.02 or so.
 LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
+USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weights
 OUTPUT_ROWS = 16
+CHECK_SECONDS = 0.1  # between looks at the file
+LONGEST_CONTEXT = 1 << 31  # positions are int32
 
 
 class CPUEngine:
@@ -52,6 +65,7 @@ class CPUEngine:
         self.kv_type = kv_type
         self.prefill_chunk = min(PREFILL_CHUNK, context_length)
         self._weights = Weights(provider)
+        catch_bus_errors(TABLE)
         # All tensors are found to be what the configuration asks for before memory is taken for it.
         decoder = self._decoder = decoder_of(
             config, self._weights.names, self._weights.shape, provider.path
@@ -60,6 +74,11 @@ class CPUEngine:
         self._embedding: Tensor = self._weights.matrix(
             "token_embd.weight", config.vocab_size, config.hidden_size
         )
+        if TYPES[self._embedding.type].tensor_scale:  # one sequence of codes, no rows to look up
+            raise UnsupportedError(
+                f"{provider.path}: tensor 'token_embd.weight' has type {self._embedding.type}, "
+                "which trinity runs in layers only; take a file with another type of embedding"
+            )
         self._embedding_scale = np.float32(architecture.embedding_scale(config))
         capacity = -(-context_length // TILE) * TILE
         choice = self._choice = KernelChoice(isa, progress)
@@ -99,12 +118,29 @@ class CPUEngine:
         self._exact_plans: dict[str, NDArray[np.void]] = {}
         self._plans_for(kv_type)
         self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
-        self._team = Team(threads)
+        self._check_file()
+        self._key = object()  # what its caches are known by
+        try:
+            self._team = Team(threads)
+        except TeamError as error:
+            raise TrinityError(str(error)) from error
         self._closed = False
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
-        """An empty cache of ``context_length`` positions, of the engine's type or another."""
-        return KVCache(self._decoder.attention, self.context_length, kv_type or self.kv_type)
+        """An empty cache of ``context_length`` positions, of the engine's type or another.
+
+        Raises: InputError for an unknown type, TrinityError where there is no memory for it.
+        """
+        kind = (kv_type or self.kv_type).upper()
+        if kind not in KV_TYPES:
+            raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
+        cache = KVCache(self._decoder.attention, self.context_length, kind, self._key)
+        # Heads lie far apart: in large pages the first token would fill the whole cache, which is
+        # right beside weights of that size, and not where a small file asks for a huge one.
+        usual = cache.nbytes * min(USUAL_CONTEXT, self.context_length) // self.context_length
+        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
+            small_pages(cache.address, cache.nbytes)
+        return cache
 
     def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """The plans for many tokens (layers only) and for few (layers and head)."""
@@ -155,41 +191,41 @@ class CPUEngine:
         self, tokens: NDArray[np.int32], cache: Any, *, all_logits: bool = False
     ) -> NDArray[np.float32]:
         """Logits (1, V) of the last token, or (n, V) of all; see runtime/interface.py."""
-        count = len(tokens)
+        ids = self._ids(tokens, self.prefill_chunk)
+        count = len(ids)
         if count == 1:
-            return self.forward_batch(tokens, [cache])
-        if not 1 <= count <= self.prefill_chunk:
-            raise InputError(f"a step takes 1 to {self.prefill_chunk} tokens, got {count}")
+            return self.forward_batch(ids, [cache])
         self._check(cache, count)
-        self._embed(tokens)
+        if all_logits:
+            logits = zeros((count, self.config.vocab_size), "f4", f"the logits of {count} tokens")
+        self._embed(ids)
         self._builder.reach(cache.length + count)
         step = self._step
         step.tokens[0] = count
         step.positions[:count] = np.arange(cache.length, cache.length + count)
         step.caches[:count] = cache.address
-        self._team.run(self._plans_for(cache.kv_type)[0])
+        self._walk(self._plans_for(cache.kv_type)[0])
         cache.length += count
         if not all_logits:
             return self._outputs(np.array([count - 1]))
-        logits = np.empty((count, self.config.vocab_size), np.float32)
         for start in range(0, count, OUTPUT_ROWS):
             rows = np.arange(start, min(start + OUTPUT_ROWS, count))
             logits[rows] = self._outputs(rows)
         return logits
 
     def forward_batch(
-        self, tokens: NDArray[np.int32], caches: Sequence[KVCache]
+        self, tokens: NDArray[np.integer], caches: Sequence[KVCache]
     ) -> NDArray[np.float32]:
         """One token for each of several sequences, in one pass over the weights.
 
         Shapes: tokens (B,), B caches that are all different, B <= 16; returns (B, V), valid until
         the next step.
         """
-        count = len(tokens)
-        if count != len(caches) or not 1 <= count <= self.few:
+        ids = self._ids(tokens, self.few)
+        if len(ids) != len(caches):
             raise InputError(
-                f"a batch takes 1 to {self.few} tokens and as many caches, "
-                f"got {count} and {len(caches)}"
+                f"a batch takes as many caches as tokens, got {len(ids)} tokens and "
+                f"{len(caches)} caches"
             )
         step = self._few
         for i, cache in enumerate(caches):
@@ -197,32 +233,50 @@ class CPUEngine:
             self._builder.reach(cache.length + 1)
             step.positions[i] = cache.length
             step.caches[i] = cache.address
-        logits = self._run_few(tokens, self._plans_for(caches[0].kv_type)[1])
+        if len(caches) > 1:
+            _check_batch(caches)
+        logits = self._run_few(ids, self._plans_for(caches[0].kv_type)[1])
         for cache in caches:
             cache.length += 1
         return logits
 
     def forward_few(self, tokens: NDArray[np.int32], cache: Any) -> NDArray[np.float32]:
         """Logits (n, V) after each of at most ``few`` tokens; see runtime/interface.py."""
-        count = len(tokens)
-        if not 1 <= count <= self.few:
-            raise InputError(f"this step takes 1 to {self.few} tokens, got {count}")
+        ids = self._ids(tokens, self.few)
+        count = len(ids)
         self._check(cache, count)
         self._builder.reach(cache.length + count)
         self._few.positions[:count] = np.arange(cache.length, cache.length + count)
         self._few.caches[:count] = cache.address
-        logits = self._run_few(tokens, self._exact_plan(cache.kv_type))
+        logits = self._run_few(ids, self._exact_plan(cache.kv_type))
         cache.length += count
         return logits
 
-    def _run_few(self, tokens: NDArray[np.int32], plan: NDArray[np.void]) -> NDArray[np.float32]:
+    def _run_few(self, ids: NDArray[np.integer], plan: NDArray[np.void]) -> NDArray[np.float32]:
         """Logits of a step whose positions and caches are set."""
-        count, step = len(tokens), self._few
-        self._embed(tokens)
+        count, step = len(ids), self._few
+        self._embed(ids)
         step.tokens[0] = step.outputs[0] = count
         step.output_rows[:count] = np.arange(count)
-        self._team.run(plan)
+        self._walk(plan)
         return self._buffers.logits[:count]
+
+    def _walk(self, plan: NDArray[np.void]) -> None:
+        if monotonic() >= self._next_check or faults() != self._faults:
+            self._check_file()
+        try:
+            self._team.run(plan)
+        except TeamError as error:  # the first step of a forked child starts threads
+            raise TrinityError(str(error)) from error
+        if faults() != self._faults:  # what was read as zeros must not become a token
+            self._check_file()
+
+    def _check_file(self) -> None:
+        """Raise FormatError where the model's file was cut or overwritten."""
+        found = faults()
+        self._weights.provider.check()
+        self._faults = found
+        self._next_check = monotonic() + CHECK_SECONDS
 
     def profile(
         self, tokens: NDArray[np.int32], caches: Sequence[KVCache], *, rounds: int = 3
@@ -246,30 +300,49 @@ class CPUEngine:
             cache.truncate(length)
         return time_operations(
             team, np.concatenate(recorder.plans), self._choice.names(),
-            sum(before) + len(caches), lambda: self._embed(tokens), rounds,
+            sum(before) + len(caches), lambda: self._embed(np.asarray(tokens)), rounds,
         )  # fmt: skip
 
     def _outputs(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         self._step.outputs[0] = len(rows)
         self._step.output_rows[: len(rows)] = rows
-        self._team.run(self._head)
+        self._walk(self._head)
         return self._buffers.logits[: len(rows)]
 
-    def _check(self, cache: KVCache, count: int) -> None:
+    def _check(self, cache: Any, count: int) -> None:
+        """Kernels reach a cache by its address: nothing but an own one, with room, may go there."""
         if self._closed:
             raise InputError("this model is closed")
-        if cache.length + count > self.context_length:
+        if type(cache) is not KVCache or cache.owner is not self._key:
+            raise InputError(
+                "the cache is not one of this engine's; take one from its new_cache(), got "
+                f"{type(cache).__name__}"
+            )
+        length = cache.length
+        if type(length) is not int or length < 0:
+            raise InputError(f"the cache's length is {length!r}, which no step has left there")
+        if length + count > self.context_length:
             raise ContextLengthError(
-                f"{cache.length} + {count} tokens do not fit a context of {self.context_length}"
+                f"{length} + {count} tokens do not fit a context of {self.context_length}"
             )
 
-    def _embed(self, tokens: NDArray[np.int32]) -> None:
-        ids = np.asarray(tokens, np.int64)
+    def _ids(self, tokens: Any, most: int) -> NDArray[np.integer]:
+        """``tokens`` as an array, which is checked."""
+        ids = np.asarray(tokens)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise InputError(
+                f"tokens must be a flat sequence of integers, got shape {ids.shape} of {ids.dtype}"
+            )
+        if not 1 <= len(ids) <= most:
+            raise InputError(f"this step takes 1 to {most} tokens, got {len(ids)}")
         if ids.min() < 0 or ids.max() >= self.config.vocab_size:
             raise InputError(
                 f"token ids must lie in 0..{self.config.vocab_size - 1}, "
                 f"got {ids.min()}..{ids.max()}"
             )
+        return ids
+
+    def _embed(self, ids: NDArray[np.integer]) -> None:
         table = self._embedding.data[: self._row_bytes * self.config.vocab_size]
         rows = np.ascontiguousarray(table.reshape(self.config.vocab_size, -1)[ids])
         shape = (len(ids), self.config.hidden_size)
@@ -284,6 +357,14 @@ class CPUEngine:
         if not self._closed:
             self._closed = True
             self._team.close()
+
+
+def _check_batch(caches: Sequence[KVCache]) -> None:
+    if len({cache.address for cache in caches}) != len(caches):
+        raise InputError("the caches of a batch must all be different, and one is there twice")
+    kinds = sorted({cache.kv_type for cache in caches})
+    if len(kinds) > 1:
+        raise InputError(f"the caches of a batch must have one type, got {' and '.join(kinds)}")
 
 
 def _plan(records: list[NDArray[np.int64]]) -> NDArray[np.void]:
@@ -325,21 +406,16 @@ def load_engine(
     if threads is not None and not 1 <= threads <= 1024:
         raise InputError(f"threads must be 1 to 1024, got {threads}")
     config = provider.config
-    limit = min(config.context_length, 4096)
+    limit = min(config.context_length, USUAL_CONTEXT)
     context = limit if context_length is None else context_length
-    if context < 1:
-        raise InputError(f"context_length must be at least 1, got {context}")
+    if not 1 <= context < LONGEST_CONTEXT:
+        raise InputError(f"context_length must be 1 to {LONGEST_CONTEXT - 1}, got {context}")
     try:
         level = isa_levels.select_level(isa)
     except isa_levels.IsaError as error:
         raise KernelError(str(error)) from error
-    try:
+    with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
         return CPUEngine(
             provider, threads=threads or default_threads(), context_length=context,
             kv_type=kv_type.upper(), isa=level, progress=progress,
         )  # fmt: skip
-    except MemoryError as error:
-        raise TrinityError(
-            f"{provider.path}: not enough memory for a context of {context} tokens; "
-            "ask for a smaller context_length"
-        ) from error

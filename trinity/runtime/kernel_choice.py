@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trinity.errors import KernelError
-from trinity_kernels._jit import Kernel, cache_folder
+from trinity_kernels._jit import Kernel
+from trinity_kernels.code_files import cache_folder, take_cache_problem
 from trinity_kernels.isa import available_levels, cpu_name, jit_disabled
 
 
@@ -65,6 +66,9 @@ class KernelChoice:
             from trinity_kernels.selftest import check
 
             kernel.address(level, tag, compiling=lambda: self._tell(f"compiling kernels: {line}"))
+            problem = take_cache_problem()
+            if problem is not None:
+                self._warn(problem)
             error = check(kernel.name, level, tag)
             self._outcomes[line] = error is None
             self._write(f"{line} {'ok' if error is None else 'wrong'}\n")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-
 from trinity.errors import InputError
 from trinity.models.operations import Attention
+from trinity.runtime.memory import zeros
 from trinity_kernels.ops.kv_layout import TILE, layer_bytes
 
 
@@ -21,15 +20,35 @@ def layer_offsets(layers: Sequence[Attention], kv_type: str, capacity: int) -> l
 class KVCache:
     """Room for ``capacity`` positions of ``kv_type`` (F16 or F32); ``length`` are filled.
 
-    ``layers`` says what each layer keeps.
+    ``layers`` says what each layer keeps. ``owner``: the one engine that may use it; kernels reach
+    the memory by its address. Raises: TrinityError where there is no memory for it.
     """
 
-    def __init__(self, layers: Sequence[Attention], capacity: int, kv_type: str) -> None:
-        self.kv_type = kv_type
-        self.capacity = -(-capacity // TILE) * TILE
-        self._data = np.zeros(layer_offsets(layers, kv_type, self.capacity)[-1] + 64, np.uint8)
-        self.address = -(-self._data.ctypes.data // 64) * 64
+    def __init__(
+        self, layers: Sequence[Attention], capacity: int, kv_type: str, owner: object = None
+    ) -> None:
+        self._kv_type = kv_type
+        self._owner = owner
+        capacity = -(-capacity // TILE) * TILE
+        what = f"a cache of {capacity} positions in {kv_type} for {len(layers)} layers"
+        self._data = zeros(layer_offsets(layers, kv_type, capacity)[-1] + 64, "u1", what)
+        self._address = -(-self._data.ctypes.data // 64) * 64
         self.length = 0
+
+    @property
+    def kv_type(self) -> str:
+        """F16 or F32."""
+        return self._kv_type
+
+    @property
+    def owner(self) -> object:
+        """What the engine that made it knows it by."""
+        return self._owner
+
+    @property
+    def address(self) -> int:
+        """Where the first layer's memory begins."""
+        return self._address
 
     @property
     def nbytes(self) -> int:

@@ -97,6 +97,21 @@ class Request:
         )
 
 
+class Flag:
+    """As ``threading.Event`` without waiting, and without a lock that a fork might leave held."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        """From now on it is set."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether to stop now."""
+        return self._set
+
+
 class AnyOf:
     """Set as soon as one of several cancellations is."""
 

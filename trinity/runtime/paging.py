@@ -6,10 +6,12 @@ import ctypes
 import sys
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+_MADV_NOHUGEPAGE = 15
 _MADV_POPULATE_READ = 22  # Linux 5.14; older kernels answer EINVAL, and pages come one by one
 _STEP = 64 << 20
 _PAGE = 4096
@@ -33,9 +35,21 @@ def populate(arrays: Iterable[NDArray[np.uint8]]) -> threading.Thread | None:
     return thread
 
 
-def _populate(arrays: list[NDArray[np.uint8]]) -> None:
+def small_pages(address: int, nbytes: int) -> None:
+    """Let the system fill the memory there by 4 kB, not by 2 MB, where it would do that."""
+    if sys.platform == "linux":
+        start = -(-address // _PAGE) * _PAGE
+        _madvise()(start, max(0, (address + nbytes - start) // _PAGE * _PAGE), _MADV_NOHUGEPAGE)
+
+
+def _madvise() -> Any:
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return madvise
+
+
+def _populate(arrays: list[NDArray[np.uint8]]) -> None:
+    madvise = _madvise()
     for array in arrays:
         start = array.ctypes.data // _PAGE * _PAGE
         end = array.ctypes.data + array.nbytes

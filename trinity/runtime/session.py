@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from trinity.errors import ContextLengthError, InputError
 from trinity.runtime.account import Account
 from trinity.runtime.interface import Engine
+from trinity.runtime.memory import zeros
+from trinity_kernels import forks
 
 
 class Cancel(Protocol):
@@ -26,13 +28,14 @@ class Session:
 
     The ids are written down before a forward step and cut to the cache's length before the next
     use, so the two agree whatever interrupts a step: an error, a cancellation or Ctrl-C.
-    ``account`` is what speculation has won and lost here.
+    ``account`` is what speculation has won and lost here, ``forks`` the process it was made in.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._cache = engine.new_cache()
         self._tokens: list[int] = []
+        self.forks = forks.count()
         self.account = Account()
 
     def __len__(self) -> int:
@@ -112,7 +115,8 @@ def all_logits(
     """
     check_context(len(tokens), engine.context_length)
     ids = np.asarray(tokens, np.int32)
-    out = np.empty((len(ids), engine.config.vocab_size), np.float32)
+    what = f"the logits of {len(ids)} tokens"
+    out = zeros((len(ids), engine.config.vocab_size), "f4", what, "ask for those of fewer tokens")
     cache = engine.new_cache("F32")
     for start in range(0, len(ids), engine.prefill_chunk):
         if cancel is not None and cancel.is_set():

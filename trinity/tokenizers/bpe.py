@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers.metadata import RECONVERT
-from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, Vocabulary
+from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, Vocabulary, made_by_merges
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -20,6 +22,7 @@ _LONGEST_WHITE_SPACE = 4_000_000
 # Merges of a vocabulary whose tables take long, characters of a text that is worth them, and how
 # many short texts are.
 _LARGE, _LONG, _MANY = 20_000, 1000, 16
+_MOST_PARTS = 200_000  # of the words of a short text, which are all looked up
 
 
 def _byte_characters() -> dict[int, str]:
@@ -52,8 +55,7 @@ class BPEEncoder:
         # one character or merges make it.
         texts = [vocab.tokens[i] for i in np.flatnonzero(np.isin(vocab.types, (CONTROL, UNKNOWN)))]
         texts = [text for text in texts if len(text) > 1]
-        made = {f"{text[:cut]} {text[cut:]}" for text in texts for cut in range(1, len(text))}
-        self._no_words = frozenset(texts if made.isdisjoint(vocab.merges) else ())
+        self._no_words = frozenset(() if made_by_merges(texts, vocab.merges) else texts)
         self._splitter = pre_tokenizers.Sequence(
             [
                 *(pre_tokenizers.Split(Regex(regex), "isolated") for regex in vocab.pre.regexes),
@@ -67,22 +69,27 @@ class BPEEncoder:
 
     def _make_whole(self) -> Tokenizer:
         words = {text: i for text, i in self._ids.items() if text not in self._no_words}
+        longest = max(map(len, map(str.encode, words)), default=0)
+        if max(map(len, map(str.encode, self._merges)), default=0) > longest + 1:
+            # The library panics there, instead of missing the token.
+            merge = next(m for m in self._merges if len(m.encode()) > longest + 1)
+            raise TokenizerError(
+                f"tokenizer.ggml.merges does not fit the tokens: {merge[:40]!r} makes more than the"
+                f" longest has, {longest} bytes; {RECONVERT}"
+            )
         try:
             return self._make(words, _split_merges(self._merges))
         except TokenizerError:
-            raise
-        except Exception as error:  # the library raises plain Exception
             for rank, merge in enumerate(self._merges):
-                _split_merge(merge, rank)
-            raise TokenizerError(
-                f"tokenizer.ggml.merges does not fit the tokens: {error}; {RECONVERT}"
-            ) from error
+                _split_merge(merge, rank)  # says which merge is malformed
+            raise
 
     def _make(self, words: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
         from tokenizers import Tokenizer, models
 
-        made = Tokenizer(models.BPE(words, merges, ignore_merges=self._ignore_merges))
-        made.pre_tokenizer = self._splitter
+        with _refusals("tokenizer.ggml.merges does not fit the tokens"):
+            made = Tokenizer(models.BPE(words, merges, ignore_merges=self._ignore_merges))
+            made.pre_tokenizer = self._splitter
         return made
 
     def _make_part(self, text: str) -> Tokenizer | None:
@@ -90,7 +97,7 @@ class BPEEncoder:
         if self._parts >= _MANY or len(text) > _LONG:
             return None
         pieces = {piece for piece, _ in self._splitter.pre_tokenize_str(text)}
-        if sum(len(piece) ** 2 for piece in pieces) > _LONG**2:
+        if sum(len(piece) ** 2 for piece in pieces) > _MOST_PARTS:
             return None
         self._parts += 1
         within = {
@@ -121,8 +128,23 @@ class BPEEncoder:
         tokenizer = self._whole or self._make_part(text)
         if tokenizer is None:
             tokenizer = self._whole = self._make_whole()
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        with _refusals("the tokenizers library cannot encode the text"):
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """Whatever the library raises as a TokenizerError: plain Exceptions, and Rust's panics.
+
+    These are PanicExceptions, which are no Exceptions, of a class that each library has anew.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{what}: {str(error)[:200]}; {RECONVERT}") from error
 
 
 def bpe_piece(vocab: Vocabulary, token_id: int) -> bytes:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import TokenizerError
+from trinity.formats.gguf_metadata import GGUFMetadata
 
 RECONVERT = "convert the model again with a current converter"
 
@@ -44,8 +45,17 @@ def integer(metadata: Mapping[str, object], key: str) -> int | None:
     raise wrong_kind(key, value, "an integer")
 
 
-def strings(metadata: Mapping[str, object], key: str) -> list[str] | None:
-    """An array of strings, all of them text that UTF-8 can hold; None where the key is missing."""
+def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -> list[str] | None:
+    """An array of strings, all of them text that UTF-8 can hold; None where the key is missing.
+
+    At most ``most`` strings of at most ``longest`` characters.
+    """
+    count = _length(metadata, f"tokenizer.{key}")
+    if count > most:
+        raise TokenizerError(
+            f"tokenizer.{key} has {count} elements; at most {most} are read, far more than any"
+            f" model has; {RECONVERT}"
+        )
     value = metadata.get(f"tokenizer.{key}")
     if value is None:
         return None
@@ -55,6 +65,12 @@ def strings(metadata: Mapping[str, object], key: str) -> list[str] | None:
         issubclass(t, str) for t in set(map(type, value))
     ):
         raise wrong_kind(key, value, "an array of strings")
+    length = max(map(len, value), default=0)
+    if length > longest:
+        raise TokenizerError(
+            f"tokenizer.{key} has a string of {length} characters; at most {longest} are read, far"
+            f" more than any model has; {RECONVERT}"
+        )
     try:
         "".join(value).encode()
     except UnicodeEncodeError as error:
@@ -62,6 +78,14 @@ def strings(metadata: Mapping[str, object], key: str) -> list[str] | None:
             f"tokenizer.{key} holds a lone surrogate, which no UTF-8 text can; {RECONVERT}"
         ) from error
     return list(value)
+
+
+def _length(metadata: Mapping[str, object], key: str) -> int:
+    """Elements of an array, not decoded where the file tells; 0 where there is none."""
+    if key in metadata and isinstance(metadata, GGUFMetadata):
+        return metadata.array_length(key) or 0
+    value = metadata.get(key)
+    return len(value) if isinstance(value, list | tuple) else getattr(value, "size", 0)
 
 
 def numbers(

@@ -8,7 +8,6 @@ llm_tokenizer_spm: the best-scored adjacent pair that is a token is merged, the 
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from trinity.errors import TokenizerError
@@ -16,6 +15,7 @@ from trinity.tokenizers.vocabulary import BYTE, CONTROL, UNKNOWN, Vocabulary
 
 SPACE = "\u2581"  # how these vocabularies write a space
 
+_ZERO = bytes(4)  # a score
 _MODEL_TYPE_BPE = 2  # TrainerSpec.model_type
 _PIECE_NORMAL, _PIECE_UNKNOWN, _PIECE_CONTROL, _PIECE_BYTE = 1, 2, 3, 6  # SentencePiece.Type
 
@@ -60,28 +60,26 @@ def _model_proto(vocab: Vocabulary) -> bytes:
     can have. Missing byte tokens, and the unknown token that the library wants, follow at the end.
     """
     assert vocab.scores is not None
-    mark = "\1unused "
-    while any(token.startswith(mark) for token in vocab.tokens):
-        mark = "\1" + mark
     pieces: list[bytes] = []
     missing = set(range(256))
-    scores = vocab.scores.tolist()
+    scores = vocab.scores.astype("<f4").tobytes()
     for i, (token, kind) in enumerate(zip(vocab.tokens, vocab.types.tolist(), strict=True)):
-        byte = vocab.byte_of(i)
+        byte = vocab.byte_of(i) if token.startswith("<0x") else None
+        score = scores[4 * i : 4 * i + 4]
         if byte in missing and token == f"<0x{byte:02X}>" and vocab.ids[token] == i:
             missing.discard(byte)
-            pieces.append(_piece(token, scores[i], _PIECE_BYTE))
+            pieces.append(_piece(token, score, _PIECE_BYTE))
         elif (
             kind in (CONTROL, UNKNOWN, BYTE)
             or byte is not None
             or vocab.ids[token] != i
             or "\0" in token  # which the library refuses
         ):
-            pieces.append(_piece(f"{mark}{i}", 0.0, _PIECE_CONTROL))
+            pieces.append(_piece(_unused(vocab, i), _ZERO, _PIECE_CONTROL))
         else:
-            pieces.append(_piece(token, scores[i], _PIECE_NORMAL))
-    pieces += [_piece(f"<0x{byte:02X}>", 0.0, _PIECE_BYTE) for byte in sorted(missing)]
-    pieces.append(_piece(f"{mark}unknown", 0.0, _PIECE_UNKNOWN))
+            pieces.append(_piece(token, score, _PIECE_NORMAL))
+    pieces += [_piece(f"<0x{byte:02X}>", _ZERO, _PIECE_BYTE) for byte in sorted(missing)]
+    pieces.append(_piece(_unused(vocab, len(vocab)), _ZERO, _PIECE_UNKNOWN))
     # TrainerSpec: model_type 3, byte_fallback 35. NormalizerSpec: name 1, add_dummy_prefix 3,
     # remove_extra_whitespaces 4, escape_whitespaces 5; no character map, so text stays as it is.
     trainer = _number(3, _MODEL_TYPE_BPE) + _number(35, 1)
@@ -89,10 +87,21 @@ def _model_proto(vocab: Vocabulary) -> bytes:
     return b"".join(pieces) + _bytes(2, trainer) + _bytes(3, normalizer)
 
 
-def _piece(text: str, score: float, kind: int) -> bytes:
+def _unused(vocab: Vocabulary, number: int) -> str:
+    """A name for a piece that no text becomes: it is no token."""
+    name = f"\1unused {number}"
+    while name in vocab.ids:
+        name = "\1" + name
+    return name
+
+
+def _piece(text: str, score: bytes, kind: int) -> bytes:
     """ModelProto field 1: a SentencePiece of piece 1, score 2 (32-bit float), type 3."""
-    body = _bytes(1, text.encode()) + b"\x15" + struct.pack("<f", score) + _number(3, kind)
-    return _bytes(1, body)
+    raw = text.encode()
+    length = len(raw)
+    if length < 119:  # lengths of one byte each, as nearly all have
+        return b"\n%c\n%c%b\x15%b\x18%c" % (length + 9, length, raw, score, kind)
+    return _bytes(1, _bytes(1, raw) + b"\x15" + score + _number(3, kind))
 
 
 def _number(field: int, value: int) -> bytes:

@@ -6,7 +6,7 @@ Source: llama.cpp src/llama-vocab.cpp, llama_vocab::impl::load.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,11 @@ from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.pretokenizers import PreTokenizer, pre_tokenizer_named
 
 UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
+
+# Each costs a multiple of its bytes. The largest vocabularies have 262,144 tokens and 514,906
+# merges; their longest tokens are runs of some hundred spaces.
+MAX_TOKENS, MAX_MERGES, MAX_TOKEN_CHARACTERS = 1 << 19, 1 << 19, 1 << 14
+MAX_SPECIALS = 1 << 16
 
 SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE"}
 
@@ -74,9 +79,12 @@ class Vocabulary:
 
         Files without types mark no byte tokens, so in SentencePiece vocabularies the text decides.
         """
+        token = self.tokens[token_id]
+        if len(token) != 6 or not token.startswith("<0x"):
+            return None
         kind = self.types[token_id]
         if kind == BYTE or (self.model == "llama" and kind in (NORMAL, UNDEFINED, UNUSED)):
-            match = _BYTE_TEXT.fullmatch(self.tokens[token_id])
+            match = _BYTE_TEXT.fullmatch(token)
             if match:
                 return int(match[1], 16)
         return None
@@ -93,7 +101,7 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     model = read.text(metadata, "ggml.model")
     if model not in SUPPORTED_MODELS:
         raise _unsupported(model)
-    tokens = read.strings(metadata, "ggml.tokens")
+    tokens = read.strings(metadata, "ggml.tokens", MAX_TOKENS, MAX_TOKEN_CHARACTERS)
     if not tokens:
         raise TokenizerError(
             f"the model file has no tokens (tokenizer.ggml.tokens is missing or empty); {RECONVERT}"
@@ -105,6 +113,12 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     if types is None:
         types = np.full(len(tokens), NORMAL, np.int8)
     types = np.where(np.isin(types, range(UNDEFINED, BYTE + 1)), types, UNDEFINED)
+    specials = int(np.isin(types, (UNKNOWN, CONTROL, USER_DEFINED)).sum())
+    if specials > MAX_SPECIALS:
+        raise TokenizerError(
+            f"tokenizer.ggml.token_type makes {specials} tokens control or user-defined ones; at"
+            f" most {MAX_SPECIALS} are read, far more than any model has; {RECONVERT}"
+        )
     vocab = Vocabulary(model, tokens, types.astype(np.int8), {})
     if empty:
         vocab.notes.append(f"{len(empty)} tokens have no text, the first is id {empty[0]}")
@@ -145,7 +159,8 @@ def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
             "tokenizer.ggml.scores is missing, and a SentencePiece vocabulary (tokenizer.ggml.model"
             f" 'llama') cannot order its merges without scores; {RECONVERT}"
         )
-    vocab.scores = scores.astype(np.float32)
+    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite
+        vocab.scores = scores.astype(np.float32)
     bad = np.flatnonzero(np.isnan(vocab.scores))
     if bad.size:
         raise TokenizerError(
@@ -162,7 +177,7 @@ def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 
 def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
-    vocab.merges = read.strings(metadata, "ggml.merges")
+    vocab.merges = read.strings(metadata, "ggml.merges", MAX_MERGES, 2 * MAX_TOKEN_CHARACTERS)
     if vocab.merges is None:
         raise TokenizerError(
             "tokenizer.ggml.merges is missing, and byte-level BPE (tokenizer.ggml.model 'gpt2')"
@@ -222,14 +237,15 @@ def _repair_control_texts(vocab: Vocabulary) -> None:
             vocab.tokens[i] = token[len(bos) :]
             repaired += 1
     if repaired:
-        vocab.notes.append(f"{repaired} control tokens had {bos!r} before their text: removed")
+        vocab.notes.append(f"{repaired} control tokens had {bos!r:.40} before their text: removed")
 
 
 def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     ends = {vocab.eos_id} | {_special_id(metadata, vocab, name) for name in _END_KEYS[1:]}
+    words = _words(vocab, _END_TEXTS | _FIM_TEXTS)
     for text in _END_TEXTS | _FIM_TEXTS:
         token_id = vocab.ids.get(text)
-        if token_id is not None and not _is_word(vocab, token_id):
+        if token_id is not None and text not in words:
             vocab.types[token_id] = CONTROL  # some files call them normal or user-defined
             if text in _END_TEXTS:
                 ends.add(token_id)
@@ -245,12 +261,20 @@ def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.eog_ids = frozenset(i for i in ends if i is not None)
 
 
-def _is_word(vocab: Vocabulary, token_id: int) -> bool:
-    """Whether merges make the token: Qwen 2's "</s>" is HTML, and ends nothing."""
-    text = vocab.tokens[token_id]
-    return vocab.types[token_id] == NORMAL and any(
-        merge.replace(" ", "", 1) == text for merge in vocab.merges or ()
-    )
+def _words(vocab: Vocabulary, texts: frozenset[str]) -> set[str]:
+    """Those of ``texts`` that merges make: Qwen 2's "</s>" is HTML, and ends nothing."""
+    normal = {t for t in texts if t in vocab.ids and vocab.types[vocab.ids[t]] == NORMAL}
+    return made_by_merges(normal, vocab.merges or ())
+
+
+def made_by_merges(texts: Collection[str], merges: Iterable[str]) -> set[str]:
+    """Those of ``texts`` that are the two sides of a merge put together."""
+    wanted, lengths = set(texts), {len(text) + 1 for text in texts}
+    if not wanted:
+        return wanted
+    candidates = (merge for merge in merges if len(merge) in lengths)
+    cuts = ((merge, merge.find(" ", 1)) for merge in candidates)
+    return {made for m, cut in cuts if cut > 0 and (made := m[:cut] + m[cut + 1 :]) in wanted}
 
 
 def _find_rstrip(metadata: Mapping[str, object], vocab: Vocabulary) -> None:

@@ -1,6 +1,6 @@
 """What differs between two models: keys, tensors, shapes, types, and how far the values are apart.
 
-Works in pieces of rows, whatever the tensors' sizes.
+Works in pieces, whatever the tensors' sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trinity_kernels.quants import TYPES
 
 Progress = Callable[[int, int, str], None]
 
-_STEP = 1 << 20  # values that are compared at a time
+_STEP = 1 << 20  # values that are compared at a time, whole blocks of every type
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +113,23 @@ def _equal(a: object, b: object) -> bool:
 def _rmse(a: Tensor, b: Tensor) -> float | None:
     if a.shape != b.shape or a.type not in TYPES or b.type not in TYPES:
         return None
-    if not prod(a.shape):
-        return 0.0
+    count = prod(a.shape)
     error = size = 0.0
-    k = a.shape[-1] if a.shape else 1
-    rows = prod(a.shape) // k
-    flat = any(TYPES[t.type].tensor_scale for t in (a, b))
-    step = rows if flat else max(1, _STEP // k)
     with np.errstate(all="ignore"):
-        for start in range(0, rows, step):
-            x, y = (_rows(t, start, min(start + step, rows), rows, k) for t in (a, b))
+        for start in range(0, count, _STEP):
+            x, y = (_values(t, start, min(start + _STEP, count)) for t in (a, b))
             error += float(np.square(x - y, dtype=np.float64).sum())
             size += float(np.square(x, dtype=np.float64).sum())
     return sqrt(error / size) if size > 0 else (0.0 if error == 0 else float("inf"))
 
 
-def _rows(tensor: Tensor, first: int, last: int, rows: int, k: int) -> NDArray[np.float32]:
+def _values(tensor: Tensor, first: int, last: int) -> NDArray[np.float32]:
+    """Elements of the flat tensor, whose blocks lie one after the other; ``first`` begins one."""
     quant = TYPES[tensor.type]
-    if quant.tensor_scale:  # the scale stands behind all rows
-        return quant.dequantize(tensor.data, (rows, k))[first:last]
-    nbytes = quant.nbytes((1, k))
-    data = tensor.data.reshape(-1)[first * nbytes : last * nbytes]
-    return quant.dequantize(data, (last - first, k))
+    data = tensor.data.reshape(-1)
+    begin, end = (at // quant.block_size * quant.type_size for at in (first, last))
+    piece = data[begin:end]
+    if quant.tensor_scale:  # the scale stands behind all codes
+        codes = prod(tensor.shape) // quant.block_size * quant.type_size
+        piece = np.concatenate([piece, data[codes:]])
+    return quant.dequantize(piece, (last - first,))

@@ -7,21 +7,26 @@ library.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
-from trinity.tools.convert.pre_tokenizer import name_by_ids, pre_tokenizer_name, unknown
+from trinity.tools.convert.pre_tokenizer import (
+    TELLING_TEXT,
+    name_by_ids,
+    pre_tokenizer_name,
+    unknown,
+)
+from trinity.tools.convert.reference import json_reference
 from trinity.tools.convert.vocabulary_source import (
     ADDED_SCORE,
-    LAST_ADDED_ID,
+    CHECK_TEXT,
     VocabularySource,
     added_kind,
 )
 
 
-def bpe_source(values: Mapping[str, object], path: str) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``.
+def bpe_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
+    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
     Raises UnsupportedError for another kind of tokenizer, TokenizerError for a malformed one.
     """
@@ -34,9 +39,9 @@ def bpe_source(values: Mapping[str, object], path: str) -> VocabularySource:
         )
     _check_plain(values, model, path)
     ignore_merges = model.get("ignore_merges") is True
-    tokenizer = library_tokenizer(path)
     merges = merges_of(model, path)
-    source = VocabularySource(path, "gpt2", [], [], encoder_of(tokenizer), merges=merges)
+    reference = json_reference(values, path, (CHECK_TEXT, TELLING_TEXT))
+    source = VocabularySource(path, "gpt2", rows, [], [], reference, merges=merges)
     read_vocab(model.get("vocab"), source)
     description = values.get("pre_tokenizer")
     source.pre = pre_tokenizer_name(description, ignore_merges)
@@ -45,38 +50,7 @@ def bpe_source(values: Mapping[str, object], path: str) -> VocabularySource:
     if source.pre is None:
         raise unknown(description, ignore_merges, path)
     read_added_tokens(values, source)
-    source.prefix, source.suffix = ends_of(tokenizer)
     return source
-
-
-def library_tokenizer(path: str) -> Any:
-    """The `tokenizers` library's own reading of the file. Raises TokenizerError."""
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_file(path)
-    except Exception as error:  # the library raises plain Exception
-        raise TokenizerError(f"{path}: the tokenizers library refuses it: {error}") from error
-
-
-def encoder_of(tokenizer: Any) -> Any:
-    """Text to ids without special tokens."""
-
-    def encode(text: str) -> list[int]:
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-    return encode
-
-
-def ends_of(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer puts before and behind a text."""
-    plain = tokenizer.encode("a", add_special_tokens=False).ids
-    full = tokenizer.encode("a", add_special_tokens=True).ids
-    for start in range(len(full) - len(plain) + 1):
-        if full[start : start + len(plain)] == plain:
-            return full[:start], full[start + len(plain) :]
-    return [], []
 
 
 def _check_plain(values: Mapping[str, object], model: Mapping[str, object], path: str) -> None:
@@ -122,8 +96,9 @@ def read_vocab(vocab: object, source: VocabularySource) -> None:
     ids = list(vocab.values())
     if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
         raise TokenizerError(f"{source.source}: model.vocab has ids that are no whole numbers")
-    if len(set(ids)) < len(ids) or max(ids) > LAST_ADDED_ID:
-        raise TokenizerError(f"{source.source}: model.vocab has ids that repeat or are too large")
+    if len(set(ids)) < len(ids):
+        raise TokenizerError(f"{source.source}: model.vocab has ids that repeat")
+    source.check_id(max(ids))
     source.tokens = [None] * (max(ids) + 1)
     source.types = [UNUSED] * len(source.tokens)
     for token, token_id in vocab.items():
@@ -147,8 +122,9 @@ def put_added(token_id: object, fields: Mapping[str, object], source: Vocabulary
         raise TokenizerError(
             f"{source.source}: an added token is {dict(fields)!r:.100}; expected content and id"
         )
-    if not 0 <= token_id <= LAST_ADDED_ID:
+    if token_id < 0:
         raise TokenizerError(f"{source.source}: the added token {text!r:.60} has the id {token_id}")
+    source.check_id(token_id)
     kind = added_kind(text, fields.get("special") is True)
     known = source.tokens[token_id] if token_id < len(source.tokens) else None
     if known == text and source.types[token_id] in (UNKNOWN, CONTROL, BYTE):

@@ -13,10 +13,11 @@ import numpy as np
 
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.gguf_writer import Chunk, GGUFWriter
+from trinity.formats.gguf_writer import Chunk, GGUFWriter, refuse_existing
 from trinity.formats.hf_config import HFConfig, Ternary, hf_config
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
+from trinity.formats.mapping_table import TABLE
 from trinity.tools.convert.encode import (
     OUTTYPES,
     check_tensor,
@@ -30,6 +31,7 @@ from trinity.tools.convert.metadata_keys import model_keys, usable_context
 from trinity.tools.convert.plan import Planned, planned_tensors
 from trinity.tools.convert.ternary import weight_scale
 from trinity.tools.convert.tokenizer_keys import tokenizer_keys
+from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.quants import TYPES, nbytes
 
 ScaleRule = Literal["multiply", "divide"]
@@ -57,6 +59,7 @@ def convert(
     outtype: str,
     *,
     weight_scale: ScaleRule | None = None,
+    overwrite: bool = False,
     progress: Progress = lambda done, total, name: None,
 ) -> Conversion:
     """Write the model in the directory ``source`` to the GGUF file ``path``.
@@ -66,7 +69,8 @@ def convert(
     all, and the tensor to come. Everything but the weights themselves is checked before the first
     byte is written; the file appears under its name only when it is complete.
 
-    Raises InputError for a missing file or a bad argument; FormatError, ConfigError,
+    Raises InputError for a missing file, a bad argument or a ``path`` that exists and that
+    ``overwrite`` does not allow to be replaced; FormatError, ConfigError,
     TokenizerError, UnsupportedError for a model that is damaged, contradicts itself or cannot be
     said in GGUF.
     """
@@ -77,8 +81,10 @@ def convert(
     target = path_text(path)
     if os.path.isdir(target):
         raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+    catch_bus_errors(TABLE)
     with Checkpoint(source) as checkpoint:
         _check_not_a_source(target, checkpoint.directory)
+        refuse_existing(target, overwrite)
         values, config = _config(checkpoint.directory)
         family = family_of(config)
         architecture = family.architecture(config)
@@ -123,7 +129,8 @@ def _add_tensors(
         type_name = types[planned.name]
         data = tensor_data(planned, type_name, ternary, checkpoint, scales)
         begun = partial(progress, done, total, planned.name)
-        writer.add_tensor(planned.name, planned.shape, type_name, partial(_in_turn, begun, data))
+        made = partial(_in_turn, begun, data, checkpoint)
+        writer.add_tensor(planned.name, planned.shape, type_name, made)
         if planned.name in scales:
             name = planned.name.removesuffix("weight") + "scale"
             writer.add_tensor(name, (1,), "F32", partial(_scale_of, planned.name, scales))
@@ -131,10 +138,14 @@ def _add_tensors(
     return len(plan) + len(scales)
 
 
-def _in_turn(begun: Callable[[], None], data: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
+def _in_turn(
+    begun: Callable[[], None], data: Callable[[], Iterator[Chunk]], checkpoint: Checkpoint
+) -> Iterator[Chunk]:
     """The chunks of a tensor whose turn to be written has come."""
     begun()
-    return data()
+    for chunk in data():
+        checkpoint.check()  # what was cut meanwhile reads as zeros
+        yield chunk
 
 
 def _scale_of(name: str, scales: Mapping[str, np.float32]) -> Chunk:

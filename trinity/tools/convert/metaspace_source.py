@@ -16,14 +16,12 @@ from trinity.errors import TokenizerError, UnsupportedError
 from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import BYTE, NORMAL, UNKNOWN
 from trinity.tools.convert.bpe_source import (
-    encoder_of,
-    ends_of,
-    library_tokenizer,
     merges_of,
     read_added_tokens,
     read_vocab,
 )
-from trinity.tools.convert.vocabulary_source import VocabularySource
+from trinity.tools.convert.reference import json_reference
+from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
 
 _BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")
 _ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
@@ -36,16 +34,16 @@ def is_metaspace(values: Mapping[str, object]) -> bool:
     return isinstance(model, dict) and model.get("byte_fallback") is True
 
 
-def metaspace_source(values: Mapping[str, object], path: str) -> VocabularySource:
-    """The vocabulary of the object ``values`` of the file ``path``.
+def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
+    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
     Raises UnsupportedError where "llama" of GGUF cannot say it, TokenizerError where malformed.
     """
     model = values["model"]
     assert isinstance(model, dict)
     prefix = _adds_prefix(values, path)
-    tokenizer = library_tokenizer(path)
-    source = VocabularySource(path, "llama", [], [], encoder_of(tokenizer), add_space_prefix=prefix)
+    reference = json_reference(values, path, (CHECK_TEXT,))
+    source = VocabularySource(path, "llama", rows, [], [], reference, add_space_prefix=prefix)
     read_vocab(model.get("vocab"), source)
     ranks = _ranks(merges_of(model, path), path)
     source.scores = [0.0] * len(source.tokens)
@@ -60,7 +58,6 @@ def metaspace_source(values: Mapping[str, object], path: str) -> VocabularySourc
             source.scores[token_id] = -float(ranks[token])
     read_added_tokens(values, source)
     _check_reachable(source, ranks)
-    source.prefix, source.suffix = ends_of(tokenizer)
     return source
 
 

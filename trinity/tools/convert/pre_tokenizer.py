@@ -49,7 +49,7 @@ def name_by_ids(source: VocabularySource, merges: list[str], ignore_merges: bool
     """
     if len(merges) < MERGES_THAT_TELL:
         return None
-    expected = source.reference(TELLING_TEXT)
+    expected = source.reference.ids[TELLING_TEXT]
     metadata = {
         "tokenizer.ggml.model": source.model,
         "tokenizer.ggml.tokens": [token or "" for token in source.tokens],

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.formats.mapping import MappedFile
-from trinity.formats.sentencepiece_model import BPE, parse_sentencepiece_model
+from trinity.formats.sentencepiece_model import BPE, MAX_BYTES, parse_sentencepiece_model
 from trinity.tools.convert.bpe_source import put_added
-from trinity.tools.convert.vocabulary_source import VocabularySource
+from trinity.tools.convert.reference import model_reference
+from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
 
 
 def spm_source(
-    path: str, added: Mapping[str, object], tokenizer_config: Mapping[str, object]
+    path: str, added: Mapping[str, object], tokenizer_config: Mapping[str, object], rows: int
 ) -> VocabularySource:
-    """The vocabulary of the tokenizer.model at ``path``, with tokens added since.
+    """The vocabulary of the tokenizer.model at ``path``, with tokens added since, for ``rows`` ids.
 
     ``added`` is the object of added_tokens.json (text to id); ``tokenizer_config`` may have
     added_tokens_decoder (id to token). Raises FormatError where the file is no SentencePiece
@@ -25,7 +26,7 @@ def spm_source(
     """
     file = MappedFile(path)
     try:
-        raw = bytes(file.buffer())
+        raw = bytes(file.buffer()[: MAX_BYTES + 1])
     finally:
         file.close()
     model = parse_sentencepiece_model(raw, path)
@@ -37,9 +38,10 @@ def spm_source(
     source = VocabularySource(
         path,
         "llama",
+        rows,
         list(model.pieces),
         model.types,
-        _Reference(raw, path),
+        model_reference(raw, path, (CHECK_TEXT,)),
         scores=model.scores,
         add_space_prefix=model.add_dummy_prefix,
     )
@@ -52,22 +54,3 @@ def spm_source(
         token_id = int(key) if key.isdecimal() and len(key) < 10 else None
         put_added(token_id, fields if isinstance(fields, dict) else {}, source)
     return source
-
-
-class _Reference:
-    """Text to ids by the sentencepiece library."""
-
-    def __init__(self, raw: bytes, path: str) -> None:
-        from sentencepiece import SentencePieceProcessor
-
-        self._processor = SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(raw)
-        except Exception as error:  # RuntimeErrors with a C++ source line
-            raise TokenizerError(
-                f"{path}: the sentencepiece library refuses it: {error}"
-            ) from error
-
-    def __call__(self, text: str) -> list[int]:
-        ids: list[int] = self._processor.EncodeAsIds(text)
-        return ids

@@ -22,6 +22,8 @@ from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
 
 Keys = dict[str, tuple[object, str | None]]  # key to value and value type
 
+MAX_TEMPLATE_BYTES = 1 << 20  # the largest published ones have some 20,000
+
 # Names of special tokens in tokenizer_config.json and in tokenizer.ggml.NAME_token_id.
 _SPECIALS = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding"}
 
@@ -35,8 +37,8 @@ def tokenizer_keys(directory: str, config: HFConfig, values: Mapping[str, object
     ConfigError where it has more tokens than the embedding.
     """
     tokenizer_config = _optional(directory, "tokenizer_config.json")
-    source = _source(directory, tokenizer_config)
-    source.fit(config.vocab_size, config.source)
+    source = _source(directory, tokenizer_config, config.vocab_size)
+    source.fit()
     keys: Keys = {"tokenizer.ggml.model": (source.model, None)}
     if source.pre is not None:
         keys["tokenizer.ggml.pre"] = source.pre, None
@@ -50,7 +52,7 @@ def tokenizer_keys(directory: str, config: HFConfig, values: Mapping[str, object
     specials = _special_ids(source, tokenizer_config, (generation, values))
     for name, token_id in specials.items():
         keys[f"tokenizer.ggml.{_SPECIALS[name]}_token_id"] = token_id, "uint32"
-    for name, ids in (("bos", source.prefix), ("eos", source.suffix)):
+    for name, ids in (("bos", source.reference.prefix), ("eos", source.reference.suffix)):
         wanted = _adds(name, ids, specials.get(name), source, tokenizer_config)
         keys[f"tokenizer.ggml.add_{name}_token"] = wanted, None
     if not keys["tokenizer.ggml.add_eos_token"][0]:
@@ -65,17 +67,18 @@ def tokenizer_keys(directory: str, config: HFConfig, values: Mapping[str, object
     return keys
 
 
-def _source(directory: str, tokenizer_config: Mapping[str, object]) -> VocabularySource:
+def _source(directory: str, tokenizer_config: Mapping[str, object], rows: int) -> VocabularySource:
     spm, fast = (os.path.join(directory, n) for n in ("tokenizer.model", "tokenizer.json"))
     if os.path.lexists(spm):
         try:
-            return spm_source(spm, _optional(directory, "added_tokens.json"), tokenizer_config)
+            added = _optional(directory, "added_tokens.json")
+            return spm_source(spm, added, tokenizer_config, rows)
         except FormatError:  # Llama 3 has another kind of file under that name
             if not os.path.lexists(fast):
                 raise
     if os.path.lexists(fast):
-        values = read_json_object(fast)
-        return (metaspace_source if is_metaspace(values) else bpe_source)(values, fast)
+        values = read_json_object(fast, is_config=False)
+        return (metaspace_source if is_metaspace(values) else bpe_source)(values, fast, rows)
     raise InputError(
         f"{directory}: no tokenizer.json and no tokenizer.model, and a model without a tokenizer "
         "cannot be used; download the rest of the model"
@@ -145,6 +148,10 @@ def _chat_template(directory: str, tokenizer_config: Mapping[str, object]) -> st
     if os.path.lexists(path):
         file = MappedFile(path)
         try:
+            if len(file.buffer()) > MAX_TEMPLATE_BYTES:
+                raise TokenizerError(
+                    f"{path}: larger than {MAX_TEMPLATE_BYTES} bytes, no chat template"
+                )
             return bytes(file.buffer()).decode()
         except UnicodeDecodeError as error:
             raise TokenizerError(f"{path}: no UTF-8 text: {error}") from error
@@ -177,7 +184,7 @@ def _check(keys: Keys, source: VocabularySource) -> None:
     """The vocabulary as trinity reads it gives the ids of the library it was made for."""
     tokenizer = tokenizer_from_metadata({key: value for key, (value, _) in keys.items()})
     ours = tokenizer.encode(CHECK_TEXT, add_bos=False)
-    theirs = source.reference(CHECK_TEXT)
+    theirs = source.reference.ids[CHECK_TEXT]
     if ours != theirs:
         at = next(
             (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),

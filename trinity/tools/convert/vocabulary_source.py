@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trinity.errors import ConfigError
 from trinity.tokenizers.vocabulary import CONTROL, UNUSED, USER_DEFINED
+from trinity.tools.convert.reference import Reference
 
 # Texts with no ids of their own, in whose ids conversions can be compared: words, digits,
 # contractions, white space, punctuation, scripts, composed characters, emoji.
@@ -25,22 +25,20 @@ class VocabularySource:
     """A vocabulary on its way into a GGUF file.
 
     ``keys`` are metadata keys of its kind alone (model, pre, merges, scores). ``tokens`` and
-    ``types`` have one entry per id; ids without a token are None. ``reference`` encodes a text
-    without special tokens by the library that the files were made for; ``prefix`` and ``suffix``
-    are the ids that it puts before and behind one.
+    ``types`` have one entry per id, at most ``rows``, as the embedding has; ids without a token
+    are None. ``reference`` is what the library that the files were made for says.
     """
 
     source: str
     model: str
+    rows: int
     tokens: list[str | None]
     types: list[int]
-    reference: Callable[[str], list[int]]
+    reference: Reference
     scores: list[float] | None = None
     merges: list[str] | None = None
     pre: str | None = None
     add_space_prefix: bool | None = None
-    prefix: list[int] = field(default_factory=list)
-    suffix: list[int] = field(default_factory=list)
 
     def put(self, token_id: int, token: str, kind: int, score: float) -> None:
         """Set or replace the token of an id, which may lie beyond the present end."""
@@ -55,18 +53,22 @@ class VocabularySource:
         if self.scores is not None:
             self.scores[token_id] = score
 
-    def fit(self, vocab_size: int, config_source: str) -> None:
+    def check_id(self, token_id: int) -> None:
+        """Raises ConfigError for an id beyond the embedding's rows."""
+        if token_id >= self.rows:
+            raise ConfigError(
+                f"{self.source}: {token_id + 1} tokens, but vocab_size in config.json is "
+                f"{self.rows}; the tokenizer belongs to another model"
+            )
+
+    def fit(self) -> None:
         """Give every id up to the embedding's rows a token, as llama.cpp's converter does.
 
         Raises ConfigError where there are more tokens than rows.
         """
-        if len(self.tokens) > vocab_size:
-            raise ConfigError(
-                f"{self.source}: {len(self.tokens)} tokens, but vocab_size in {config_source} is "
-                f"{vocab_size}; the tokenizer belongs to another model"
-            )
-        if len(self.tokens) < vocab_size:
-            self.put(vocab_size - 1, f"[PAD{vocab_size - 1}]", UNUSED, PADDING_SCORE)
+        self.check_id(len(self.tokens) - 1)
+        if len(self.tokens) < self.rows:
+            self.put(self.rows - 1, f"[PAD{self.rows - 1}]", UNUSED, PADDING_SCORE)
         for token_id, token in enumerate(self.tokens):
             if token is None:
                 self.tokens[token_id] = f"[PAD{token_id}]"
@@ -74,7 +76,6 @@ class VocabularySource:
 
 PADDING_SCORE = -10000.0
 ADDED_SCORE = -1000.0
-LAST_ADDED_ID = 1 << 24  # far above any vocabulary; keeps a wrong id from filling the memory
 
 
 def added_kind(text: str, special: bool) -> int:

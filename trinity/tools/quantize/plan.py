@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,14 @@ from trinity.formats.provider import Tensor
 from trinity.models import decoder_of, find_architecture
 from trinity.tools.quantize.assignment import Assigned, Entry, Network, Overrides, assign, in_order
 from trinity.tools.quantize.mixes import PLAIN, Mix
-from trinity.tools.quantize.rows import I2_S_BLOCK, finite, i2_s_scale, read_rows, row_steps
+from trinity.tools.quantize.rows import (
+    I2_S_BLOCK,
+    LARGEST_STEP,
+    finite,
+    i2_s_scale,
+    read_rows,
+    row_steps,
+)
 from trinity.tools.quantize.ternary import (
     TERNARY_BLOCKS,
     check_start,
@@ -133,8 +141,14 @@ def _check_readable(provider: GGUFProvider, changed: Sequence[Step]) -> None:
                 f"{provider.path}: tensor {entry.name!r} has the shape {entry.shape}; trinity "
                 "quantizes matrices, not mixtures of experts"
             )
+        first, last = row_steps(entry.shape)[0]
+        if (last - first) * entry.shape[-1] > LARGEST_STEP:
+            raise UnsupportedError(
+                f"{provider.path}: tensor {entry.name!r} has rows of {entry.shape[-1]} weights, "
+                f"which do not fit steps of {LARGEST_STEP}; no model has such rows"
+            )
         quant = TYPES.get(entry.type)
-        if quant is None or (quant.tensor_scale and np.prod(entry.shape) % I2_S_BLOCK):
+        if quant is None or (quant.tensor_scale and prod(entry.shape) % I2_S_BLOCK):
             raise UnsupportedError(
                 f"{provider.path}: tensor {entry.name!r} has type {entry.type}, which trinity "
                 "cannot quantize from; start from a file in F16, BF16 or F32"

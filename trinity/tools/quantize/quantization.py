@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider
 from trinity.formats.gguf_types import tensor_nbytes
-from trinity.formats.gguf_writer import GGUFWriter
+from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
+from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import Tensor
 from trinity.tools.quantize.assignment import Overrides
 from trinity.tools.quantize.importance import Importance
@@ -27,6 +28,8 @@ from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
 from trinity.tools.quantize.plan import Step, notes, planned
 from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps, whole_chunks
 from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
+from trinity_kernels.bus_errors import catch_bus_errors
+from trinity_kernels.code_files import take_cache_problem
 from trinity_kernels.team import default_threads
 
 Progress = Callable[[int, int, str], None]
@@ -110,6 +113,7 @@ def quantize(
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; it must be at least 1")
     target = path_text(path)
+    catch_bus_errors(TABLE)
     with GGUFProvider(source) as provider:
         _check_target(target, provider, overwrite or dry_run)
         importance = None if imatrix is None else Importance(imatrix)
@@ -141,6 +145,9 @@ def quantize(
             if not dry_run:
                 _check_space(target, writer.size_bytes)
                 writer.finish()
+    problem = take_cache_problem()
+    if problem is not None:
+        done = replace(done, notes=(*done.notes, problem))
     progress(making.total, making.total, "")
     return done
 
@@ -175,6 +182,7 @@ class _Making:
 
     def _in_turn(self, step: Step, done: int) -> Iterator[Array]:
         for chunk in self._chunks(step):
+            self.provider.check()  # what was cut meanwhile reads as zeros
             self.progress(done, self.total, step.entry.name)
             yield chunk
             done += chunk.nbytes
@@ -237,8 +245,7 @@ def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
                 raise InputError(
                     f"{target}: this is the model that is read; give another name to write"
                 )
-    if os.path.lexists(target) and not overwrite:
-        raise InputError(f"{target}: exists already; give another name, or --force to replace it")
+    refuse_existing(target, overwrite)
 
 
 def _check_space(target: str, needed: int) -> None:

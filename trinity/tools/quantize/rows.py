@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 # Weights of one step: 2 MB as float32. A thread holds that and what it becomes.
 STEP_WEIGHTS = 1 << 19
+# The most that one step may be where rows are long: 32 MB as float32.
+LARGEST_STEP = 1 << 23
 I2_S_BLOCK = 128
 _LARGEST_HALF = 65504.0
 _LARGEST_BFLOAT16 = 3.3895313892515355e38

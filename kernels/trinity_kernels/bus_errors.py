@@ -1,0 +1,155 @@
+"""Pages of a file that can no longer be read: zeros and a note, where the system would kill.
+
+Whoever cuts a file short takes its pages away from every process that has mapped it; touching one
+is a SIGBUS, and so is a page that the disk fails to deliver. A handler, compiled because nothing of
+Python may run in it, puts pages of zeros in their place and marks the file's entry in a table.
+Whoever reads the file looks at the mark afterwards. Other bus errors go to the handler before.
+
+Linux only; elsewhere ``catch_bus_errors`` does nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import signal
+import sys
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from trinity_kernels._jit import handler_address, intrinsic
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_i32, get_i64, set_i64
+
+# The table, in int64: these words, then SLOTS entries of a mapping's start, end and mark.
+FAULTS, MMAP, SIGNAL, RAISE, PREVIOUS, PASSED_ON, PAGE, ENTRIES = range(8)
+SLOTS, ENTRY = 1024, 3
+START, END, MARK = range(ENTRY)
+WORDS = 8 + SLOTS * ENTRY
+
+_PROT_READ, _MAP_FIXED_PRIVATE_ANONYMOUS = 1, 0x32  # of Linux, on x86 and ARM
+_SI_CODE, _SI_ADDR = 8, 16  # byte offsets in siginfo_t of 64-bit Linux
+_SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
+_TELL = -1  # no signal's number
+
+if not jit_disabled():
+    from trinity_kernels.simd import I32, I64
+
+    def _table_slot(builder: Any) -> Any:
+        """A variable beside the code: no argument leads a handler to the table."""
+        slot = builder.module.globals.get("trinity_bus_error_table")
+        if slot is None:
+            slot = ir.GlobalVariable(builder.module, I64, "trinity_bus_error_table")
+            slot.linkage, slot.initializer = "internal", I64(0)
+        return slot
+
+    @intrinsic
+    def _get_table(typingctx: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.load(_table_slot(builder))
+
+        return types.int64(), codegen
+
+    @intrinsic
+    def _set_table(typingctx: Any, table: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            builder.store(args[0], _table_slot(builder))
+            return context.get_dummy_value()
+
+        return types.void(types.intp), codegen
+
+    @intrinsic
+    def _call_mmap(typingctx: Any, function: Any, address: Any, nbytes: Any) -> Any:
+        """Pages of zeros at ``address``, which is returned."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            kind = ir.FunctionType(I64, [I64, I64, I32, I32, I32, I64]).as_pointer()
+            flags = I32(_PROT_READ), I32(_MAP_FIXED_PRIVATE_ANONYMOUS), I32(-1), I64(0)
+            return builder.call(builder.inttoptr(args[0], kind), [*args[1:], *flags])
+
+        return types.int64(types.intp, types.intp, types.intp), codegen
+
+    @intrinsic
+    def _call_handler(typingctx: Any, function: Any, number: Any, info: Any, where: Any) -> Any:
+        """``void f(int, siginfo_t *, void *)``, ``signal`` and ``raise`` of C as well."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.VoidType(), [I32, I64, I64]).as_pointer()
+            builder.call(builder.inttoptr(args[0], kind), list(args[1:]))
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.int32, types.intp, types.intp), codegen
+
+
+def _on_bus_error(number: int, info: int, where: int) -> None:
+    if number == _TELL:
+        _set_table(info)
+        return
+    table = _get_table()
+    by_access = get_i32(info + _SI_CODE) > 0
+    if by_access:
+        address = get_i64(info + _SI_ADDR)
+        for i in range(get_i64(table + 8 * ENTRIES)):
+            entry = table + 64 + 8 * ENTRY * i
+            end = get_i64(entry + 8 * END)
+            if get_i64(entry + 8 * START) <= address < end:
+                # All that follows is gone as well, or refused: one fault is enough.
+                page = address // get_i64(table + 8 * PAGE) * get_i64(table + 8 * PAGE)
+                if _call_mmap(get_i64(table + 8 * MMAP), page, end - page) == page:
+                    set_i64(entry + 8 * MARK, 1)
+                    set_i64(table + 8 * FAULTS, get_i64(table + 8 * FAULTS) + 1)
+                    return
+    previous = get_i64(table + 8 * PREVIOUS)
+    if previous > 1 and not (by_access and get_i64(table + 8 * PASSED_ON) != 0):
+        if by_access:  # if it comes back here, the default ends it
+            set_i64(table + 8 * PASSED_ON, 1)
+        _call_handler(previous, number, info, where)
+    elif by_access or previous == 0:
+        _call_handler(get_i64(table + 8 * SIGNAL), number, 0, 0)
+        if not by_access:
+            _call_handler(get_i64(table + 8 * RAISE), number, 0, 0)
+
+
+class _Action(ctypes.Structure):
+    """``struct sigaction`` of 64-bit Linux, in glibc and musl."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_uint64 * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+_tables: list[Any] = []
+
+
+def catch_bus_errors(table: Any) -> bool:
+    """Install the handler, once in a process; whether it is there.
+
+    ``table``: an array of WORDS ctypes int64, which must live as long as the process.
+    """
+    if sys.platform != "linux" or sys.maxsize < 1 << 32 or jit_disabled():
+        return False
+    if _tables:
+        return True
+    libc = ctypes.CDLL(None, use_errno=True)
+    for word, name in ((MMAP, "mmap"), (SIGNAL, "signal"), (RAISE, "raise")):
+        function = getattr(libc, name)
+        table[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    table[PAGE] = mmap.PAGESIZE
+    table[ENTRIES] = SLOTS
+    address = handler_address(_on_bus_error)
+    tell = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
+    tell(_TELL, ctypes.addressof(table), None)
+    old, new = _Action(), _Action()
+    if libc.sigaction(signal.SIGBUS, None, ctypes.byref(old)) != 0:
+        return False
+    table[PREVIOUS] = old.handler or 0
+    new.handler, new.flags = address, _SA_SIGINFO | _SA_ONSTACK
+    if libc.sigaction(signal.SIGBUS, ctypes.byref(new), None) != 0:
+        return False
+    _tables.append(table)
+    return True

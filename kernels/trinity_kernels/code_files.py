@@ -1,0 +1,166 @@
+"""Compiled code on disk: the folder, a file for each signature, and what keeps it from being used.
+
+Numba's own index of a function's signatures is read, changed and written back, so that of two first
+runs at once one could point at the other's code. Here the file's name says the signature, the file
+repeats it, and it appears whole or not at all. A kill leaves at most a temporary file, which the
+next process removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+
+from trinity_kernels.whole_file import check_writable, remove_abandoned, whole_file
+
+# What keeps compiled code from being kept; the second is whether it was told.
+_problem: tuple[str, bool] | None = None
+
+
+def _sources_digest() -> str:
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    for part in (numba.__version__, llvmlite.__version__, sys.version):
+        digest.update(part.encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: ``TRINITY_CACHE_DIR``, else the user's cache directory.
+
+    Named after a hash of all sources of this package and the compiler's versions, so a change
+    anywhere compiles anew and a reinstalled, unchanged package does not. None where no folder can
+    be written: kernels are then compiled in every process, and ``take_cache_problem`` says why.
+    """
+    chosen = os.environ.get("TRINITY_CACHE_DIR")
+    candidates = [Path(chosen)] if chosen else []
+    if not chosen:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = str(Path.home() / "Library" / "Caches")
+        else:
+            base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        candidates = [Path(base) / "trinity" / "kernels", Path(__file__).parent / "__pycache__"]
+    first_error: tuple[Path, OSError] | None = None
+    for candidate in candidates:
+        folder = candidate / _sources_digest()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            check_writable(str(folder))
+        except OSError as error:
+            first_error = first_error or (candidate, error)
+            continue
+        with suppress(OSError):
+            for place in (folder, *folder.iterdir()):
+                remove_abandoned(str(place))
+        return folder
+    assert first_error is not None
+    _note_problem(*first_error)
+    return None
+
+
+def take_cache_problem() -> str | None:
+    """Why compiled kernels are not kept and what to do; None where they are, and once it was told.
+
+    It is for the user: later runs compile anew.
+    """
+    global _problem
+    if _problem is None or _problem[1]:
+        return None
+    _problem = (_problem[0], True)
+    return _problem[0]
+
+
+def _note_problem(folder: Path, error: OSError) -> None:
+    global _problem
+    if _problem is None:
+        text = (
+            f"compiled kernels cannot be kept in {folder} ({error.strerror or error}), so every "
+            "run compiles them anew; make room there, or set TRINITY_CACHE_DIR to a folder that "
+            "can be written"
+        )
+        _problem = (text, False)
+
+
+class CodeCache(FunctionCache):  # type: ignore[misc]
+    """A function's compiled code by signature; damage and full disks are no reason to stop."""
+
+    class _impl_class(CompileResultCacheImpl):  # type: ignore[misc] # noqa: N801
+        class _Locator(UserProvidedCacheLocator):  # type: ignore[misc]
+            def ensure_cache_path(self) -> None:  # without a trial file for each function
+                with suppress(OSError):  # then it is saving that fails
+                    os.makedirs(self.get_cache_path(), exist_ok=True)
+
+        _locator_classes = (_Locator,)
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file = _CodeFiles(
+            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The code for a signature, or None."""
+        try:
+            # FunctionCache refreshes the compiler's registries first, a tenth of a second: what is
+            # compiled needs none of them, only the runtime's symbols.
+            rtsys.initialize(target_context)
+            return self._load_overload(sig, target_context)
+        except Exception:  # whatever unpickling a damaged file may raise
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the code for a signature where that is possible."""
+        try:
+            self._save_overload(sig, data)
+        except OSError as error:
+            folder = cache_folder()
+            _note_problem(Path(self._cache_path) if folder is None else folder.parent, error)
+
+
+class _CodeFiles:
+    """A function's files, one for each signature: a checksum, the stamp, the key, the code."""
+
+    def __init__(self, folder: str, base: str, stamp: Any) -> None:
+        self.folder = folder
+        self.base = base
+        self.stamp = stamp
+
+    def path(self, key: Any) -> str:
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        return os.path.join(self.folder, f"{self.base}.{digest[:24]}.nbc")
+
+    def load(self, key: Any) -> Any:
+        try:
+            content = Path(self.path(key)).read_bytes()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            return None
+        stamp, saved_key, data = pickle.loads(content[32:])
+        return data if (stamp, saved_key) == (self.stamp, key) else None
+
+    def save(self, key: Any, data: Any) -> None:
+        content = dumps((self.stamp, key, data))
+        with whole_file(self.path(key), durable=False) as file:
+            file.write(hashlib.sha256(content).digest() + content)
+
+    def flush(self) -> None:
+        """Forget everything; a file that does not fit is never read, so there is nothing to do."""

@@ -1,0 +1,177 @@
+"""What the processor has, and what the compiler is told of it.
+
+On x86 LLVM asks the processor itself, and its list is complete. On ARM it is not: on Linux LLVM
+knows the processor by its part number in /proc/cpuinfo, "generic" where it does not, and of the
+instructions it reports a few, dot products not among them; the rest it takes from the name. Both
+ways can be wrong: a new processor has more than "generic", and a kernel or a virtual machine may
+withhold what the name implies (SVE on many phones), which then ends in an illegal instruction. So
+the operating system is asked, Linux by the auxiliary vector, which of unlike cores holds what all
+of them have, and Numba is told all of the answer, what is there (``+dotprod``) and what is not
+(``-sve``), before it compiles anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+# LLVM's feature, and the bits of AT_HWCAP and of AT_HWCAP2 that Linux sets for it. All that LLVM
+# reports itself, and what it may use unasked. i8mm and bf16 are for a level to come.
+# Source: Linux's arch/arm64/include/uapi/asm/hwcap.h; LLVM's AArch64Features.td.
+_LINUX: dict[str, tuple[int, int]] = {
+    "fp-armv8": (1 << 0, 0),
+    "neon": (1 << 1, 0),
+    "aes": (1 << 3 | 1 << 4, 0),  # and pmull
+    "sha2": (1 << 5 | 1 << 6, 0),  # and sha1
+    "crc": (1 << 7, 0),
+    "lse": (1 << 8, 0),
+    "fullfp16": (1 << 9 | 1 << 10, 0),
+    "rdm": (1 << 12, 0),
+    "complxnum": (1 << 14, 0),
+    "rcpc": (1 << 15, 0),
+    "sha3": (1 << 17 | 1 << 21, 0),  # and sha512
+    "sm4": (1 << 18 | 1 << 19, 0),  # and sm3
+    "dotprod": (1 << 20, 0),
+    "sve": (1 << 22, 0),
+    "fp16fml": (1 << 23, 0),
+    "lse2": (1 << 25, 0),
+    "rcpc-immo": (1 << 26, 0),
+    "sve2": (0, 1 << 1),
+    "i8mm": (0, 1 << 13),
+    "bf16": (0, 1 << 14),
+    "rand": (0, 1 << 16),
+    "cssc": (0, 1 << 34),
+    "sve2p1": (0, 1 << 36),
+    "mops": (0, 1 << 43),
+    "rcpc3": (0, 1 << 46),
+    "lse128": (0, 1 << 47),
+}
+# Source: Apple's page "Determining instruction set characteristics".
+_MACOS = {"dotprod": "hw.optional.arm.FEAT_DotProd"}
+# Source: winnt.h, PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE and PF_ARM_SVE_INSTRUCTIONS_AVAILABLE.
+_WINDOWS = {"dotprod": 43, "sve": 46}
+# Names that LLVM gives to processors and cannot compile kernels for: its model of their pipeline is
+# incomplete, which ends the process. The features are listed, so "generic" loses only the schedule.
+_NO_NAMES = frozenset({"ampere1b", "oryon-1"})
+
+
+def arm_features(hwcap: int, hwcap2: int) -> dict[str, bool]:
+    """LLVM's features of an ARM processor, by Linux's AT_HWCAP and AT_HWCAP2.
+
+    Empty without the bits of floating point and of NEON: no AArch64 that runs Python lacks them, so
+    the words say nothing.
+    """
+    if hwcap & 3 != 3:
+        return {}
+    return {
+        name: hwcap & first == first and hwcap2 & second == second
+        for name, (first, second) in _LINUX.items()
+    }
+
+
+def feature_text(features: dict[str, bool]) -> str:
+    """Features as LLVM reads them. What is not there comes last: it also takes what needs it."""
+    names = sorted(features, key=lambda name: (not features[name], name))
+    return ",".join(f"{'+' if features[name] else '-'}{name}" for name in names)
+
+
+def listed(text: str) -> frozenset[str]:
+    """The features that are on in LLVM's text; of two words on one the later counts."""
+    features: dict[str, bool] = {}
+    for word in text.split(","):
+        features[word.strip()[1:]] = word.strip().startswith("+")
+    return frozenset(name for name, on in features.items() if on and name)
+
+
+def auxiliary_words(auxv: Path = Path("/proc/self/auxv")) -> tuple[int, int]:
+    """AT_HWCAP (16) and AT_HWCAP2 (26) of this process; zeros where there is no such thing."""
+    with suppress(OSError, AttributeError):
+        getauxval = ctypes.CDLL(None).getauxval
+        getauxval.argtypes, getauxval.restype = [ctypes.c_ulong], ctypes.c_ulong
+        return getauxval(16), getauxval(26)
+    pairs: dict[int, int] = {}
+    with suppress(OSError, struct.error):
+        pairs = dict(struct.iter_unpack("LL", auxv.read_bytes()))
+    return pairs.get(16, 0), pairs.get(26, 0)
+
+
+def _sysctl(name: str) -> bool:
+    value, size = ctypes.c_int(0), ctypes.c_size_t(4)
+    sysctl = ctypes.CDLL(None).sysctlbyname
+    done = sysctl(name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0))
+    return done == 0 and value.value != 0
+
+
+def host_arm_features() -> dict[str, bool]:
+    """What this ARM processor has, as far as the operating system says; empty where it does not."""
+    with suppress(OSError, AttributeError):
+        if sys.platform == "linux":
+            return arm_features(*auxiliary_words())
+        if sys.platform == "darwin":
+            return {"neon": True} | {name: _sysctl(key) for name, key in _MACOS.items()}
+        if sys.platform == "win32":
+            present = ctypes.windll.kernel32.IsProcessorFeaturePresent
+            return {"neon": True} | {name: bool(present(n)) for name, n in _WINDOWS.items()}
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What code is compiled for in this process.
+
+    ``name`` and ``features`` are what LLVM got, ``has`` what kernels may count on. ``chosen`` where
+    NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX, or the program, replaced the host's.
+    """
+
+    architecture: str
+    name: str
+    features: str
+    has: frozenset[str]
+    chosen: bool
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether levels need a trial (trial.py): all but x86 as LLVM itself reads it."""
+        return self.chosen or self.architecture == "aarch64"
+
+
+@cache
+def target() -> Target:
+    """What Numba compiles for; tells it first what LLVM does not know, so call it early.
+
+    What the user or the program chose stays as it is. Numba makes its target machine at the first
+    decorator: one that a program had before stays as well, and then the name may imply what the
+    features do not list.
+    """
+    from llvmlite import binding
+    from numba.core import config
+    from numba.core.registry import cpu_target
+
+    from trinity_kernels import soft_half
+
+    architecture = _architecture(binding.get_process_triple())
+    chosen = config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX
+    host = {}
+    arm = architecture == "aarch64"
+    if arm and config.CPU_NAME is None and binding.get_host_cpu_name() in _NO_NAMES:
+        config.CPU_NAME = "generic"
+    if arm and config.CPU_FEATURES is None:
+        host = host_arm_features()
+        if host:
+            config.CPU_FEATURES = feature_text({**dict(binding.get_host_cpu_features()), **host})
+    codegen = cpu_target.target_context.codegen()
+    _, name, features = codegen.magic_tuple()
+    has = listed(features) | {feature for feature, there in host.items() if there}
+    if architecture != "aarch64" and (chosen or "f16c" not in has):
+        soft_half.provide(codegen)
+    return Target(architecture, name, features, has, chosen)
+
+
+def _architecture(triple: str) -> str:
+    first = triple.split("-")[0]
+    return {"amd64": "x86_64", "arm64": "aarch64", "arm64e": "aarch64"}.get(first, first)

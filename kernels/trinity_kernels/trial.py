@@ -1,0 +1,186 @@
+"""A level's first kernels in a process of their own, where the compiler might end the process.
+
+LLVM ends the process (``LLVM ERROR: Cannot select``) where a level's instruction is not among those
+of the processor that it compiles for, and a processor that lacks what it was said to have ends it
+at the first use (SIGILL). No check sees either coming: a name like cortex-a76 implies instructions
+that no list shows, a list may take away what another entry needs. So a child process with the same
+name and features compiles and runs what uses all of a level's instructions. Where it dies the level
+is not available, and the next one serves.
+
+What is tried: every level on ARM, since what LLVM is told there comes from three sources
+(processor.py) and it cannot compile for every name that it gives; elsewhere every level where
+NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX or the program chose what is compiled for. Not
+x86 as it is: the list that LLVM reads there from the processor is also the one that it compiles
+with and the one that levels are chosen by, so they cannot contradict each other.
+
+It costs one start of Python and a small kernel or two, which stay in the cache, once per processor,
+set of features and version of this package: the outcome lies beside the compiled kernels. Where
+Python cannot be started again (a frozen program), only ``portable`` is used, on trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trinity_kernels.code_files import cache_folder
+from trinity_kernels.processor import Target, target
+
+# Small kernels that need together every instruction set that their level may use.
+_DOTS = (("matmul", "IQ4_NL"),)
+KERNELS: dict[str, tuple[tuple[str, str], ...]] = {
+    "amx": (*_DOTS, ("matmul_tiles", "Q8_0")),
+    "avx512vnni": _DOTS,
+    "avx2": _DOTS,
+    "neon": _DOTS,
+    "portable": _DOTS,
+}
+SECONDS = 300.0
+# Ends that are the code's own; whatever else kills a process says nothing of the level.
+_OWN_SIGNALS = {
+    getattr(signal, name, None)
+    for name in ("SIGABRT", "SIGILL", "SIGSEGV", "SIGBUS", "SIGTRAP", "SIGFPE")
+}
+_START = """
+import json, sys
+request = json.loads(sys.argv[1])
+sys.path[:] = request["path"]
+from trinity_kernels.trial import answer
+answer(request["levels"])
+"""
+_lock = threading.Lock()
+
+
+def failures(levels: Sequence[str]) -> dict[str, str]:
+    """Those of ``levels`` that do not compile and run here, with the reason; tries what is new."""
+    here = target()
+    if not here.doubtful:
+        return {}
+    with _lock:
+        file = _file(here)
+        known = _read(file)
+        while left := [level for level in levels if level not in known]:
+            found, lasting = _try(here, left)
+            known |= found
+            if file is not None and lasting:
+                _write(file, found)
+    return {level: known[level] for level in levels if known[level]}
+
+
+def answer(levels: Sequence[str]) -> None:
+    """In the child: compile, run and compare; a line for each level that the process survives."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    from trinity_kernels.isa import amx_permitted
+    from trinity_kernels.selftest import check
+
+    if "amx" in levels:
+        amx_permitted()
+    for level in levels:
+        try:
+            errors = [error for name, tag in KERNELS[level] if (error := check(name, level, tag))]
+            why = f"it computes wrong results: {errors[0]}" if errors else ""
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:  # whatever Numba makes of what LLVM refuses politely
+            why = f"it does not compile: {error}"[:300]
+        print(json.dumps([level, why]), flush=True)
+
+
+def _try(here: Target, levels: Sequence[str]) -> tuple[dict[str, str], bool]:
+    """Of one child: the reason by level, empty where it works; whether to remember it.
+
+    Holds at least one level: where the child dies, the one that it was at.
+    """
+    code, output, said = _child(here, levels)
+    found = {level: why for level, why in _lines(output) if level in levels}
+    left = [level for level in levels if level not in found]
+    if not left:
+        return found, True
+    ended, own = _end(code)
+    detail = f" ({said})" if said else ""
+    reason = f"a trial of it for the processor {here.name!r} {ended}{detail}"
+    if own:
+        return found | {left[0]: reason}, True
+    # Nothing was learnt. portable has no instructions of its own and goes on trust.
+    return found | {level: "" if level == "portable" else reason for level in left}, False
+
+
+def _child(here: Target, levels: Sequence[str]) -> tuple[int | None, str, str]:
+    """Exit code (None: no start, or out of time), standard output, what LLVM said."""
+    if getattr(sys, "frozen", False) or not sys.executable:
+        return None, "", "Python cannot be started again from this program"
+    request = json.dumps({"path": sys.path, "levels": list(levels)})
+    named = {"NUMBA_CPU_NAME": here.name, "NUMBA_CPU_FEATURES": here.features}
+    options: dict[str, Any] = {}
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW
+    try:
+        # -I: neither the current folder nor PYTHON* variables; the path is this process's.
+        done = subprocess.run(
+            [sys.executable, "-I", "-B", "-W", "ignore", "-c", _START, request],
+            env={**os.environ, **named}, stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=SECONDS, **options,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, "", f"no end after {SECONDS:.0f} seconds"
+    except OSError as error:
+        return None, "", str(error)
+    said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    chosen = next((line for line in said if "LLVM ERROR" in line), said[-1] if said else "")
+    return done.returncode, done.stdout.decode(errors="replace"), chosen.strip()[:200]
+
+
+def _end(code: int | None) -> tuple[str, bool]:
+    """How the child ended, in words, and whether that was the code's own doing."""
+    if code is None:
+        return "could not be made", False
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"died by {signal.Signals(-code).name}", -code in _OWN_SIGNALS
+        return f"died by signal {-code}", False
+    # Windows: abort() ends with 3 or with an exception's number, an illegal instruction too.
+    windows = sys.platform == "win32" and (code == 3 or code >= 0xC0000000)
+    return f"ended with status {code}", windows
+
+
+def _lines(text: str) -> list[tuple[str, str]]:
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            level, why = json.loads(line)
+            found.append((str(level), str(why)))
+    return found
+
+
+def _file(here: Target) -> Path | None:
+    folder = cache_folder()
+    digest = hashlib.sha256(f"{here.architecture} {here.name} {here.features}".encode()).hexdigest()
+    return None if folder is None else folder / f"tried-{digest[:16]}"
+
+
+def _read(file: Path | None) -> dict[str, str]:
+    """Outcomes of earlier processes; lines that are not as written here count for nothing."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if file is not None:
+            return {level: why for level, why in _lines(file.read_text()) if level in KERNELS}
+    return {}
+
+
+def _write(file: Path, found: dict[str, str]) -> None:
+    with contextlib.suppress(OSError), open(file, "ab", buffering=0) as lines:
+        # One write of whole lines: processes that try at once do not mix.
+        os.write(
+            lines.fileno(), "".join(f"{json.dumps(pair)}\n" for pair in found.items()).encode()
+        )

@@ -1,0 +1,64 @@
+"""Work that no Ctrl-C cuts in two: the compiler, imports, the start of threads.
+
+An exception that a signal handler raises comes between any two bytecodes of the main thread. In
+the middle of the compiler it would leave locks held and tables half written, and where LLVM calls
+back into Python it would be printed and lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_shielded = threading.local()
+
+
+def uninterrupted(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``function(*args, **kwargs)``, run by a thread of its own while the caller waits.
+
+    Signal handlers run meanwhile as ever; what one raises, or what another thread sets as this
+    thread's exception, is raised once the work is done. Within such work it is a plain call, and
+    also where no thread can be started.
+    """
+    if getattr(_shielded, "yes", False):
+        return function(*args, **kwargs)
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        _shielded.yes = True
+        try:
+            results.append(function(*args, **kwargs))
+        except BaseException as error:
+            errors.append(error)
+
+    # Not a daemon: an interpreter that ends waits for it.
+    thread = threading.Thread(target=work, name="trinity-uninterrupted", daemon=False)
+    interruption: BaseException | None = None
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):  # the system has no thread to give
+        if thread.ident is None:
+            return function(*args, **kwargs)
+        raise
+    except BaseException as error:
+        interruption = error
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:
+            interruption = interruption or error
+    try:
+        if interruption is not None:
+            raise interruption
+        if errors:
+            raise errors[0]
+        return results[0]
+    finally:
+        # Else the exception's traceback would hold this frame, and this frame the exception.
+        errors.clear()
+        interruption = None

@@ -1,0 +1,129 @@
+"""Models whose every buffer lies between protected pages: each type, level and end in turn.
+
+The same logits must come as from ordinary memory, to the last bit. A read or write past an end is
+a signal, which the parent sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scripts.fuzzing import models, weights
+from scripts.fuzzing.case import Case, Finding
+from scripts.fuzzing.gguf_draft import U32, Value
+from scripts.fuzzing.guard_pages import guarded, guarded_copy
+from trinity.formats import GGUFProvider
+from trinity.runtime import engine, kv_cache, plan, rope
+from trinity.runtime.weights import Weight, Weights
+from trinity_kernels.isa import available_levels, select_level
+from trinity_kernels.quants.dot import FORMS
+
+TYPES = tuple(sorted(FORMS))
+TOKENS = (1, 3, 5, 16, 17, 40)
+LINE = 64
+
+
+def combinations() -> list[tuple[str, str, bool]]:
+    """Type, level, and whether buffers lie against the page behind: a seed is one of these.
+
+    Levels are those from TRINITY_ISA, or the machine's best, downwards.
+    """
+    levels = available_levels()
+    levels = levels[levels.index(select_level()) :]
+    return [(t, level, end) for level, t, end in product(levels, TYPES, (True, False))]
+
+
+def guard(case: Case) -> None:
+    """One type on one level, with random sizes and numbers of tokens."""
+    rng = case.rng
+    case.compiled = True  # every level is compiled on the way: times mean nothing here
+    every = combinations()
+    type_name, level, at_end = every[case.seed % len(every)]
+    block = 128 if type_name == "I2_S" else weights.block_size(type_name)
+    width = block * rng.choice((1, 2, 3)) if block > 32 else max(block, 4) * rng.choice((2, 4, 10))
+    draft = models.model(rng, 0.0, width=width, main=type_name)
+    draft.set(f"{draft.find('general.architecture').content}.context_length", Value(U32, 256))  # type: ignore[union-attr]
+    path = case.write("model.gguf", bytes(draft.encode()[0]))
+    steps = [rng.choice(TOKENS) for _ in range(rng.choice((1, 2, 3)))]
+    options = {
+        "threads": rng.choice((1, 1, 2)), "context_length": 130, "isa": level,
+        "kv_type": rng.choice(("f16", "f32")),
+    }  # fmt: skip
+    expected = case.attempt("loaded", _logits, case, path, steps, options)
+    if expected is None:
+        raise Finding("refused", f"{type_name} on {level} does not load: {case.refusals}")
+    with guarded_buffers(at_end):
+        found = case.attempt("token", _logits, case, path, steps, options)
+    if found is None or expected.tobytes() != found.tobytes():
+        raise Finding("bits", f"{type_name} on {level}: other logits between protected pages")
+
+
+def _logits(
+    case: Case, path: Any, steps: list[int], options: dict[str, Any]
+) -> NDArray[np.float32]:
+    with GGUFProvider(path) as provider:
+        made = engine.load_engine(provider, progress=case.progress, **options)
+        try:
+            cache = made.new_cache()
+            tokens = np.arange(sum(steps), dtype=np.int32) % made.config.vocab_size
+            parts, at = [], 0
+            for count in steps:
+                parts.append(made.forward(tokens[at : at + count], cache, all_logits=True).copy())
+                at += count
+            return np.concatenate(parts)
+        finally:
+            made.close()
+
+
+class _Numpy:
+    """numpy, for a module whose arrays shall be guarded."""
+
+    def __init__(self, at_end: bool) -> None:
+        self._at_end = at_end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def zeros(self, shape: Any, dtype: Any = float) -> Any:
+        """Guarded zeros."""
+        kind = np.dtype(dtype)
+        count = int(np.prod(shape))
+        raw = guarded(count * kind.itemsize, at_end=self._at_end, alignment=kind.alignment)
+        return raw.view(kind).reshape(shape)
+
+    empty = zeros
+
+
+@contextlib.contextmanager
+def guarded_buffers(at_end: bool) -> Iterator[None]:
+    """While open, engines are made whose weights, activations and caches are guarded."""
+
+    class GuardedWeights(Weights):
+        def linear(self, name: str, n: int, k: int) -> Weight:
+            weight = super().linear(name, n, k)
+            data = guarded_copy(weight.data.reshape(-1)[: n * weight.stride], at_end=at_end)
+            bias = weight.bias
+            if bias is not None:
+                bias = guarded_copy(bias, at_end=at_end)  # type: ignore[assignment]
+            return replace(weight, data=data, bias=bias)  # type: ignore[arg-type]
+
+        def vector(self, name: str, length: int) -> NDArray[np.float32]:
+            return guarded_copy(super().vector(name, length), at_end=at_end)  # type: ignore[return-value]
+
+    def aligned(nbytes: int) -> NDArray[np.uint8]:
+        return guarded(nbytes, at_end=at_end, alignment=LINE)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(engine, "Weights", GuardedWeights))
+        stack.enter_context(patch.object(plan, "_aligned", aligned))
+        for module in (plan, kv_cache, rope):
+            stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
+        yield

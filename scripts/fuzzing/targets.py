@@ -1,0 +1,42 @@
+"""All kinds of cases, and how often each comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from scripts.fuzzing.case import Case
+from scripts.fuzzing.target_gguf import gguf, split, structure, tl, wide
+from scripts.fuzzing.target_guard import guard
+from scripts.fuzzing.target_huggingface import huggingface, safetensors
+from scripts.fuzzing.target_imatrix import imatrix
+from scripts.fuzzing.target_text import (
+    json_text,
+    sentencepiece,
+    template,
+    tl_config,
+    tokenizer,
+)
+
+Target = Callable[[Case], None]
+
+TARGETS: dict[str, Target] = {
+    "gguf": gguf, "structure": structure, "split": split, "tl": tl, "wide": wide,
+    "huggingface": huggingface, "safetensors": safetensors, "imatrix": imatrix,
+    "tokenizer": tokenizer, "template": template, "json": json_text, "sentencepiece": sentencepiece,
+    "tl_config": tl_config, "guard": guard,
+}  # fmt: skip
+
+USUAL = tuple(name for name in TARGETS if name != "guard")
+# Of 1,000 cases; guard is only run when it is asked for.
+SHARES = {
+    "gguf": 180, "structure": 300, "split": 30, "tl": 20, "wide": 1, "huggingface": 20,
+    "safetensors": 100, "imatrix": 90, "tokenizer": 60, "template": 19, "json": 90,
+    "sentencepiece": 70,
+    "tl_config": 20, "guard": 1,
+}  # fmt: skip
+
+
+def schedule(names: Sequence[str]) -> list[str]:
+    """The targets of consecutive seeds, spread evenly; repeats."""
+    places = [((i + 0.5) / SHARES[name], name) for name in names for i in range(SHARES[name])]
+    return [name for _, name in sorted(places)]

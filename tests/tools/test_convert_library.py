@@ -1,0 +1,136 @@
+"""A tokenizer's file that harms the library it was made for ends as an error, at once."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.golden_models import model_directory
+from trinity.errors import TokenizerError
+from trinity.tools.convert.reference import Reference, json_reference, model_reference
+
+TEXTS = ("Hello  world, it's 3.14", "b")
+Values = dict[str, Any]
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> Values:
+    directory = model_directory("bitnet-packed", tmp_path)
+    loaded: Values = json.loads((directory / "tokenizer.json").read_text())
+    return loaded
+
+
+def answered(call: Callable[[], Reference]) -> Reference | str:
+    """What it gives, or says."""
+    try:
+        return call()
+    except TokenizerError as error:
+        return str(error)
+
+
+def nested(kind: str, name: str, inner: object, depth: int) -> object:
+    for _ in range(depth):
+        inner = {"type": kind, name: [inner]}
+    return inner
+
+
+NFC = {"type": "NFC"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+PADDING = {
+    "strategy": {"Fixed": 1 << 50}, "direction": "Right", "pad_to_multiple_of": None,
+    "pad_id": 0, "pad_type_id": 0, "pad_token": "a",
+}  # fmt: skip
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "[A]", "type_id": 0}}] * 3,
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {"[A]": {"id": "[A]", "ids": list(range(50)), "tokens": ["x"] * 2}},
+}
+HARMFUL: dict[str, Values] = {
+    "a nest of normalizers": {"normalizer": nested("Sequence", "normalizers", NFC, 90)},
+    "a nest without end": {"normalizer": nested("Sequence", "normalizers", NFC, 400)},
+    "text that multiplies": {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Replace", "pattern": {"Regex": "."}, "content": "l" * 1000}
+            ] * 4,
+        }
+    },
+    "text that doubles": {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 60,
+        }
+    },
+    "a regex that tries everything": {
+        "pre_tokenizer": {
+            "type": "Split", "behavior": "Isolated", "invert": False,
+            "pattern": {"Regex": "(?:(?:(?:[a-z ,0-9]+)+)+)+[A-Z]{3}"},
+        }
+    },
+    "a regex of many repeats": {
+        "pre_tokenizer": {
+            "type": "Split", "behavior": "Isolated", "invert": False,
+            "pattern": {"Regex": "(((.{1000}){1000}){1000}){1000}"},
+        }
+    },
+    "a template that contradicts itself": {"post_processor": TEMPLATE},
+    "Unigram": {"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0.0]]}},
+    "a garbled character map": {
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAgP////8AAA=="}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_what_harms_the_library(name: str, values: Values) -> None:
+    start = time.process_time()
+    found = answered(lambda: json_reference(values | HARMFUL[name], "t.json", TEXTS))
+    if isinstance(found, str):
+        assert found.startswith("t.json: the tokenizers library refuses it: it ")
+    else:
+        assert set(found.ids) == set(TEXTS)
+    assert time.process_time() - start < 5  # of this process
+
+
+def test_panics_and_limits_are_refusals(values: Values) -> None:
+    for name, reason in (
+        ("text that multiplies", "memory|ended by|seconds"),
+        ("text that doubles", "memory|ended by|seconds"),
+        ("a nest without end", "recursion limit"),
+    ):
+        with pytest.raises(TokenizerError, match=reason):
+            json_reference(values | HARMFUL[name], "t.json", TEXTS)
+
+
+def test_padding_and_truncation_are_not_handed_over(values: Values) -> None:
+    plain = json_reference(values, "t.json", TEXTS)
+    truncation = {"max_length": 1, "strategy": "OnlyFirst", "stride": 9, "direction": "Right"}
+    padded = json_reference({**values, "padding": PADDING, "truncation": truncation}, "t", TEXTS)
+    assert padded == plain
+
+
+def test_character_maps_of_sentencepiece(tmp_path: Path) -> None:
+    """Random bytes where the normalizer's character map lies, which crashed older libraries."""
+    directory = model_directory("llama-sharded", tmp_path)
+    content = (directory / "tokenizer.model").read_bytes()
+    random.seed(1)
+    for length in (4, 60, 100):
+        noise = random.randbytes(length)
+        normalizer = b"\x1a" + bytes([length + 2]) + b"\x12" + bytes([length]) + noise
+        model = content + normalizer
+        found = answered(lambda model=model: model_reference(model, "t.model", TEXTS))
+        if isinstance(found, str):
+            assert found.startswith("t.model: the sentencepiece library refuses it: it ")
+
+
+def test_a_file_that_is_no_model() -> None:
+    with pytest.raises(TokenizerError, match="the sentencepiece library refuses it"):
+        model_reference(b"\xff" * 100, "t.model", TEXTS)

@@ -1,0 +1,55 @@
+"""The process of the command line: how signals end it, and its first three descriptors.
+
+It imports next to nothing, so that Ctrl-C is quiet from the first moment on.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # `signal` itself takes a while
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+INTERRUPTED = 130
+# What ends a program that does not handle it, and may reach one in good order.
+_ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+
+
+def begin() -> None:
+    """Let signals end the process as ``end`` does, and give closed standard streams a place.
+
+    Without the latter the next file that is opened would be standard output to whoever prints.
+    A signal that the process was started to ignore stays ignored.
+    """
+    for name in _ENDS:
+        number = getattr(signal, name, None)  # Windows has few
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+def end(number: int, _frame: FrameType | None = None) -> None:
+    """End now, from within a signal's handler: status 130 for Ctrl-C, else death by the signal.
+
+    Unfinished files are removed first. Nothing is unwound: code that catches everything, such as
+    the compiler's callbacks, could keep the process alive, and threads of a team are waiting.
+    """
+    writers = sys.modules.get("trinity_kernels.whole_file")
+    if writers is not None and hasattr(writers, "discard_unfinished"):  # else nothing is written
+        writers.discard_unfinished()
+    if os.name == "posix" and os.isatty(2):
+        try:  # noqa: SIM105  # no import in a signal's handler
+            os.write(2, b"\x1b[?25h\n")  # a progress display hides the cursor
+        except OSError:
+            pass
+    if number != signal.SIGINT:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(INTERRUPTED if number == signal.SIGINT else 128 + number)

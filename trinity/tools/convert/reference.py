@@ -1,0 +1,75 @@
+"""What the library that a tokenizer's file was made for makes of texts, asked in its own process.
+
+The libraries are Rust and C++ code that trusts its input: a file can make them abort, recurse,
+match for hours or fill the memory. So they see it only in a `Confined` process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trinity.confined import Confined
+from trinity.errors import ConfinedError, TokenizerError
+
+_MODULE = "trinity.tokenizers.file_library"
+# What the library may take beyond the file: a large vocabulary of 9 MB takes 250 MB and 2 s.
+_MEMORY, _MEMORY_PER_BYTE = 200_000_000, 40
+_SECONDS, _BYTES_PER_SECOND = 2.0, 2_000_000
+# Sections that change nothing in the ids of one text, but what a padded one costs.
+_UNUSED_SECTIONS = ("padding", "truncation")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Ids of each text asked for, without special tokens; ids put before and behind a text."""
+
+    ids: Mapping[str, list[int]]
+    prefix: list[int] = field(default_factory=list)
+    suffix: list[int] = field(default_factory=list)
+
+
+def json_reference(values: Mapping[str, object], path: str, texts: Sequence[str]) -> Reference:
+    """The `tokenizers` library's reading of a tokenizer.json with the object ``values``.
+
+    Raises TokenizerError where it refuses the file, fails or breaks its limits.
+    """
+    kept = {key: value for key, value in values.items() if key not in _UNUSED_SECTIONS}
+    text = json.dumps(kept, ensure_ascii=False)
+    reply = _asked({"json": text}, len(text), texts, path, "tokenizers")
+    return Reference(dict(zip(texts, reply["ids"], strict=True)), *_ends(**reply))
+
+
+def model_reference(raw: bytes, path: str, texts: Sequence[str]) -> Reference:
+    """The `sentencepiece` library's reading of a tokenizer.model. Raises as ``json_reference``."""
+    request = {"model": base64.b64encode(raw).decode()}
+    reply = _asked(request, len(raw), texts, path, "sentencepiece")
+    return Reference(dict(zip(texts, reply["ids"], strict=True)))
+
+
+def _asked(
+    request: dict[str, Any], size: int, texts: Sequence[str], path: str, library: str
+) -> dict[str, Any]:
+    confined = Confined(
+        _MODULE,
+        memory_bytes=_MEMORY + _MEMORY_PER_BYTE * size,
+        seconds=_SECONDS + size / _BYTES_PER_SECOND,
+    )
+    try:
+        reply: dict[str, Any] = confined.call({**request, "texts": list(texts)})
+    except ConfinedError as error:
+        raise TokenizerError(f"{path}: the {library} library refuses it: {error.reason}") from error
+    finally:
+        confined.close()
+    return reply
+
+
+def _ends(ids: object, plain: list[int], full: list[int]) -> tuple[list[int], list[int]]:
+    """The ids before and behind those of a text."""
+    for start in range(len(full) - len(plain) + 1):
+        if full[start : start + len(plain)] == plain:
+            return full[:start], full[start + len(plain) :]
+    return [], []
