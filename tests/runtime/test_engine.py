@@ -455,4 +455,4 @@ def test_a_window_hides_what_is_older(tmp_path: Path, type_name: str) -> None:
     )
     for logits in found:
         error = np.linalg.norm(logits - expected) / np.linalg.norm(expected)
-        assert error < (1e-5 if type_name == "F32" else 0.02), error
+        assert error < (1e-5 if type_name == "F32" else 0.03), error
