@@ -25,7 +25,7 @@ from trinity.formats import open_weights
 from trinity.models import ARCHITECTURES
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity_kernels.isa import LEVELS, available_levels
-from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.ops.matmul.activations import FORMS
 
 HOST_LEVELS = available_levels()
 RUNNABLE = sorted(FORMS)
