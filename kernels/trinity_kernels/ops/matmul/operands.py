@@ -18,5 +18,3 @@ CODES, CODES_STRIDE, FLOATS = range(17, 20)
 PACK_FROM = 4
 # Rows of activations in one tile; up to as many, AMX takes most block types as integers.
 TILE_ROWS = 16
-# Rows of weights in a panel or a tile.
-PANEL_ROWS = 16
