@@ -16,6 +16,7 @@ PACKAGES = {"trinity": ROOT / "trinity", "trinity_kernels": ROOT / "kernels" / "
 # Lower layers come first; a module imports only from its own layer and from those before it.
 LAYERS = (
     ("trinity.errors",),
+    ("trinity.confined", "trinity.confined_child"),
     ("trinity.config",),
     ("trinity.formats",),
     ("trinity.tokenizers",),

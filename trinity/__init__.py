@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trinity.config import ModelConfig
     from trinity.errors import (
         ConfigError,
+        ConfinedError,
         ContextLengthError,
         FormatError,
         InputError,
@@ -43,6 +44,7 @@ __all__ = [
     "Chunk",
     "Completion",
     "ConfigError",
+    "ConfinedError",
     "ContextLengthError",
     "FinishReason",
     "FormatError",
@@ -75,6 +77,7 @@ _HOMES = {
     "trinity.config": ("ModelConfig",),
     "trinity.errors": (
         "ConfigError",
+        "ConfinedError",
         "ContextLengthError",
         "FormatError",
         "InputError",

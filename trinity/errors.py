@@ -7,7 +7,8 @@ TrinityError
 ├── TokenizerError     the vocabulary, the chat template or a token id is unusable
 ├── InputError         an argument of the caller is out of range
 │   └── ContextLengthError   the prompt does not fit the context
-└── KernelError        an instruction-set level is unknown or not available here
+├── KernelError        an instruction-set level is unknown or not available here
+└── ConfinedError      what ran in a confined process was stopped there
 """
 
 from __future__ import annotations
@@ -43,3 +44,14 @@ class ContextLengthError(InputError):
 
 class KernelError(TrinityError):
     """An instruction-set level is unknown or not available on this machine."""
+
+
+class ConfinedError(TrinityError):
+    """What ran in a confined process was stopped: memory, time, length of the answer, a signal.
+
+    ``reason`` says which, as a clause that starts with "it".
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
