@@ -9,7 +9,7 @@ from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import same_bits
 from tests.kernels.reference import Bytes, Floats
-from trinity_kernels.ops import quantize as op
+from trinity_kernels.ops.matmul import quantize as op
 from trinity_kernels.ops.matmul.activations import activation_bytes
 from trinity_kernels.team import Team
 
