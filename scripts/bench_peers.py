@@ -40,7 +40,7 @@ from trinity.tools.quantize import quantize
 from trinity.tools.quantize.mixes import MIXES
 from trinity_kernels.bandwidth import read_bandwidth
 from trinity_kernels.ggml import TYPES_BY_NAME
-from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.team import default_threads
 
 HERE = Path(__file__).resolve().parent

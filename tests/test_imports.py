@@ -111,6 +111,17 @@ def test_formats_and_lower_know_only_the_types_of_the_kernels() -> None:
                     assert allowed, f"{path.relative_to(ROOT)}:{line} imports {target}"
 
 
+def test_types_know_nothing_of_what_is_done_with_them() -> None:
+    """quants reads and decodes; products, quantizers and other operations import it."""
+    above = ("trinity_kernels.ops", "trinity_kernels.quantizers", "trinity_kernels.tiles")
+    for module, path in MODULES:
+        if f"{module}.".startswith("trinity_kernels.quants."):
+            for line, target in imports(module, path):
+                assert not target.startswith(above), (
+                    f"{path.relative_to(ROOT)}:{line} imports {target}"
+                )
+
+
 def test_importing_trinity_is_light() -> None:
     """`import trinity` loads neither the compiler nor the tokenizer libraries."""
     code = f"import sys, trinity; print(*(m for m in {HEAVY!r} if m in sys.modules))"

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, kernel
+from trinity_kernels._jit import kernel
 from trinity_kernels.isa import available_levels, jit_disabled
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD, ROWS
+from trinity_kernels.tags import per_level
 from trinity_kernels.team import Team
 
 if not jit_disabled():
@@ -40,9 +41,7 @@ def _vector_fold(isa: Any, start: int, nbytes: int) -> int:
     return int(simd.sum_i32x16(a ^ b ^ c ^ d))
 
 
-@choose(_fold)
-def _fold_of(isa: Any, start: Any, nbytes: Any) -> Any:
-    return _fold if isa.value == "portable" else _vector_fold
+per_level(_vector_fold)(_fold)
 
 
 @kernel

@@ -19,22 +19,20 @@ from trinity_kernels import isa, record
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
-    activation_tiles,
     attention,
     kv_layout,
-    matmul,
-    matmul_panels,
-    matmul_tiles,
-    quantize,
     rmsnorm,
     rope,
     squares,
 )
+from trinity_kernels.ops.matmul import activation_tiles, operands, quantize, variants
+from trinity_kernels.ops.matmul.activations import FORMS, activation_bytes, tile_bytes
+from trinity_kernels.ops.matmul.panels import matmul_panels
+from trinity_kernels.ops.matmul.rows import matmul
+from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
+from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
-from trinity_kernels.quants.dot import FORMS, activation_bytes
-from trinity_kernels.quants.int8_tiles import int8_tile_types
-from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.team import Team
 
 Array = NDArray[Any]
@@ -42,7 +40,7 @@ _NONE = ("none",)
 
 # Each kernel, the tags it is compiled for, and whether only the tile level has it.
 KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
-    "matmul": (matmul.matmul, tuple(sorted(FORMS))),
+    "matmul": (matmul, tuple(sorted(variants.types_of(matmul)))),
     "quantize_ternary": (quantize.quantize_ternary, _NONE),
     "quantize_q8": (quantize.quantize_q8, _NONE),
     "rmsnorm": (rmsnorm.rmsnorm, _NONE),
@@ -55,8 +53,8 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "tile_activations": (activation_tiles.tile_activations, _NONE),
     "tile_q8": (activation_tiles.tile_q8, _NONE),
     "tile_split": (activation_tiles.tile_split, _NONE),
-    "matmul_tiles": (matmul_tiles.matmul_tiles, tuple(sorted(tile_types()))),
-    "matmul_panels": (matmul_panels.matmul_panels, tuple(sorted(matmul_panels.panel_types()))),
+    "matmul_tiles": (matmul_tiles, tuple(sorted(variants.types_of(matmul_tiles)))),
+    "matmul_panels": (matmul_panels, tuple(sorted(variants.types_of(matmul_panels)))),
 }
 
 
@@ -83,8 +81,8 @@ def kernels_of(level: str) -> list[tuple[str, str]]:
 
 
 def _has(level: str, kernel: Kernel) -> bool:
-    if kernel is matmul_panels.matmul_panels:
-        return kernel.level_of(level) in matmul_panels.LEVELS
+    if kernel is matmul_panels:
+        return kernel in variants.kernels(level)
     return level == "amx" or not kernel.uses_tiles
 
 
@@ -156,7 +154,7 @@ def _rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
-# -- activations in their forms (quants/dot.py) --------------------------------------------------
+# -- activations in their forms (ops/matmul/activations.py) --------------------------------------
 
 
 def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
@@ -246,7 +244,7 @@ def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, f
 
 def _matmul_values(tag: str, tokens: int) -> tuple[dict[int, int], Array, Array, list[Array]]:
     """A product with bias, added onto ones: its record, expected values and bounds."""
-    op, n = matmul, 37
+    op, n = operands, 37
     k = {1: 77, 32: 32 * 19, 128: 384}.get(TYPES[tag].block_size, 3 * TYPES[tag].block_size)
     data, w, stride, scale = _weights(tag, n, k)
     x = _rng().standard_normal((tokens, k)).astype(np.float32)
@@ -272,32 +270,33 @@ def _check_matmul_tiles(level: str, tag: str) -> str | None:
 
 
 def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
-    op = activation_tiles
+    op = operands
     slots, expected, magnitude, keep = _matmul_values(tag, tokens)
     out, x, bytes_ = keep[:3]
     form, k = FORMS[tag], x.shape[1]
-    tiles = np.zeros(op.tile_bytes(form, k, tokens) + 64, np.uint8)
-    scratch = np.zeros(matmul_tiles.scratch_bytes(form, k) + 64, np.uint8)
+    tiles = np.zeros(tile_bytes(form, k, tokens) + 64, np.uint8)
+    scratch = np.zeros(variants.scratch_bytes(matmul_tiles, tag, k) + 64, np.uint8)
     slots |= {op.TILES: -(-_at(tiles) // 64) * 64, op.SCRATCH: -(-_at(scratch) // 64) * 64}
     source = bytes_ if form == "ternary" else x
     prepared = slots | {
-        matmul.X: _at(source), matmul.X_STRIDE: source.strides[0],
+        op.X: _at(source), op.X_STRIDE: source.strides[0],
         op.CODES: _at(bytes_), op.CODES_STRIDE: bytes_.strides[0],
         op.FLOATS: int(tag not in int8_tile_types()),
     }  # fmt: skip
-    _run(op.tiles_of(form).name, level, "none", tokens, prepared)
+    _run(activation_tiles.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
     relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
-    if tag in int8_tile_types() and tokens <= op.GROUP:
+    if tag in int8_tile_types() and tokens <= op.TILE_ROWS:
         relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
 
 
 def _check_matmul_panels(level: str, tag: str) -> str | None:
     slots, expected, magnitude, keep = _matmul_values(tag, 11)
-    scratch = np.zeros(matmul_panels.scratch_bytes(FORMS[tag], keep[1].shape[1]) + 64, np.uint8)
-    slots |= {matmul_panels.SCRATCH: -(-_at(scratch) // 64) * 64}
+    scratch_bytes = variants.scratch_bytes(matmul_panels, tag, keep[1].shape[1])
+    scratch = np.zeros(scratch_bytes + 64, np.uint8)
+    slots |= {operands.SCRATCH: -(-_at(scratch) // 64) * 64}
     _run("matmul_panels", level, tag, 11, slots)
     # Signed codes may be moved up by 128, and back.
     return _differs(keep[0], expected, 1e-3 + 2e-6 * magnitude)

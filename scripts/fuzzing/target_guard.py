@@ -21,10 +21,10 @@ from scripts.fuzzing.case import Case, Finding
 from scripts.fuzzing.gguf_draft import U32, Value
 from scripts.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
-from trinity.runtime import engine, kv_cache, plan, rope
+from trinity.runtime import engine, kv_cache, plan, rotation
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.isa import available_levels, select_level
-from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.ops.matmul.activations import FORMS
 
 TYPES = tuple(sorted(FORMS))
 TOKENS = (1, 3, 5, 16, 17, 40)
@@ -121,9 +121,13 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
     def aligned(nbytes: int) -> NDArray[np.uint8]:
         return guarded(nbytes, at_end=at_end, alignment=LINE)
 
+    def zeros(shape: int, dtype: str, what: str) -> NDArray[Any]:
+        return guarded(shape * np.dtype(dtype).itemsize, at_end=at_end, alignment=LINE).view(dtype)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(engine, "Weights", GuardedWeights))
         stack.enter_context(patch.object(plan, "_aligned", aligned))
-        for module in (plan, kv_cache, rope):
+        for module in (plan, rotation):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
+        stack.enter_context(patch.object(kv_cache, "zeros", zeros))
         yield

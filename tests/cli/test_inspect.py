@@ -130,3 +130,33 @@ def test_paths_are_shown_whole(run: Run, model: Path, tmp_path: Path) -> None:
     path = tmp_path / ("long" * 40 + ".gguf")
     path.write_bytes(model.read_bytes())
     assert str(path) in run("inspect", str(path)).stdout
+
+
+def test_kernels_without_a_file(run: Run) -> None:
+    result = run("inspect", "--kernels", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["level"] in found["available"]
+    assert {span["level"] for span in found["kernels"]} >= set(found["available"])
+    alone = [s for s in found["kernels"] if s["level"] == "portable"]
+    assert [s["tokens"] for s in alone] == [[1, None]]
+    assert "Q4_0" in alone[0]["types"]
+    assert "Q8_1" not in alone[0]["types"]
+
+
+def test_kernels_of_a_model(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, type="Q4_0")
+    result = run("inspect", str(path), "--kernels", "--json")
+    assert result.exit_code == 0, result.stderr
+    types = {name for span in json.loads(result.stdout)["kernels"] for name in span["types"]}
+    assert "Q4_0" in types
+    assert "Q5_0" not in types
+    shown = run("inspect", str(path), "--kernels").stdout
+    assert "panels *" in shown
+    assert "Q4_0" in shown
+
+
+@pytest.mark.parametrize("arguments", [(), ("--verify",), ("--kernels", "--verify")])
+def test_kernels_are_the_only_question_without_a_file(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run("inspect", *arguments).exit_code == 2

@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.reference import Bytes, Doubles, Floats
-from trinity_kernels.ops import activation_tiles, kv_layout, matmul, matmul_tiles
 from trinity_kernels.ops import attention as attention_op
+from trinity_kernels.ops import kv_layout
+from trinity_kernels.ops.matmul import operands as op
+from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.matmul.activations import FORMS, tile_bytes
+from trinity_kernels.ops.matmul.rows import matmul
+from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
+from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import FORMS
-from trinity_kernels.quants.int8_tiles import int8_tile_types
 from trinity_kernels.team import Team
 
 EPSILON = 2.0**-24  # the largest relative error of one rounding to float32
@@ -49,31 +53,31 @@ class Product:
         n, k = self.shape
         packed, out = self.packed[tokens], self.out[tokens]
         return {
-            matmul.X: packed, matmul.X_STRIDE: packed.strides[0], matmul.W: self.rows,
-            matmul.W_STRIDE: self.rows.strides[0], matmul.N: n, matmul.K: k, matmul.OUT: out,
-            matmul.OUT_STRIDE: out.strides[0], matmul.BIAS: self.bias,
-            matmul.SCALE: 1.0 if self.bias is None else SCALE, matmul.ADD: self.bias is not None,
+            op.X: packed, op.X_STRIDE: packed.strides[0], op.W: self.rows,
+            op.W_STRIDE: self.rows.strides[0], op.N: n, op.K: k, op.OUT: out,
+            op.OUT_STRIDE: out.strides[0], op.BIAS: self.bias,
+            op.SCALE: 1.0 if self.bias is None else SCALE, op.ADD: self.bias is not None,
         }  # fmt: skip
 
     def run(self, level: str, team: Team | None = None) -> Floats:
         """What the kernel gives; the operands stay as they are."""
         before = self.out.copy()
-        launch(matmul.matmul, level, self.tag, len(self.x), self.slots(), team)
+        launch(matmul, level, self.tag, len(self.x), self.slots(), team)
         result = self.out.copy()
         self.out[:] = before
         return result
 
     def tile_slots(self, threads: int) -> tuple[dict[int, Slot], dict[int, Slot]]:
         """The records of the kernel that makes tiles and of matmul_tiles."""
-        op, (_, k), form = activation_tiles, self.shape, FORMS[self.tag]
-        scratch = -(-matmul_tiles.scratch_bytes(form, k) // 64) * 64
+        (_, k), form = self.shape, FORMS[self.tag]
+        scratch = -(-variants.scratch_bytes(matmul_tiles, self.tag, k) // 64) * 64
         shared: dict[int, Slot] = {
-            op.TILES: aligned(op.tile_bytes(form, k, len(self.x))),
+            op.TILES: aligned(tile_bytes(form, k, len(self.x))),
             op.SCRATCH: aligned(threads * scratch), op.SCRATCH_STRIDE: scratch,
         }  # fmt: skip
         source = self.packed if form == "ternary" else self.x.view(np.uint8)
         first: dict[int, Slot] = {
-            matmul.X: source, matmul.X_STRIDE: source.strides[0], matmul.K: k,
+            op.X: source, op.X_STRIDE: source.strides[0], op.K: k,
             op.CODES: self.packed, op.CODES_STRIDE: self.packed.strides[0], **shared,
             op.FLOATS: self.tag not in int8_tile_types(),
         }  # fmt: skip

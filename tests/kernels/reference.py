@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels.ops.matmul_tiles import GROUP, padded_bytes
+from trinity_kernels.ops.matmul.activations import FORMS, activation_bytes, unpacked_bytes
+from trinity_kernels.ops.matmul.operands import TILE_ROWS
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import FORMS, activation_bytes
 
 Bytes = NDArray[np.uint8]
 Blocks = NDArray[np.void]
@@ -69,7 +69,7 @@ def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:
 
 
 def roundings(quant: str, k: int) -> int:
-    """How many roundings to float32, at most, a product of K terms passes in ops/matmul.py."""
+    """How many roundings to float32, at most, a product of K terms passes in ops/matmul/rows.py."""
     block = TYPES[quant].block_size
     if quant == "I2_S":
         return 5
@@ -96,7 +96,7 @@ def q8_codes(x: Floats) -> tuple[Codes, Floats]:
 
 
 def pack_q8(codes: Codes, scales: Floats) -> Bytes:
-    """The q8 form that quants/dot.py draws, (M, activation_bytes)."""
+    """The q8 form that ops/matmul/activations.py draws, (M, activation_bytes)."""
     m, k = codes.shape
     padded, table = -(-k // 64) * 64, -(-k // 512) * 64
     out = np.zeros((m, activation_bytes("q8", k)), np.uint8)
@@ -120,7 +120,7 @@ def ternary_codes(x: Floats) -> tuple[Codes, Floats]:
 
 
 def pack_ternary(codes: Codes, s: Floats) -> Bytes:
-    """The ternary form that quants/dot.py draws, (M, activation_bytes)."""
+    """The ternary form that ops/matmul/activations.py draws, (M, activation_bytes)."""
     m, k = codes.shape
     padded = -(-k // 256) * 256
     out = np.zeros((m, activation_bytes("ternary", k)), np.uint8)
@@ -167,8 +167,8 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
     """Activations (M, K) as tiles [16 tokens][64 bytes of a row], words transposed."""
     m, k = x.shape
     if form == "ternary":
-        lines = pack_ternary(*ternary_codes(x))[:, : padded_bytes(form, k)]
-    elif form == "q8" and m <= GROUP:
+        lines = pack_ternary(*ternary_codes(x))[:, : unpacked_bytes(form, k)]
+    elif form == "q8" and m <= TILE_ROWS:
         # The form itself but for its negated sums.
         lines = pack_q8(*q8_codes(x))[:, : -(-k // 64) * 64 + -(-k // 512) * 128]
     elif form == "q8":
@@ -181,7 +181,7 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
             bf16_bytes(round_bf16(padded - round_bf16(padded))),
         ]
         lines = np.stack([part.reshape(m, -1, 64) for part in parts], axis=2).reshape(m, -1)
-    groups = 1 if form == "q8" and m <= GROUP else -(-m // 32) * 2
+    groups = 1 if form == "q8" and m <= TILE_ROWS else -(-m // 32) * 2
     whole = np.zeros((16 * groups, lines.shape[1]), np.uint8)
     whole[:m] = lines
     words = whole.reshape(len(whole) // 16, 16, -1, 16, 4)

@@ -11,9 +11,10 @@ from tests.kernels import reference
 from tests.kernels.launch import launch
 from tests.kernels.operands import at_the_edge, product, row_lengths, same_bits
 from trinity_kernels.isa import available_levels
-from trinity_kernels.ops import matmul
+from trinity_kernels.ops.matmul import operands
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.team import Team
 
 TAGS = pytest.mark.parametrize("tag", FORMS)
@@ -41,8 +42,8 @@ def test_levels_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Tea
             alone = p.out.copy()
             for token in range(len(p.x)):
                 one = slice(token, token + 1)
-                slots = {**p.slots(one), matmul.OUT: alone[one]}
-                launch(matmul.matmul, level, tag, 1, slots, two)
+                slots = {**p.slots(one), operands.OUT: alone[one]}
+                launch(matmul, level, tag, 1, slots, two)
             assert same_bits(alone, expected), (level, k, "one by one")
 
 

@@ -11,25 +11,26 @@ from tests.kernels.launch import launch
 from tests.kernels.operands import Product, aligned, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Floats
 from trinity_kernels.isa import available_levels
-from trinity_kernels.ops import matmul_panels
-from trinity_kernels.quants.dot import FORMS
-from trinity_kernels.quants.panel import block_panel_types, is_signed
+from trinity_kernels.ops.matmul import operands, panel_layout, variants
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.ops.matmul.panels import matmul_panels
+from trinity_kernels.quants import READERS
 from trinity_kernels.team import Team
 
-LEVELS = sorted(matmul_panels.LEVELS & set(available_levels()))
+LEVELS = sorted(panel_layout.LEVELS & set(available_levels()))
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this CPU has none of the levels")
-TAGS = pytest.mark.parametrize("tag", sorted(matmul_panels.panel_types()))
+TAGS = pytest.mark.parametrize("tag", sorted(variants.types_of(matmul_panels)))
 LEVEL = pytest.mark.parametrize("level", LEVELS)
 SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18))
 
 
 def run(p: Product, level: str, team: Team | None = None) -> Floats:
-    scratch = -(-matmul_panels.scratch_bytes(FORMS[p.tag], p.shape[1]) // 64) * 64
+    scratch = -(-variants.scratch_bytes(matmul_panels, p.tag, p.shape[1]) // 64) * 64
     values = p.slots() | {
-        matmul_panels.SCRATCH: aligned(2 * scratch), matmul_panels.SCRATCH_STRIDE: scratch,
+        operands.SCRATCH: aligned(2 * scratch), operands.SCRATCH_STRIDE: scratch,
     }  # fmt: skip
     before = p.out.copy()
-    launch(matmul_panels.matmul_panels, level, p.tag, len(p.x), values, team)
+    launch(matmul_panels, level, p.tag, len(p.x), values, team)
     result = p.out.copy()
     p.out[:] = before
     return result
@@ -43,7 +44,7 @@ def test_within_the_bound(level: str, tag: str, two: Team) -> None:
             p = product(tag, tokens, n, k)
             found = run(p, level, two)
             # Codes that are moved up by 128 add as much to every product, and take it off again.
-            moved = tag in block_panel_types() and is_signed(tag)
+            moved = getattr(READERS[tag], "signed", False)
             error = np.abs(found - p.expected)
             assert np.all(error <= p.bound * (130 if moved else 1)), (k, tokens, n)
             if FORMS[tag] == "ternary":
@@ -65,7 +66,7 @@ def test_threads_and_other_tokens_leave_the_bits_alone(level: str, tag: str, two
 @LEVEL
 @TAGS
 def test_few_tokens_go_row_by_row(level: str, tag: str, two: Team) -> None:
-    p = product(tag, matmul_panels.FEW - 1, 37, row_lengths(tag)[2])
+    p = product(tag, operands.PACK_FROM - 1, 37, row_lengths(tag)[2])
     assert same_bits(run(p, level, two), p.run(level))
 
 

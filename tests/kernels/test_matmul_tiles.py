@@ -12,10 +12,10 @@ from tests.kernels.launch import launch_all
 from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Doubles, Floats
 from trinity_kernels.isa import available_levels
-from trinity_kernels.ops import activation_tiles, matmul_tiles
-from trinity_kernels.quants.dot import FORMS
-from trinity_kernels.quants.int8_tiles import int8_tile_types
-from trinity_kernels.quants.unpack import tile_types
+from trinity_kernels.ops.matmul import activation_tiles, operands
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.ops.matmul.tile_layout import int8_tile_types, tile_types
+from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.team import Team
 
 pytestmark = pytest.mark.skipif("amx" not in available_levels(), reason="this CPU has no AMX")
@@ -28,7 +28,7 @@ def run(p: Product, team: Team | None = None) -> Floats:
     first, second = p.tile_slots(2)
     packer = activation_tiles.tiles_of(FORMS[p.tag])
     before = p.out.copy()
-    steps = [(packer, "none", first), (matmul_tiles.matmul_tiles, p.tag, second)]
+    steps = [(packer, "none", first), (matmul_tiles, p.tag, second)]
     launch_all(steps, "amx", len(p.x), team)
     result = p.out.copy()
     p.out[:] = before
@@ -58,7 +58,7 @@ def test_within_the_bound(tag: str, two: Team) -> None:
                 assert same_bits(found, p.run("portable")), (k, tokens, n)
                 continue
             panels = n // 16 * 16
-            if tag in int8_tile_types() and tokens <= activation_tiles.GROUP:
+            if tag in int8_tile_types() and tokens <= operands.TILE_ROWS:
                 ratio = reference.tile_roundings(k) / reference.roundings(tag, k)
                 error = np.abs(found - p.expected)
                 assert np.all((error <= ratio * p.bound)[:, :panels]), (k, tokens, n)
@@ -88,7 +88,7 @@ def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> N
 
 @TAGS
 def test_few_tokens_go_row_by_row(tag: str, two: Team) -> None:
-    p = product(tag, activation_tiles.FEW - 1, 37, row_lengths(tag)[2])
+    p = product(tag, operands.PACK_FROM - 1, 37, row_lengths(tag)[2])
     assert same_bits(run(p, two), p.run("avx512vnni"))
 
 
@@ -107,7 +107,7 @@ def test_tiles_are_laid_out_as_drawn(form: str, tag: str, tokens: int, two: Team
         first, _ = p.tile_slots(2)
         packer = activation_tiles.tiles_of(form)
         launch_all([(packer, "none", first)], "amx", tokens, two)
-        tiles = first[activation_tiles.TILES]
+        tiles = first[operands.TILES]
         assert isinstance(tiles, np.ndarray)
         expected = reference.pack_tiles(form, p.x)
         assert same_bits(tiles[: len(expected)], expected)

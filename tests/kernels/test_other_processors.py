@@ -14,9 +14,9 @@ from tests.kernels.process import run_python
 from tests.kernels.test_isa import HASWELL
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.attention import attention as attention_kernel
+from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.processor import arm_features, feature_text
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import FORMS
 
 PRODUCTS = """
 from tests.kernels.operands import product

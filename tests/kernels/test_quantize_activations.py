@@ -9,8 +9,8 @@ from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import same_bits
 from tests.kernels.reference import Bytes, Floats
-from trinity_kernels.ops import quantize as op
-from trinity_kernels.quants.dot import activation_bytes
+from trinity_kernels.ops.matmul import quantize as op
+from trinity_kernels.ops.matmul.activations import activation_bytes
 from trinity_kernels.team import Team
 
 FORMS = pytest.mark.parametrize("form", ["q8", "ternary"])

@@ -11,9 +11,10 @@ from tests.kernels.process import run_python
 from trinity_kernels import isa, selftest
 from trinity_kernels._jit import kernel
 from trinity_kernels.isa import IsaError, available_levels
-from trinity_kernels.ops import activation, kv_layout, matmul_panels
-from trinity_kernels.quants.dot import FORMS
-from trinity_kernels.quants.unpack import tile_types
+from trinity_kernels.ops import activation, kv_layout
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.ops.matmul.panel_layout import panel_types
+from trinity_kernels.ops.matmul.tile_layout import tile_types
 
 ALL = [(name, tag) for name, (_, tags) in selftest.KERNELS.items() for tag in tags]
 
@@ -39,7 +40,7 @@ def test_every_registered_tag_is_covered() -> None:
     assert tags["attention"] == tags["rope_store"] == set(kv_layout.KV_TYPES)
     assert tags["gated"] == set(activation.ACTIVATIONS)
     assert tags["matmul_tiles"] == set(tile_types())
-    assert tags["matmul_panels"] == set(matmul_panels.panel_types())
+    assert tags["matmul_panels"] == set(panel_types())
     assert all(name == k.name for name, (k, _) in selftest.KERNELS.items())
 
 

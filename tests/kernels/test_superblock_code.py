@@ -11,10 +11,12 @@ import pytest
 from llvmlite import ir
 
 from tests.kernels.test_byte_dots import BYTES, TARGETS
-from trinity_kernels.quants import TYPES, grid, superblock
+from trinity_kernels.ops.matmul.readers import reader_of, types_of
+from trinity_kernels.quants import grid
+from trinity_kernels.quants.superblock import SuperBlock
 
 FLOATS = ir.VectorType(ir.FloatType(), 16)
-LAYOUTS = [tag for tag in TYPES if tag in superblock._BLOCKS]
+LAYOUTS = sorted(types_of(SuperBlock))
 
 
 def compiled(level: str, result: Any, emit: Callable[[Any, Any], Any]) -> str:
@@ -46,7 +48,7 @@ def compiled(level: str, result: Any, emit: Callable[[Any, Any], Any]) -> str:
 def test_compiles_without_calls(
     level: str, tag: str, gathers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block = superblock._BLOCKS[tag]
+    block = reader_of(tag, SuperBlock)
     monkeypatch.setattr(grid, "gathers", lambda _: gathers)
     parts = range(block.elements // 64)
     texts = [

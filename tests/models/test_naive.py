@@ -16,7 +16,7 @@ from tests.naive import float_tensors, naive_logits, rope_angles, ternary_linear
 from tests.tiny_models import write_tiny_model
 from trinity.config import ModelConfig, RopeScaling
 from trinity.formats import GGUFProvider, open_weights
-from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.ops.matmul.activations import FORMS
 
 Tensors = dict[str, NDArray[np.float32]]
 

@@ -29,7 +29,7 @@ from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import zeros
 from trinity_kernels.isa import LEVELS, available_levels
-from trinity_kernels.quants.dot import FORMS
+from trinity_kernels.ops.matmul.activations import FORMS
 
 HOST_LEVELS = available_levels()
 RUNNABLE = sorted(FORMS)

@@ -10,7 +10,7 @@ import pytest
 import trinity
 from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
-from trinity.errors import InputError
+from trinity.errors import InputError, UnsupportedError
 from trinity.formats import open_weights
 from trinity.runtime.engine import load_engine
 
@@ -44,6 +44,14 @@ def test_rows_that_straddle_blocks(tmp_path: Path) -> None:
     )  # fmt: skip
     assert np.abs(found - expected).max() < 1e-3
     engine.close()
+
+
+@pytest.mark.parametrize("type_name", ["Q8_1", "Q8_K"])
+def test_types_without_a_product_are_refused(tmp_path: Path, type_name: str) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, type=type_name, hidden_size=256, intermediate_size=256)
+    with pytest.raises(UnsupportedError, match=f"{type_name}, which trinity cannot run; .*Q8_0"):
+        load_engine(open_weights(path))
 
 
 def test_unknown_layout(tmp_path: Path) -> None:

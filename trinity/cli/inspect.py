@@ -1,4 +1,5 @@
-"""trinity inspect: what is in a model file, whether it is sound, and what differs from another."""
+"""trinity inspect: what is in a model file, whether it is sound, what differs from another, and
+which kernels multiply its weights."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="FILE", help="The model, a GGUF file.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="The model, a GGUF file.", show_default=False),
+    ] = None,
     diff: Annotated[
         str | None,
         typer.Option(
@@ -39,15 +43,30 @@ def inspect(
             "status 1 where something is.",
         ),
     ] = False,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels",
+            help="Show which kernels multiply each type of weights by how many tokens instead: of "
+            "this model, or, without FILE, of all types.",
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the header, the configuration, the metadata and the tensors of a model file."""
     from trinity.model import open_weights
 
-    if diff is not None and verify:
-        raise typer.BadParameter("--diff and --verify are two questions; ask one at a time")
+    if (diff is not None) + verify + kernels > 1:
+        raise typer.BadParameter("--diff, --verify and --kernels are three questions; ask one")
+    if model is None:
+        if not kernels:
+            raise typer.BadParameter("name the model, or ask for --kernels", param_hint="FILE")
+        show_kernels(None, as_json)
+        return
     provider = open_weights(model)
-    if diff is not None:
+    if kernels:
+        show_kernels(provider, as_json)
+    elif diff is not None:
         show_diff(provider, open_weights(diff), as_json)
     elif verify:
         show_verification(provider, as_json)
@@ -88,6 +107,35 @@ def show_verification(provider: WeightProvider, as_json: bool) -> None:
         tables.show_verification(found)
     if found.findings:
         raise typer.Exit(1)
+
+
+def show_kernels(provider: WeightProvider | None, as_json: bool) -> None:
+    """Print the table of variants, of the types of a model's matrices or of all."""
+    from trinity_kernels import isa
+    from trinity_kernels.ops.matmul import variants
+    from trinity_kernels.ops.matmul.activations import FORMS
+
+    types = set(FORMS)
+    if provider is not None:
+        tensors = [provider.tensor(name) for name in provider.tensor_names()]
+        types &= {tensor.type for tensor in tensors if len(tensor.shape) > 1}
+    level = isa.select_level()
+    spans = [
+        {
+            "level": span.level,
+            "tokens": [span.first, span.last],
+            "types": list(span.types),
+            "variant": span.variant.name,
+            "kernel": span.variant.kernel.name,
+            "exact": span.variant.exact,
+        }
+        for span in variants.spans(types=types)
+    ]
+    found = {"level": level, "available": list(isa.available_levels()), "kernels": spans}
+    if as_json:
+        put(json_line(found))
+    else:
+        tables.show_kernels(found)
 
 
 def describe(provider: WeightProvider) -> dict[str, object]:

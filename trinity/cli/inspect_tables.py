@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.cli.terminal import escaped, json_line, put, put_raw
 
@@ -140,6 +140,25 @@ def show_diff(found: Diff, first: str, second: str) -> None:
                 )
             console.print(made)
         console.print(Text(f"{found.same_tensors} tensors are the same"))
+
+    show_with(write)
+
+
+def show_kernels(found: dict[str, Any]) -> None:
+    """Print which kernels multiply what."""
+
+    def write(console: Console) -> None:
+        made = table("level", "tokens", "variant", "kernel", "types", right=("tokens",))
+        for span in found["kernels"]:
+            first, last = span["tokens"]
+            tokens = f"{first} to {last}" if last else f"{first} or more"
+            tokens = str(first) if first == last else tokens
+            variant = span["variant"] + ("" if span["exact"] else " *")
+            made.add_row(span["level"], tokens, variant, span["kernel"], " ".join(span["types"]))
+        console.print(made)
+        console.print(f"\nLevels of this machine: {', '.join(found['available'])}", end="")
+        console.print(f"; in use: {found['level']}")
+        console.print("* a token's sums may be rounded in another order than when it is alone")
 
     show_with(write)
 

@@ -31,10 +31,10 @@ from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
-from trinity_kernels.ops import matmul, matmul_panels, matmul_tiles
 from trinity_kernels.ops.kv_layout import KV_TYPES, TILE, layer_bytes
+from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.unpack import tile_types
 from trinity_kernels.record import RECORD
 from trinity_kernels.team import Team, TeamError, default_threads
 
@@ -92,24 +92,22 @@ class CPUEngine:
         self._head_bytes = output.nbytes
         _warn_of_inverted_scales(linears, provider.path, progress)
         populate(weight.data for weight in [*linears, output])
-        # How products of many tokens go: on tiles, else by panels, else row by row.
         types = {w.type for w in linears} | ({output.type} if output.form != "f32" else set())
-        tiles, panels = matmul_tiles.matmul_tiles, matmul_panels.matmul_panels
-        tiled, in_panels = sorted(types & tile_types()), sorted(types & matmul_panels.panel_types())
-        if tiled and isa == "amx" and choice.work(tiles, tiled):
-            builder.by = "tiles"
-        elif in_panels and panels.level_of(isa) in matmul_panels.LEVELS:
-            builder.by = "panels" if choice.work(panels, in_panels) else "rows"
-        if builder.by != "rows":
-            # What forward_few multiplies by: nobody shall wait for the compiler in mid-text.
-            exact = [weight for weight in [*linears, output] if weight.form != "ternary"]
-            for type_name in sorted({weight.type for weight in exact}):
-                choice.prepare(matmul.matmul, type_name)
+        builder.kernel = variants.choose_kernel(isa, types, choice.work)
+        # What forward_few multiplies by: nobody shall wait for the compiler in mid-text.
+        for type_name in sorted({weight.type for weight in [*linears, output]}):
+            if not variants.serves(builder.kernel, type_name, exact=True):
+                choice.prepare(matmul, type_name)
         self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._few = Step(self.few)
         self._buffers = Buffers(
-            decoder, [*linears, output], self.prefill_chunk, OUTPUT_ROWS, threads, builder.by
+            decoder,
+            [*linears, output],
+            self.prefill_chunk,
+            OUTPUT_ROWS,
+            threads,
+            builder.kernel,
         )
         self._builder = builder
         self._output = output
@@ -154,7 +152,7 @@ class CPUEngine:
 
     def _exact_plan(self, kv_type: str) -> NDArray[np.void]:
         """The plan for few tokens in the arithmetic of one, built when it is first wanted."""
-        if self._builder.by == "rows":
+        if self._builder.kernel is matmul:
             return self._plans_for(kv_type)[1]
         if kv_type not in self._exact_plans:
             builder, buffers, step = self._builder, self._buffers, self._few

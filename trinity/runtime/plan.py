@@ -23,19 +23,16 @@ from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
-    activation_tiles,
     attention,
-    matmul,
-    matmul_panels,
-    matmul_tiles,
-    quantize,
     rmsnorm,
     rope,
     squares,
 )
-from trinity_kernels.quants.dot import activation_bytes
-from trinity_kernels.quants.int8_tiles import int8_tile_types
-from trinity_kernels.quants.unpack import tile_types
+from trinity_kernels.ops.matmul import activation_tiles, operands, quantize, variants
+from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
+from trinity_kernels.ops.matmul.rows import matmul
+from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
+from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 Address = Callable[[Kernel, str], int]
 
@@ -56,7 +53,7 @@ class Buffers:
 
     def __init__(
         self, decoder: Decoder, weights: list[Weight], rows: int, outputs: int, threads: int,
-        by: str,
+        kernel: Kernel,
     ) -> None:  # fmt: skip
         config = decoder.config
         self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
@@ -67,14 +64,10 @@ class Buffers:
         codes = max((activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64)
         self.codes = _aligned(rows * codes)
         # Activations as tiles, and what a thread unpacks weights into.
-        tile_bytes = scratch = 0
-        for w in weights:
-            if by == "tiles" and w.type in tile_types():
-                tile_bytes = max(tile_bytes, activation_tiles.tile_bytes(w.form, w.k, rows))
-                scratch = max(scratch, matmul_tiles.scratch_bytes(w.form, w.k))
-            elif by == "panels" and w.type in matmul_panels.panel_types():
-                scratch = max(scratch, matmul_panels.scratch_bytes(w.form, w.k))
-        self.tiles = _aligned(tile_bytes)
+        packed = [w for w in weights if variants.serves(kernel, w.type)]
+        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in packed), default=0)
+        tiles = packed if kernel is matmul_tiles else []
+        self.tiles = _aligned(max((tile_bytes(w.form, w.k, rows) for w in tiles), default=0))
         self.scratch_stride = -(-scratch // 64) * 64
         self.scratch = _aligned(self.scratch_stride * threads)
         self.logits = np.zeros((outputs, config.vocab_size), np.float32)
@@ -104,7 +97,7 @@ class PlanBuilder:
         self.threads = threads
         self.address = address
         self.interleaved = interleaved
-        self.by = "rows"
+        self.kernel = matmul
         self.squares: ChannelSquares | None = None
         self.vectors: list[NDArray[np.float32]] = []
         self.layers = [
@@ -259,54 +252,47 @@ class _Writer:
         rows: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
         """Weights that share an input: it is brought to each form once, then all multiply."""
+        op = operands
         self.squares(x, [weight for weight, _, _ in outputs], rows)
         for form in sorted({weight.form for weight, _, _ in outputs}):
             group = [output for output in outputs if output[0].form == form]
             k = group[0][0].k
             source = self.buffers.address(x), self.buffers.stride[x]
             operand = source
-            tiled = self.builder.by == "tiles" and all(w.type in tile_types() for w, _, _ in group)
-            panels = self.builder.by == "panels"
-            # But for ternary types they round otherwise than a single token's dot products.
-            if self.exact and form != "ternary":
-                tiled = panels = False
-            # Tiles leave rows that fill no panel to the dot products, which need the codes.
-            # So do tiles of up to a group of tokens.
-            limit = activation_tiles.GROUP + 1
+            kernel = self.builder.kernel
+            if not all(variants.serves(kernel, w.type, self.exact) for w, _, _ in group):
+                kernel = matmul
+            tiled = kernel is matmul_tiles
+            # Rows that fill no tile go by dot products, which need the codes; so do the int8 tiles
+            # of few tokens.
+            limit = operands.TILE_ROWS + 1
             if not tiled or any(w.n % 16 for w, _, _ in group):
                 limit = 0
             if form != "f32":
                 operand = int(self.buffers.codes.ctypes.data), activation_bytes(form, k)
-                kernel = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
-                self.record(kernel, "none", {
+                quantizer = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
+                self.record(quantizer, "none", {
                     quantize.X: source[0], quantize.X_STRIDE: source[1], quantize.K: k,
                     quantize.OUT: operand[0], quantize.OUT_STRIDE: operand[1],
                     quantize.FEWER_THAN: limit,
                 }, rows=rows)  # fmt: skip
             if tiled:
-                op = activation_tiles
                 first = operand if form == "ternary" else source
-                self.record(op.tiles_of(form), "none", {
-                    matmul.X: first[0], matmul.X_STRIDE: first[1], matmul.K: k,
-                    op.CODES: operand[0], op.CODES_STRIDE: operand[1], **self._tiles(),
+                self.record(activation_tiles.tiles_of(form), "none", {
+                    op.X: first[0], op.X_STRIDE: first[1], op.K: k,
+                    op.CODES: operand[0], op.CODES_STRIDE: operand[1], **self._packed(),
                     op.FLOATS: any(w.type not in int8_tile_types() for w, _, _ in group),
                 }, rows=rows)  # fmt: skip
             for weight, out, out_stride in group:
                 values = {
-                    matmul.X: operand[0], matmul.X_STRIDE: operand[1],
-                    matmul.W: weight.data.ctypes.data, matmul.W_STRIDE: weight.stride,
-                    matmul.N: weight.n, matmul.K: k, matmul.OUT: out,
-                    matmul.OUT_STRIDE: out_stride, matmul.ADD: add,
-                    matmul.SCALE: slots.float_bits(weight.scale),
-                    matmul.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
+                    op.X: operand[0], op.X_STRIDE: operand[1],
+                    op.W: weight.data.ctypes.data, op.W_STRIDE: weight.stride,
+                    op.N: weight.n, op.K: k, op.OUT: out, op.OUT_STRIDE: out_stride, op.ADD: add,
+                    op.SCALE: slots.float_bits(weight.scale),
+                    op.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
                 }  # fmt: skip
-                kernel = matmul.matmul
-                if tiled:
-                    values |= self._tiles()
-                    kernel = matmul_tiles.matmul_tiles
-                elif panels and weight.type in matmul_panels.panel_types():
-                    values |= self._scratch(matmul_panels)
-                    kernel = matmul_panels.matmul_panels
+                if kernel is not matmul:
+                    values |= self._packed()
                 self.record(kernel, weight.type, values, barrier=weight is group[-1][0], rows=rows)
 
     def squares(self, x: str, weights: list[Weight], rows: NDArray[np.int64] | None) -> None:
@@ -320,14 +306,12 @@ class _Writer:
                 op.SUMS: sums.ctypes.data, op.K: weights[0].k,
             }, barrier=False, rows=rows)  # fmt: skip
 
-    def _tiles(self) -> dict[int, int]:
-        op = activation_tiles
-        return {op.TILES: self.buffers.tiles.ctypes.data, **self._scratch(op)}
-
-    def _scratch(self, op: Any) -> dict[int, int]:
-        buffers = self.buffers
+    def _packed(self) -> dict[int, int]:
+        """What kernels that pack weights and activations need."""
+        op, buffers = operands, self.buffers
         return {
-            op.SCRATCH: buffers.scratch.ctypes.data, op.SCRATCH_STRIDE: buffers.scratch_stride,
+            op.TILES: buffers.tiles.ctypes.data, op.SCRATCH: buffers.scratch.ctypes.data,
+            op.SCRATCH_STRIDE: buffers.scratch_stride,
         }  # fmt: skip
 
     def rope(self, operation: Rope) -> None:

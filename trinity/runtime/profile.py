@@ -10,15 +10,17 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels.ops import activation, attention, matmul, quantize, rmsnorm
+from trinity_kernels.ops import activation, attention, rmsnorm
 from trinity_kernels.ops.kv_layout import layer_bytes
+from trinity_kernels.ops.matmul import operands, quantize
 from trinity_kernels.record import KERNEL, ROWS
 from trinity_kernels.team import Team
 
-_MATMULS = ("matmul", "matmul_tiles", "tile_activations", "tile_q8", "tile_split")
+_PRODUCTS = ("matmul", "matmul_panels", "matmul_tiles")
+_TILES = ("tile_activations", "tile_q8", "tile_split")
 _WIDTHS = {
     "rmsnorm": rmsnorm.K, "quantize_ternary": quantize.K, "quantize_q8": quantize.K,
-    "gated": activation.K, **dict.fromkeys(_MATMULS, matmul.K),
+    "gated": activation.K, **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
 }  # fmt: skip
 
 
@@ -95,9 +97,9 @@ def _described(
     n = k = nbytes = 0
     if name in _WIDTHS:
         k = int(slots[_WIDTHS[name]])
-    if name in ("matmul", "matmul_tiles"):
-        n = int(slots[matmul.N])
-        nbytes = n * int(slots[matmul.W_STRIDE])
+    if name in _PRODUCTS:
+        n = int(slots[operands.N])
+        nbytes = n * int(slots[operands.W_STRIDE])
     elif name == "attention_parts":
         k = int(slots[attention.HEAD_DIM])
         nbytes = layer_bytes(tag, int(slots[attention.KV_HEADS]), k, positions)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import REAL_RANGES
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
-from trinity_kernels.quants.dot import FORMS
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
 

@@ -15,6 +15,7 @@ from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
@@ -84,22 +85,26 @@ if not jit_disabled():
         return y * y
 
 
-@choose(_range)
-def _range_of(isa: Any, qt: Any, gate: Any, up: Any, out: Any, first: Any, last: Any) -> Any:
-    if isa.value == "portable":
-        return _range
-    vector = {"silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector}[qt.value]
+def _one_vector(qt: Any, x: Any) -> Any: ...
 
-    def impl(isa: Any, qt: Any, gate: Any, up: Any, out: Any, first: Any, last: Any) -> None:
-        whole = first + (last - first) // 16 * 16
-        for i in range(first, whole, 16):
-            y = vector(simd.load_f32x16(gate + 4 * i)) * simd.load_f32x16(up + 4 * i)
-            simd.store_f32x16(out + 4 * i, y)
-        for i in range(whole, last):
-            y1 = _one(isa, qt, get_f32(gate + 4 * i))
-            set_f32(out + 4 * i, np.float32(y1 * get_f32(up + 4 * i)))
 
-    return impl
+@choose(_one_vector)
+def _one_vector_of(qt: Any, x: Any) -> Any:
+    function = {"silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector}[qt.value]
+    return lambda qt, x: function(x)
+
+
+def _range_vector(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:
+    whole = first + (last - first) // 16 * 16
+    for i in range(first, whole, 16):
+        y = _one_vector(qt, simd.load_f32x16(gate + 4 * i)) * simd.load_f32x16(up + 4 * i)
+        simd.store_f32x16(out + 4 * i, y)
+    for i in range(whole, last):
+        y1 = _one(isa, qt, get_f32(gate + 4 * i))
+        set_f32(out + 4 * i, np.float32(y1 * get_f32(up + 4 * i)))
+
+
+per_level(_range_vector)(_range)
 
 
 @kernel

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, kernel
+from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.lanes import tree_sum
 from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.ops.kv_layout import (
@@ -30,8 +31,8 @@ from trinity_kernels.ops.kv_layout import (
     value_head,
     width,
 )
-from trinity_kernels.quants.dot import tree_sum
 from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
@@ -310,9 +311,7 @@ def _vector_block(
         _values_1(qt, values, padded, hidden, count, p, part)
 
 
-@choose(_block)
-def _block_of(isa: Any, *args: Any) -> Any:
-    return _block if isa.value == "portable" else _vector_block
+per_level(_vector_block)(_block)
 
 
 def _mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -> None:
@@ -329,9 +328,7 @@ def _vector_mix(isa: Any, into: int, part: int, padded: int, f0: Any, f1: Any) -
         simd.store_f32x16(into + at, mixed)
 
 
-@choose(_mix)
-def _mix_of(isa: Any, *args: Any) -> Any:
-    return _mix if isa.value == "portable" else _vector_mix
+per_level(_vector_mix)(_mix)
 
 
 @inline

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, kernel
+from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.lanes import tree_sum
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
-from trinity_kernels.quants.dot import tree_sum
 from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
@@ -43,9 +44,7 @@ def _vector_sum_of_squares(isa: Any, x: int, k: int) -> Any:
     return simd.sum_f32x16(acc)
 
 
-@choose(_sum_of_squares)
-def _sum_of_squares_of(isa: Any, x: Any, k: Any) -> Any:
-    return _sum_of_squares if isa.value == "portable" else _vector_sum_of_squares
+per_level(_vector_sum_of_squares)(_sum_of_squares)
 
 
 @inline
@@ -72,9 +71,7 @@ def _vector_scale(isa: Any, x: int, r: Any, weight: int, out: int, k: int, add: 
     _scale_range(x, r, weight, out, k // 16 * 16, k, add)
 
 
-@choose(_scale)
-def _scale_of(isa: Any, x: Any, r: Any, weight: Any, out: Any, k: Any, add: Any) -> Any:
-    return _scale if isa.value == "portable" else _vector_scale
+per_level(_vector_scale)(_scale)
 
 
 @kernel

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, kernel
+from trinity_kernels._jit import kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f64
 from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
@@ -40,9 +41,7 @@ def _vector_add_row(isa: Any, x: int, sums: int, first: int, last: int) -> None:
         set_f64(sums + 8 * i, get_f64(sums + 8 * i) + v * v)
 
 
-@choose(_add_row)
-def _add_row_of(isa: Any, x: Any, sums: Any, first: Any, last: Any) -> Any:
-    return _add_row if isa.value == "portable" else _vector_add_row
+per_level(_vector_add_row)(_add_row)
 
 
 @kernel

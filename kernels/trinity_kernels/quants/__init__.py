@@ -1,7 +1,8 @@
 """Quantization types by ggml's names: layouts and their NumPy reference.
 
-A type lives in one file of this package, which lists its types in ``TYPES``; that name in
-``_FAMILIES`` is all the registration there is.
+A type lives in one file of this package, which lists its types in ``TYPES`` and, where a product
+takes it as a weight, how compiled code reads it in ``READERS``; that file in ``_FAMILIES`` is all
+the registration there is.
 """
 
 from __future__ import annotations
@@ -30,15 +31,23 @@ from trinity_kernels.quants import (
     q8,
     tq,
 )
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.quant_type import QuantType
+from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.quants.ternary import Ternary
 
-__all__ = ["TYPES", "QuantType", "dequantize", "nbytes", "quantize"]
+__all__ = ["READERS", "TYPES", "QuantType", "Reader", "dequantize", "nbytes", "quantize"]
 
 _FAMILIES = (
     floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, one_bit, i2_s, tq,
 )  # fmt: skip
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
+Reader = Plain | Block32 | SuperBlock | Ternary
+READERS: dict[str, Reader] = {
+    name: reader for family in _FAMILIES for name, reader in getattr(family, "READERS", {}).items()
+}
 
 for _type in TYPES.values():
     _row = TYPES_BY_NAME.get(_type.name)

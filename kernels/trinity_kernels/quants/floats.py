@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels._jit import choose
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import AHEAD, register_dot, tree_sum
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-from trinity_kernels.quants.unpack import register_unpack
 
 if not jit_disabled():
-    from trinity_kernels import simd, tiles
+    from trinity_kernels.quants import emit
 
 _F32 = np.dtype([("x", "<f4")])
 _F16 = np.dtype([("x", "<f2")])
@@ -79,113 +78,44 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
-def _width(qt: Any) -> int:
-    return 4 if qt.value == "F32" else 2
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """How one type's numbers are read.
+
+    ``get(address)``: one as float32. ``emit_load(builder, address)``: 16 as LLVM code.
+    ``loads``: the element by which simd's loads are named. ``split``: a number has more significant
+    bits than bfloat16, and is the sum of two.
+    """
+
+    form: ClassVar[str] = "f32"
+
+    nbytes: int
+    get: Callable[..., Any]
+    emit_load: Callable[[Any, Any], Any]
+    loads: str
+    split: bool = False
 
 
-def _get(qt: Any, address: int) -> Any:
-    readers = {"F32": memory.get_f32, "F16": memory.get_f16, "BF16": memory.get_bf16}
-    return readers[qt.value](address)
+def _emit_load_f32(builder: Any, address: Any) -> Any:
+    return emit.load(builder, address, 0, emit.F32X16)
 
 
-def _load(qt: Any, address: int) -> Any: ...
+def _emit_load_f16(builder: Any, address: Any) -> Any:
+    half = emit.load(builder, address, 0, emit.vector(emit.ir.HalfType(), 16))
+    return builder.fpext(half, emit.F32X16)
 
 
-def _load_tail(qt: Any, address: int, count: int) -> Any: ...
+def _emit_load_bf16(builder: Any, address: Any) -> Any:
+    wide = emit.vector(emit.I32, 16)
+    short = builder.zext(emit.load(builder, address, 0, emit.vector(emit.I16, 16)), wide)
+    return builder.bitcast(builder.shl(short, emit.constant(wide, [16] * 16)), emit.F32X16)
 
 
-@choose(_width)
-def _width_of(qt: Any) -> Any:
-    return (lambda qt: 4) if qt.value == "F32" else (lambda qt: 2)
-
-
-@choose(_get)
-def _get_of(qt: Any, address: Any) -> Any:
-    get = {"F32": memory.get_f32, "F16": memory.get_f16, "BF16": memory.get_bf16}[qt.value]
-    return lambda qt, address: get(address)
-
-
-@choose(_load)
-def _load_of(qt: Any, address: Any) -> Any:
-    loads = {"F32": simd.load_f32x16, "F16": simd.load_f16x16, "BF16": simd.load_bf16x16}
-    load = loads[qt.value]
-    return lambda qt, address: load(address)
-
-
-@choose(_load_tail)
-def _load_tail_of(qt: Any, address: Any, count: Any) -> Any:
-    loads = {"F32": simd.load_tail_f32, "F16": simd.load_tail_f16, "BF16": simd.load_tail_bf16}
-    load = loads[qt.value]
-    return lambda qt, address, count: load(address, count)
-
-
-def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    acc = simd.splat_f32x16(np.float32(0))
-    step = 16 * _width(qt)
-    for i in range(k // 32):
-        at = w + 2 * step * i
-        simd.prefetch(at + AHEAD)
-        acc = simd.fma_f32x16(_load(qt, at), simd.load_f32x16(x + 128 * i), acc)
-        if _width(qt) == 4:
-            simd.prefetch(at + AHEAD + 64)
-        acc = simd.fma_f32x16(_load(qt, at + step), simd.load_f32x16(x + 128 * i + 64), acc)
-    done = k // 32 * 32
-    if k - done >= 16:
-        acc = simd.fma_f32x16(_load(qt, w + _width(qt) * done), simd.load_f32x16(x + 4 * done), acc)
-        done += 16
-    if done < k:
-        tail = _load_tail(qt, w + _width(qt) * done, k - done)
-        acc = simd.fma_f32x16(tail, simd.load_tail_f32(x + 4 * done, k - done), acc)
-    return simd.sum_f32x16(acc)
-
-
-def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    lanes = np.zeros(16, np.float32)
-    for i in range(k):
-        weight = _get(qt, w + _width(qt) * i)
-        lanes[i % 16] = memory.fma_f32(weight, memory.get_f32(x + 4 * i), lanes[i % 16])
-    return tree_sum(lanes)
-
-
-def _unpack_line(qt: Any, low: Any, high: Any, to: int) -> Any: ...
-
-
-@choose(_unpack_line)
-def _unpack_line_of(qt: Any, low: Any, high: Any, to: Any) -> Any:
-    def short(qt: Any, low: Any, high: Any, to: int) -> int:
-        tiles.store_bf16x32(to, low, high)
-        return to + 1024
-
-    def split(qt: Any, low: Any, high: Any, to: int) -> int:
-        # Cut off, not rounded: what is left has three bits.
-        first = tiles.cut_bf16(low)
-        second = tiles.cut_bf16(high)
-        tiles.store_bf16x32(to, first, second)
-        tiles.store_bf16x32(to + 1024, low - first, high - second)
-        return to + 2048
-
-    return split if qt.value == "F16" else short
-
-
-def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    """BF16 as it is, F16 (11 significant bits) as the sum of two bfloat16."""
-    for i in range(k // 32):
-        at = w + 64 * i
-        to = _unpack_line(qt, _load(qt, at), _load(qt, at + 32), to)
-    left = k % 32
-    if left > 0:
-        at = w + 64 * (k // 32)
-        zeros = simd.splat_f32x16(np.float32(0))
-        if left <= 16:
-            _unpack_line(qt, _load_tail(qt, at, left), zeros, to)
-        else:
-            _unpack_line(qt, _load(qt, at), _load_tail(qt, at + 32, left - 16), to)
-
-
-register_unpack("F16", _unpack, split=True)
-register_unpack("BF16", _unpack)
-for _name in ("F32", "F16", "BF16"):
-    register_dot(_name, "f32", vector=_dot, portable=_portable)
+READERS = {
+    "F32": Plain(nbytes=4, get=memory.get_f32, emit_load=_emit_load_f32, loads="f32"),
+    "F16": Plain(nbytes=2, get=memory.get_f16, emit_load=_emit_load_f16, loads="f16", split=True),
+    "BF16": Plain(nbytes=2, get=memory.get_bf16, emit_load=_emit_load_bf16, loads="bf16"),
+}

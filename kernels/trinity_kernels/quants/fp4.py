@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.q4 import pack_nibbles, unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, Unused, inverse
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
@@ -136,7 +136,7 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 @inline
@@ -149,8 +149,8 @@ def value_of(nibble: int) -> int:
     return -value if nibble > 7 else value
 
 
-def _code_mxfp4(block: int, j: int) -> Any:
-    nibble = int(memory.get_u8(block + 1 + j % 16)) >> (j // 16 * 4) & 15
+def _code_mxfp4(block: int, e: int) -> Any:
+    nibble = int(memory.get_u8(block + 1 + e % 16)) >> (e // 16 * 4) & 15
     return value_of(nibble)
 
 
@@ -212,11 +212,12 @@ if not jit_disabled():
         return simd.I8X64(isa, simd.I8X64), codegen
 
 
-register_block32("MXFP4", Block32(17, _codes_mxfp4, _code_mxfp4, signed=True, power_of_2=True))
-register_superblock(
-    "NVFP4",
-    SuperBlock(
+READERS = {
+    "MXFP4": Block32(
+        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, signed=True, power_of_2=True
+    ),
+    "NVFP4": SuperBlock(
         nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,
         emit_scales=_emit_scales_nvfp4, scale=_scale_nvfp4, elements=64, group=16, signed=True,
     ),
-)  # fmt: skip
+}  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
+from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import AHEAD, register_dot, ternary_place, ternary_result
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Bytes,
@@ -24,19 +24,10 @@ from trinity_kernels.quants.quant_type import (
     Unused,
     has_code_3,
 )
-from trinity_kernels.quants.unpack import register_unpack, ternary_offset
+from trinity_kernels.quants.ternary import Ternary
 
 if not jit_disabled():
-    from trinity_kernels import byte_dots, simd
-    from trinity_kernels._jit import inline
-
-    @inline
-    def load_codes(w: int, left: int) -> Any:
-        """64 bytes of codes, or 32 and zeros where at most 128 codes are left."""
-        if left <= 128:
-            return simd.concat_i8x32(simd.load_i8x32(w), simd.splat_i8x32(0))
-        return simd.load_i8x64(w)
-
+    from trinity_kernels import simd
 
 _I2_S = np.dtype([("qs", "u1", 32)])
 _I2_S_ARM = np.dtype([("qs", "u1", 16)])
@@ -107,70 +98,29 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
-def _dot_shifts(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    """Codes shifted down to 0..3: for dot products whose unsigned side must stay small."""
-    a0 = simd.splat_i32x16(0)
-    a1 = simd.splat_i32x16(0)
+def _packed(block: int, left: int) -> Any:
+    """64 bytes of codes, or 32 and zeros where at most 128 codes are left."""
+    if left <= 128:
+        return simd.concat_i8x32(simd.load_i8x32(block), simd.splat_i8x32(0))
+    return simd.load_i8x64(block)
+
+
+_load = inline(_packed)
+
+
+def _codes(block: int, left: int) -> Any:
     three = simd.splat_i8x64(3)
-    for c in range((k + 255) // 256):
-        simd.prefetch(w + 64 * c + AHEAD)
-        v = load_codes(w + 64 * c, k - 256 * c)
-        p = x + 256 * c
-        top = simd.shift_right_i8x64(v, 6)
-        a0 = byte_dots.dot_u8i8(isa, a0, top, simd.load_i8x64(p))
-        second = simd.shift_right_i8x64(v, 4) & three
-        a1 = byte_dots.dot_u8i8(isa, a1, second, simd.load_i8x64(p + 64))
-        third = simd.shift_right_i8x64(v, 2) & three
-        a0 = byte_dots.dot_u8i8(isa, a0, third, simd.load_i8x64(p + 128))
-        a1 = byte_dots.dot_u8i8(isa, a1, v & three, simd.load_i8x64(p + 192))
-    return ternary_result(simd.sum_i32x16(a0 + a1), x, k)
+    v = _load(block, left)
+    second = simd.shift_right_i8x64(v, 4) & three
+    third = simd.shift_right_i8x64(v, 2) & three
+    return simd.shift_right_i8x64(v, 6), second, third, v & three
 
 
-def _dot_masks(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    """Codes masked in place, 64, 16, 4 and 1 times too large; each in its own sum until the end."""
-    a0 = simd.splat_i32x16(0)
-    a1 = simd.splat_i32x16(0)
-    a2 = simd.splat_i32x16(0)
-    a3 = simd.splat_i32x16(0)
-    for c in range((k + 255) // 256):
-        simd.prefetch(w + 64 * c + AHEAD)
-        v = load_codes(w + 64 * c, k - 256 * c)
-        p = x + 256 * c
-        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
-        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
-        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
-        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
-    # Each lane is a multiple of its factor, so the shifts are exact (arithmetic, by division).
-    total = simd.ashr_i32x16(a0, 6) + simd.ashr_i32x16(a1, 4) + simd.ashr_i32x16(a2, 2) + a3
-    return ternary_result(simd.sum_i32x16(total), x, k)
+def _code(block: int, e: int) -> Any:
+    return (int(memory.get_u8(block + e // 128 * 32 + e % 32)) >> (6 - 2 * (e % 128 // 32))) & 3
 
 
-def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    total = 0
-    for e in range(k):
-        byte = int(memory.get_u8(w + e // 128 * 32 + e % 32))
-        code = (byte >> (6 - 2 * (e % 128 // 32))) & 3
-        total += code * int(memory.get_i8(x + ternary_place(e)))
-    return ternary_result(total, x, k)
-
-
-register_dot("I2_S", "ternary", vector=_dot_shifts, portable=_portable,
-             avx512vnni=_dot_masks, amx=_dot_masks)  # fmt: skip
-
-
-def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    below = simd.splat_i8x64(ternary_offset(isa))
-    three = simd.splat_i8x64(3)
-    for c in range((k + 255) // 256):
-        v = load_codes(w + 64 * c, k - 256 * c)
-        at = to + 4096 * c
-        simd.store_i8x64(at, simd.shift_right_i8x64(v, 6) - below)
-        simd.store_i8x64(at + 1024, (simd.shift_right_i8x64(v, 4) & three) - below)
-        simd.store_i8x64(at + 2048, (simd.shift_right_i8x64(v, 2) & three) - below)
-        simd.store_i8x64(at + 3072, (v & three) - below)
-
-
-register_unpack("I2_S", _unpack, step=64)
+READERS = {"I2_S": Ternary(nbytes=64, codes=_codes, code=_code, packed=_packed)}

@@ -17,7 +17,7 @@ from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants import codebooks, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, Unused
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -91,7 +91,7 @@ TYPES = tuple(
     )
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 # Codes are eighths of the codebook's values, above which they stand, one more or less.
 _OFFSET = 16
@@ -185,14 +185,13 @@ def _eighth(builder: Any, d: Any) -> Any:
     return builder.fmul(d, F32(0.125))
 
 
-for _name, _nbytes, _group, _emit, _code, _emit_scales, _scale in (
-    ("IQ1_S", 50, 32, _emit_iq1_s, _code_iq1_s, _emit_scales_iq1_s, _scale_iq1_s),
-    ("IQ1_M", 56, 16, _emit_iq1_m, _code_iq1_m, _emit_scales_iq1_m, _scale_iq1_m),
-):
-    register_superblock(
-        _name,
-        SuperBlock(
-            nbytes=_nbytes, emit_codes=_emit, code=_code, emit_scales=_emit_scales,
-            scale=_scale, group=_group, offset=_OFFSET,
-        ),
-    )  # fmt: skip
+READERS = {
+    name: SuperBlock(
+        nbytes=nbytes, emit_codes=emit_codes, code=code, emit_scales=emit_scales, scale=scale,
+        group=group, offset=_OFFSET,
+    )
+    for name, nbytes, group, emit_codes, code, emit_scales, scale in (
+        ("IQ1_S", 50, 32, _emit_iq1_s, _code_iq1_s, _emit_scales_iq1_s, _scale_iq1_s),
+        ("IQ1_M", 56, 16, _emit_iq1_m, _code_iq1_m, _emit_scales_iq1_m, _scale_iq1_m),
+    )
+}  # fmt: skip

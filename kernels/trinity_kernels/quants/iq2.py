@@ -15,7 +15,7 @@ from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants import codebooks, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -80,7 +80,7 @@ TYPES = tuple(
     )
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _code_iq2_xxs(block: int, e: int) -> Any:
@@ -170,15 +170,14 @@ def _eighth(builder: Any, block: Any) -> Any:
     return builder.fmul(emit.half(builder, block, 0), F32(0.125))
 
 
-for _name, _nbytes, _group, _emit, _code, _emit_scales, _scale in (
-    ("IQ2_XXS", 66, 32, _emit_iq2_xxs, _code_iq2_xxs, _emit_scales_iq2_xxs, _scale_iq2_xxs),
-    ("IQ2_XS", 74, 16, _emit_iq2_xs, _code_iq2_xs, _emit_nibble_scales(66), _scale_iq2_xs),
-    ("IQ2_S", 82, 16, _emit_iq2_s, _code_iq2_s, _emit_nibble_scales(74), _scale_iq2_s),
-):
-    register_superblock(
-        _name,
-        SuperBlock(
-            nbytes=_nbytes, emit_codes=_emit, code=_code, emit_scales=_emit_scales,
-            scale=_scale, group=_group, offset=grid.OFFSET,
-        ),
-    )  # fmt: skip
+READERS = {
+    name: SuperBlock(
+        nbytes=nbytes, emit_codes=emit_codes, code=code, emit_scales=emit_scales, scale=scale,
+        group=group, offset=grid.OFFSET,
+    )
+    for name, nbytes, group, emit_codes, code, emit_scales, scale in (
+        ("IQ2_XXS", 66, 32, _emit_iq2_xxs, _code_iq2_xxs, _emit_scales_iq2_xxs, _scale_iq2_xxs),
+        ("IQ2_XS", 74, 16, _emit_iq2_xs, _code_iq2_xs, _emit_nibble_scales(66), _scale_iq2_xs),
+        ("IQ2_S", 82, 16, _emit_iq2_s, _code_iq2_s, _emit_nibble_scales(74), _scale_iq2_s),
+    )
+}  # fmt: skip

@@ -14,7 +14,7 @@ from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants import codebooks, grid
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -64,7 +64,7 @@ TYPES = tuple(
     )
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _code_iq3_xxs(block: int, e: int) -> Any:
@@ -118,14 +118,13 @@ def _emit_scales_iq3_s(builder: Any, block: Any) -> Any:
     return grid.odd_scales(builder, bits, emit.half(builder, block, 0))
 
 
-for _name, _nbytes, _emit, _code, _emit_scales, _scale in (
-    ("IQ3_XXS", 98, _emit_iq3_xxs, _code_iq3_xxs, _emit_scales_iq3_xxs, _scale_iq3_xxs),
-    ("IQ3_S", 110, _emit_iq3_s, _code_iq3_s, _emit_scales_iq3_s, _scale_iq3_s),
-):
-    register_superblock(
-        _name,
-        SuperBlock(
-            nbytes=_nbytes, emit_codes=_emit, code=_code, emit_scales=_emit_scales,
-            scale=_scale, offset=grid.OFFSET,
-        ),
-    )  # fmt: skip
+READERS = {
+    name: SuperBlock(
+        nbytes=nbytes, emit_codes=emit_codes, code=code, emit_scales=emit_scales, scale=scale,
+        offset=grid.OFFSET,
+    )
+    for name, nbytes, emit_codes, code, emit_scales, scale in (
+        ("IQ3_XXS", 98, _emit_iq3_xxs, _code_iq3_xxs, _emit_scales_iq3_xxs, _scale_iq3_xxs),
+        ("IQ3_S", 110, _emit_iq3_s, _code_iq3_s, _emit_scales_iq3_s, _scale_iq3_s),
+    )
+}  # fmt: skip

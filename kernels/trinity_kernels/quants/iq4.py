@@ -13,10 +13,10 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.q4 import unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
@@ -62,7 +62,7 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 # Packed eight to a number: a compiled function knows numbers, not tuples of them.
 _FIRST, _SECOND = np.array(VALUES, np.int8).view(np.uint64)
@@ -76,8 +76,8 @@ def value_of(nibble: int) -> int:
     return byte - 256 if byte > 127 else byte
 
 
-def _code_nl(block: int, j: int) -> Any:
-    return value_of(int(memory.get_u8(block + 2 + j % 16)) >> (j // 16 * 4) & 15)
+def _code_nl(block: int, e: int) -> Any:
+    return value_of(int(memory.get_u8(block + 2 + e % 16)) >> (e // 16 * 4) & 15)
 
 
 def _code_xs(block: int, e: int) -> Any:
@@ -128,11 +128,10 @@ if not jit_disabled():
         return simd.I8X64(isa, simd.I8X64), codegen
 
 
-register_block32("IQ4_NL", Block32(18, _codes_nl, _code_nl, signed=True))
-register_superblock(
-    "IQ4_XS",
-    SuperBlock(
+READERS = {
+    "IQ4_NL": Block32(nbytes=18, codes=_codes_nl, code=_code_nl, signed=True),
+    "IQ4_XS": SuperBlock(
         nbytes=136, emit_codes=_emit_codes_xs, code=_code_xs, emit_scales=_emit_scales_xs,
         scale=_scale_xs, signed=True,
     ),
-)  # fmt: skip
+}  # fmt: skip

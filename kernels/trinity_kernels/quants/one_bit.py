@@ -19,7 +19,7 @@ from trinity_kernels.quants.quant_type import (
     inverse,
     round_half_away,
 )
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -99,7 +99,7 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _scale(block: int, g: int) -> Any:
@@ -133,16 +133,14 @@ def _emit_scale(builder: Any, block: Any) -> Any:
     return emit.splat(builder, emit.half(builder, block, 0))
 
 
-for _name, _nbytes, _elements, _emit, _code in (
-    ("Q1_0", 18, 128, _emit_codes_q1_0, _code_q1_0),
-    ("Q2_0", 18, 64, _emit_codes_q2_0, _code_q2_0),
-    ("Q2_0_G128", 34, 128, _emit_codes_q2_0, _code_q2_0),
-):
-    register_superblock(
-        _name,
-        SuperBlock(
-            nbytes=_nbytes, elements=_elements, emit_codes=_emit, code=_code,
-            emit_scales=_emit_scale, scale=_scale, group=_elements, offset=1,
-            top=3,
-        ),
-    )  # fmt: skip
+READERS = {
+    name: SuperBlock(
+        nbytes=nbytes, elements=elements, emit_codes=emit_codes, code=code,
+        emit_scales=_emit_scale, scale=_scale, group=elements, offset=1, top=3,
+    )
+    for name, nbytes, elements, emit_codes, code in (
+        ("Q1_0", 18, 128, _emit_codes_q1_0, _code_q1_0),
+        ("Q2_0", 18, 64, _emit_codes_q2_0, _code_q2_0),
+        ("Q2_0_G128", 34, 128, _emit_codes_q2_0, _code_q2_0),
+    )
+}  # fmt: skip

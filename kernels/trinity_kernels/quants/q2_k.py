@@ -14,7 +14,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -71,7 +71,7 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _code_q2_k(block: int, e: int) -> Any:
@@ -102,7 +102,7 @@ def _emit_scales_q2_k(builder: Any, block: Any) -> Any:
     return builder.fmul(emit.floats(builder, scales), d)
 
 
-def _emit_mins_q2_k(builder: Any, block: Any) -> Any:
+def _emit_minima_q2_k(builder: Any, block: Any) -> Any:
     packed = emit.load_bytes(builder, block, 0, 16)
     minima = emit.masked(builder, emit.shifted_right(builder, packed, [4]), 15)
     m = emit.splat(builder, emit.half(builder, block, 82))
@@ -141,18 +141,14 @@ def _emit_scales_q3_k(builder: Any, block: Any) -> Any:
     return builder.fmul(builder.sitofp(scales, emit.F32X16), d)
 
 
-register_superblock(
-    "Q2_K",
-    SuperBlock(
+READERS = {
+    "Q2_K": SuperBlock(
         nbytes=84, emit_codes=_emit_codes_q2_k, code=_code_q2_k, emit_scales=_emit_scales_q2_k,
-        scale=_scale_q2_k, emit_mins=_emit_mins_q2_k, minimum=_minimum_q2_k, group=16,
+        scale=_scale_q2_k, emit_minima=_emit_minima_q2_k, minimum=_minimum_q2_k, group=16,
         minima=16, top=3,
     ),
-)  # fmt: skip
-register_superblock(
-    "Q3_K",
-    SuperBlock(
+    "Q3_K": SuperBlock(
         nbytes=110, emit_codes=_emit_codes_q3_k, code=_code_q3_k, emit_scales=_emit_scales_q3_k,
         scale=_scale_q3_k, group=16, offset=4, top=7,
     ),
-)  # fmt: skip
+}  # fmt: skip

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32, register_block32
-from trinity_kernels.quants.nibbles import dot_nibbles, unpack_nibble_panel
+from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType, inverse
 
 if not jit_disabled():
@@ -97,29 +96,26 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
-def _code_q4_0(block: int, j: int) -> Any:
-    return (int(memory.get_u8(block + 2 + j % 16)) >> (j // 16 * 4)) & 15
+def _code_q4_0(block: int, e: int) -> Any:
+    return (int(memory.get_u8(block + 2 + e % 16)) >> (e // 16 * 4)) & 15
 
 
 def _codes_q4_0(isa: Any, first: int, second: int) -> Any:
     return load_nibbles(first + 2, second + 2 if second != 0 else 0)
 
 
-def _code_q4_1(block: int, j: int) -> Any:
-    return (int(memory.get_u8(block + 4 + j % 16)) >> (j // 16 * 4)) & 15
+def _code_q4_1(block: int, e: int) -> Any:
+    return (int(memory.get_u8(block + 4 + e % 16)) >> (e // 16 * 4)) & 15
 
 
 def _codes_q4_1(isa: Any, first: int, second: int) -> Any:
     return load_nibbles(first + 4, second + 4 if second != 0 else 0)
 
 
-for _name, _block in (
-    ("Q4_0", Block32(18, _codes_q4_0, _code_q4_0, offset_bits=3)),
-    ("Q4_1", Block32(20, _codes_q4_1, _code_q4_1, min_at=2)),
-):
-    register_block32(
-        _name, _block, panel=unpack_nibble_panel, avx512vnni=dot_nibbles, amx=dot_nibbles
-    )
+READERS = {
+    "Q4_0": Block32(nbytes=18, codes=_codes_q4_0, code=_code_q4_0, offset=8, nibbles_at=2),
+    "Q4_1": Block32(nbytes=20, codes=_codes_q4_1, code=_code_q4_1, minimum_at=2, nibbles_at=4),
+}

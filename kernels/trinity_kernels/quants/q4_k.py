@@ -14,7 +14,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -59,7 +59,7 @@ TYPES = tuple(
     for name, block, max_rmse in (("Q4_K", _Q4_K, 0.08), ("Q5_K", _Q5_K, 0.04))
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _scale(block: int, g: int) -> Any:
@@ -121,14 +121,13 @@ def _emit_q5_k(level: str, builder: Any, block: Any, part: int) -> Any:
     return builder.or_(low, emit.masked(builder, bits, 16))
 
 
-for _name, _nbytes, _emit, _code, _top in (
-    ("Q4_K", 144, _emit_q4_k, _code_q4_k, 15),
-    ("Q5_K", 176, _emit_q5_k, _code_q5_k, 31),
-):
-    register_superblock(
-        _name,
-        SuperBlock(
-            nbytes=_nbytes, emit_codes=_emit, code=_code, emit_scales=_emit_scales,
-            scale=_scale, minimum=_minimum, top=_top, minima=32,
-        ),
-    )  # fmt: skip
+READERS = {
+    name: SuperBlock(
+        nbytes=nbytes, emit_codes=emit_codes, code=code, emit_scales=_emit_scales, scale=_scale,
+        minimum=_minimum, top=top, minima=32,
+    )
+    for name, nbytes, emit_codes, code, top in (
+        ("Q4_K", 144, _emit_q4_k, _code_q4_k, 15),
+        ("Q5_K", 176, _emit_q5_k, _code_q5_k, 31),
+    )
+}  # fmt: skip

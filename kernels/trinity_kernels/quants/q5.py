@@ -8,7 +8,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.q4 import offset_codes, pack_nibbles, signed_codes, unpack_nibbles
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
 
@@ -77,12 +77,12 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
-def _code_q5_0(block: int, j: int) -> Any:
-    low = (int(memory.get_u8(block + 6 + j % 16)) >> (j // 16 * 4)) & 15
-    return low | ((int(memory.get_u32(block + 2)) >> j) & 1) << 4
+def _code_q5_0(block: int, e: int) -> Any:
+    low = (int(memory.get_u8(block + 6 + e % 16)) >> (e // 16 * 4)) & 15
+    return low | ((int(memory.get_u32(block + 2)) >> e) & 1) << 4
 
 
 def _codes_q5_0(isa: Any, first: int, second: int) -> Any:
@@ -93,9 +93,9 @@ def _codes_q5_0(isa: Any, first: int, second: int) -> Any:
     return load_nibbles(first + 6, second + 6) | bits
 
 
-def _code_q5_1(block: int, j: int) -> Any:
-    low = (int(memory.get_u8(block + 8 + j % 16)) >> (j // 16 * 4)) & 15
-    return low | ((int(memory.get_u32(block + 4)) >> j) & 1) << 4
+def _code_q5_1(block: int, e: int) -> Any:
+    low = (int(memory.get_u8(block + 8 + e % 16)) >> (e // 16 * 4)) & 15
+    return low | ((int(memory.get_u32(block + 4)) >> e) & 1) << 4
 
 
 def _codes_q5_1(isa: Any, first: int, second: int) -> Any:
@@ -106,5 +106,7 @@ def _codes_q5_1(isa: Any, first: int, second: int) -> Any:
     return load_nibbles(first + 8, second + 8) | bits
 
 
-register_block32("Q5_0", Block32(22, _codes_q5_0, _code_q5_0, offset_bits=4))
-register_block32("Q5_1", Block32(24, _codes_q5_1, _code_q5_1, min_at=2))
+READERS = {
+    "Q5_0": Block32(nbytes=22, codes=_codes_q5_0, code=_code_q5_0, offset=16),
+    "Q5_1": Block32(nbytes=24, codes=_codes_q5_1, code=_code_q5_1, minimum_at=2),
+}

@@ -1,7 +1,8 @@
 """Q6_K and Q8_K: 256 elements, the first in 16 groups of 16 with an int8 scale each.
 
 Q6_K: the lower four bits of 128 elements are nibbles of 64 bytes, the upper two, of elements l,
-32 + l, 64 + l and 96 + l, one byte. Q8_K is ggml's form of activations; no file has it.
+32 + l, 64 + l and 96 + l, one byte. Q8_K is ggml's form of activations: it is decoded, but no
+product takes it as a weight.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, inverse
-from trinity_kernels.quants.superblock import SuperBlock, register_superblock
+from trinity_kernels.quants.superblock import SuperBlock
 
 if not jit_disabled():
     from trinity_kernels.quants import emit
@@ -70,7 +71,7 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _code_q6_k(block: int, e: int) -> Any:
@@ -97,33 +98,9 @@ def _emit_scales_q6_k(builder: Any, block: Any) -> Any:
     return builder.fmul(scales, emit.splat(builder, emit.half(builder, block, 208)))
 
 
-def _code_q8_k(block: int, e: int) -> Any:
-    return int(memory.get_i8(block + 4 + e))
-
-
-def _scale_q8_k(block: int, g: int) -> Any:
-    return memory.get_f32(block)
-
-
-def _emit_codes_q8_k(level: str, builder: Any, block: Any, part: int) -> Any:
-    return emit.load_bytes(builder, block, 4 + 64 * part, 64)
-
-
-def _emit_scales_q8_k(builder: Any, block: Any) -> Any:
-    return emit.splat(builder, emit.load(builder, block, 0, emit.F32))
-
-
-register_superblock(
-    "Q6_K",
-    SuperBlock(
+READERS = {
+    "Q6_K": SuperBlock(
         nbytes=210, emit_codes=_emit_codes_q6_k, code=_code_q6_k, emit_scales=_emit_scales_q6_k,
         scale=_scale_q6_k, group=16, offset=32, top=63,
     ),
-)  # fmt: skip
-register_superblock(
-    "Q8_K",
-    SuperBlock(
-        nbytes=292, emit_codes=_emit_codes_q8_k, code=_code_q8_k, emit_scales=_emit_scales_q8_k,
-        scale=_scale_q8_k, group=256, signed=True,
-    ),
-)  # fmt: skip
+}  # fmt: skip

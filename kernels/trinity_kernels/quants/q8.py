@@ -1,4 +1,8 @@
-"""Q8_0: 32 signed bytes and a half-precision scale."""
+"""Q8_0: 32 signed bytes and a half-precision scale.
+
+Q8_1, which also holds the sum of its values, is ggml's form of activations: it is decoded, but no
+product takes it as a weight.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import Block32, register_block32
+from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Floats,
@@ -73,7 +77,7 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
 def _code_q8_0(block: int, j: int) -> Any:
@@ -87,18 +91,6 @@ def _codes_q8_0(isa: Any, first: int, second: int) -> Any:
     return simd.concat_i8x32(low, simd.load_i8x32(second + 2))
 
 
-register_block32("Q8_0", Block32(34, _codes_q8_0, _code_q8_0, signed=True, bytes_at=2))
-
-
-def _code_q8_1(block: int, j: int) -> Any:
-    return int(memory.get_i8(block + 4 + j))
-
-
-def _codes_q8_1(isa: Any, first: int, second: int) -> Any:
-    low = simd.load_i8x32(first + 4)
-    if second == 0:
-        return simd.concat_i8x32(low, simd.splat_i8x32(0))
-    return simd.concat_i8x32(low, simd.load_i8x32(second + 4))
-
-
-register_block32("Q8_1", Block32(36, _codes_q8_1, _code_q8_1, signed=True, bytes_at=4))
+READERS = {
+    "Q8_0": Block32(nbytes=34, codes=_codes_q8_0, code=_code_q8_0, signed=True, bytes_at=2),
+}

@@ -8,15 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity_kernels import memory
-from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.dot import (
-    AHEAD,
-    register_dot,
-    ternary_place,
-    ternary_sums,
-    ternary_tail,
-)
 from trinity_kernels.quants.quant_type import (
     Blocks,
     Bytes,
@@ -27,17 +19,10 @@ from trinity_kernels.quants.quant_type import (
     inverse,
     round_half_away,
 )
-from trinity_kernels.quants.ternary_block import register_ternary_scale, scale_of_256
-from trinity_kernels.quants.unpack import register_unpack, ternary_offset
+from trinity_kernels.quants.ternary import Ternary
 
 if not jit_disabled():
-    from trinity_kernels import byte_dots, simd
-    from trinity_kernels.quants.ternary_block import (
-        add_1_block,
-        add_4_blocks,
-        end_blocks,
-        no_blocks,
-    )
+    from trinity_kernels import simd
 
     # Powers of 3 that bring the wanted trit to the top of each byte: element 32 g + i of either
     # half of a block stands in trit g of byte i, and so on through the narrower tails.
@@ -162,19 +147,10 @@ TYPES = (
     ),
 )
 
-# -- the compiled dot product ----------------------------------------------------------------------
+# -- how compiled code reads it --------------------------------------------------------------------
 
 
-def _codes(qt: Any, block: int) -> Any:
-    """A block's 256 codes in the ternary order, as four vectors of 64."""
-
-
-@choose(_codes)
-def _codes_of(qt: Any, block: Any) -> Any:
-    return _codes_tq1_0 if qt.value == "TQ1_0" else _codes_tq2_0
-
-
-def _codes_tq2_0(qt: Any, block: int) -> Any:
+def _codes_tq2_0(block: int, left: int) -> Any:
     three = simd.splat_i8x64(3)
     v = simd.load_i8x64(block)
     second = simd.shift_right_i8x64(v, 2) & three
@@ -182,7 +158,7 @@ def _codes_tq2_0(qt: Any, block: int) -> Any:
     return v & three, second, third, simd.shift_right_i8x64(v, 6)
 
 
-def _codes_tq1_0(qt: Any, block: int) -> Any:
+def _codes_tq1_0(block: int, left: int) -> Any:
     wide = simd.load_i8x32(block)
     half = simd.load_i8x16(block + 32)
     last = simd.repeat_4_i8x16(memory.get_u32(block + 48))
@@ -194,61 +170,10 @@ def _codes_tq1_0(qt: Any, block: int) -> Any:
     return first, second, third, simd.trits_i8x64(mixed * _powers_3())
 
 
-@inline
-def _dot_block(isa: Any, qt: Any, block: int, x: int) -> Any:
-    """The lanes of a block's products with 256 activations."""
-    simd.prefetch(block + AHEAD)
-    first, second, third, fourth = _codes(qt, block)
-    total = byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), first, simd.load_i8x64(x))
-    total = byte_dots.dot_u8i8(isa, total, second, simd.load_i8x64(x + 64))
-    total = byte_dots.dot_u8i8(isa, total, third, simd.load_i8x64(x + 128))
-    return byte_dots.dot_u8i8(isa, total, fourth, simd.load_i8x64(x + 192))
-
-
-def _dot(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    y = no_blocks()
-    sums = ternary_sums(x, k)
-    nbytes, at = scale_of_256(qt)
-    blocks = k // 256
-    for b in range(0, blocks - 3, 4):
-        block, p = w + nbytes * b, x + 256 * b
-        first = _dot_block(isa, qt, block, p)
-        second = _dot_block(isa, qt, block + nbytes, p + 256)
-        third = _dot_block(isa, qt, block + 2 * nbytes, p + 512)
-        fourth = _dot_block(isa, qt, block + 3 * nbytes, p + 768)
-        y = add_4_blocks(y, first, second, third, fourth, sums + 4 * b, block + at, nbytes)
-    left = blocks % 4
-    b = blocks - left
-    block, p, sums = w + nbytes * b, x + 256 * b, sums + 4 * b
-    if left > 0:
-        y = add_1_block(y, 0, _dot_block(isa, qt, block, p), sums, block + at)
-    if left > 1:
-        block += nbytes
-        y = add_1_block(y, 1, _dot_block(isa, qt, block, p + 256), sums + 4, block + at)
-    if left > 2:
-        block += nbytes
-        y = add_1_block(y, 2, _dot_block(isa, qt, block, p + 512), sums + 8, block + at)
-    return np.float32(end_blocks(y) / memory.get_f32(ternary_tail(x, k)))
-
-
-def _unpack(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    below = simd.splat_i8x64(ternary_offset(isa))
-    nbytes, _ = scale_of_256(qt)
-    for b in range(k // 256):
-        first, second, third, fourth = _codes(qt, w + nbytes * b)
-        line = to + 4096 * b
-        simd.store_i8x64(line, first - below)
-        simd.store_i8x64(line + 1024, second - below)
-        simd.store_i8x64(line + 2048, third - below)
-        simd.store_i8x64(line + 3072, fourth - below)
-
-
-@inline
 def _code_tq2_0(block: int, e: int) -> Any:
     return (int(memory.get_u8(block + e // 128 * 32 + e % 32)) >> (e % 128 // 32 * 2)) & 3
 
 
-@inline
 def _code_tq1_0(block: int, e: int) -> Any:
     if e < 160:
         at, power = e % 32, e // 32
@@ -262,32 +187,7 @@ def _code_tq1_0(block: int, e: int) -> Any:
     return (fraction * 3) >> 8
 
 
-def _code(qt: Any, block: int, e: int) -> Any:
-    return _code_tq1_0(block, e) if qt.value == "TQ1_0" else _code_tq2_0(block, e)
-
-
-@choose(_code)
-def _code_of(qt: Any, block: Any, e: Any) -> Any:
-    code = _code_tq1_0 if qt.value == "TQ1_0" else _code_tq2_0
-    return lambda qt, block, e: code(block, e)
-
-
-def _portable(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    y = np.zeros(4, np.float32)
-    nbytes, at = scale_of_256(qt)
-    for b in range(k // 256):
-        block = w + nbytes * b
-        total = 0
-        for e in range(256):
-            a = int(memory.get_i8(x + 256 * b + ternary_place(e)))
-            total += (int(_code(qt, block, e)) - 1) * a
-        d = memory.get_f16(block + at)
-        y[b % 4] = memory.fma_f32(d, np.float32(total), y[b % 4])
-    even, odd = np.float32(y[0] + y[2]), np.float32(y[1] + y[3])
-    return np.float32(np.float32(even + odd) / memory.get_f32(ternary_tail(x, k)))
-
-
-for _name, _size in (("TQ1_0", 54), ("TQ2_0", 66)):
-    register_ternary_scale(_name, _size, _size - 2)
-    register_dot(_name, "ternary", vector=_dot, portable=_portable)
-    register_unpack(_name, _unpack)
+READERS = {
+    "TQ1_0": Ternary(nbytes=54, scale_at=52, codes=_codes_tq1_0, code=_code_tq1_0),
+    "TQ2_0": Ternary(nbytes=66, scale_at=64, codes=_codes_tq2_0, code=_code_tq2_0),
+}

@@ -1,4 +1,4 @@
-"""Blocks of 32 on int8 tiles: how quants/int8_tiles.py reads and adds them up.
+"""Blocks of 32 on int8 tiles: how tiles_int8.py reads them and adds up their products.
 
 A part is four blocks. Q8_0's codes are tiles where they lie. Those of other types are written as
 bytes, two blocks to a line of 64; signed, but for types with a minimum, which multiplies the sum of
@@ -11,38 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels import simd
+from trinity_kernels._jit import inline
 from trinity_kernels.memory import get_f32
-from trinity_kernels.quants.block32 import block_of, codes_of_pair
+from trinity_kernels.ops.matmul import strided
+from trinity_kernels.ops.matmul.readers import (
+    bytes_at,
+    codes_of_pair,
+    minimum_at,
+    nbytes,
+    offset,
+    scales_of_16,
+)
 
 # Parts whose scales wait until they are added, and the bytes of each: scales, then minima.
-_PARTS, SCALES_BYTES = 4, 512
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.quants.block32 import strided_f16x16, strided_scales
-
-
-def _layout(qt: Any) -> Any:
-    """Bytes of a block, where its minimum is (0: none), how far its codes stand above signed."""
-
-
-def bytes_at(qt: Any) -> Any:
-    """Where the codes lie in a block as a tile holds them; 0: they do not."""
-
-
-@choose(_layout)
-def _layout_of(qt: Any) -> Any:
-    block = block_of(qt.value)
-    found = block.nbytes, block.min_at, 1 << block.offset_bits if block.offset_bits else 0
-    return lambda qt: found
-
-
-@choose(bytes_at)
-def _bytes_at_of(qt: Any) -> Any:
-    at = block_of(qt.value).bytes_at
-    return lambda qt: at
+PARTS_KEPT, SCALES_BYTES = 4, 512
 
 
 @inline
@@ -51,33 +34,33 @@ def read(
     turn: int,
 ) -> None:  # fmt: skip
     """A quarter of a part's codes, and a block's scales."""
-    nbytes, min_at, offset = _layout(qt)
+    size = nbytes(qt)
     if bytes_at(qt) == 0:
-        above = simd.splat_i8x64(offset)
+        above = simd.splat_i8x64(offset(qt))
         for row in range(4 * step, 4 * step + 4):
             first = w + row * stride
             line = codes + 64 * row
             if blocks >= 4:
-                simd.store_i8x64(line, codes_of_pair(isa, qt, first, first + nbytes) - above)
-                first += 2 * nbytes
-                last = codes_of_pair(isa, qt, first, first + nbytes) - above
+                simd.store_i8x64(line, codes_of_pair(isa, qt, first, first + size) - above)
+                first += 2 * size
+                last = codes_of_pair(isa, qt, first, first + size) - above
                 simd.store_i8x64(line + 1024, last)
             else:
                 for b in range(0, blocks, 2):
-                    second = first + nbytes if b + 1 < blocks else 0
+                    second = first + size if b + 1 < blocks else 0
                     simd.store_i8x64(line, codes_of_pair(isa, qt, first, second) - above)
-                    first += 2 * nbytes
+                    first += 2 * size
                     line += 1024
-    to = scales + turn % _PARTS * SCALES_BYTES + 64 * step
+    to = scales + turn % PARTS_KEPT * SCALES_BYTES + 64 * step
     d = simd.splat_f32x16(np.float32(0))
     m = simd.splat_f32x16(np.float32(0))
     # Of blocks that a row lacks the sums are left over from others: their scales are 0.
     if step < blocks:
-        d = strided_scales(qt, w + step * nbytes, stride)
-        if min_at != 0:
-            m = strided_f16x16(w + step * nbytes + min_at, stride)
+        d = scales_of_16(qt, w + step * size, stride)
+        if minimum_at(qt) != 0:
+            m = strided.f16x16(w + step * size + minimum_at(qt), stride)
     simd.store_f32x16(to, d)
-    if min_at != 0:
+    if minimum_at(qt) != 0:
         simd.store_f32x16(to + 256, m)
 
 
@@ -99,14 +82,13 @@ def add(
     qt: Any, step: int, x_scales: int, x_sums: int, to: int, sums: int, scales: int, turn: int
 ) -> None:  # fmt: skip
     """A part's products, a quarter of its rows, onto float32 ``to`` [16 rows][16 tokens]."""
-    _, min_at, _ = _layout(qt)
-    first = scales + turn % _PARTS * SCALES_BYTES
+    first = scales + turn % PARTS_KEPT * SCALES_BYTES
     s0, s1 = simd.load_f32x16(x_scales), simd.load_f32x16(x_scales + 64)
     s2, s3 = simd.load_f32x16(x_scales + 128), simd.load_f32x16(x_scales + 192)
     for row in range(4 * step, 4 * step + 4):
         d = first + 4 * row
         y = simd.load_f32x16(to + 64 * row)
-        if min_at != 0:
+        if minimum_at(qt) != 0:
             y = add_minimum(d + 256, simd.load_f32x16(x_sums), y)
             y = add_minimum(d + 320, simd.load_f32x16(x_sums + 64), y)
             y = add_minimum(d + 384, simd.load_f32x16(x_sums + 128), y)

@@ -1,8 +1,7 @@
-"""out = scale * (x @ w.T) + bias, or added onto out: the operation that takes the time.
+"""The product row by row: what every level and every type has, and a step of one token takes.
 
-Shapes: x is M rows of activations in the form that the weight's type names, ``X_STRIDE`` bytes
-apart; w is N rows of K weights, ``W_STRIDE`` bytes apart; out is M rows of float32. Threads share
-the rows of w, so a weight is read by one thread, once per ``_TOKENS`` tokens.
+Threads share the rows of the weights, so a weight is read by one thread, once per 16 rows' pass
+over the tokens; of plain numbers and several tokens, in blocks of rows and tokens (float_block.py).
 Numerics: an output depends on its row and its token alone, not on M, threads or blocking.
 """
 
@@ -13,15 +12,24 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
-from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32
-from trinity_kernels.quants.dot import dot_row
-from trinity_kernels.quants.float_block import block_size, block_sums, dot_block
+from trinity_kernels.memory import get_f32, get_f64, get_i64
+from trinity_kernels.ops.matmul import epilogue
+from trinity_kernels.ops.matmul.dot import dot_row
+from trinity_kernels.ops.matmul.float_block import block_size, block_sums, dot_block
+from trinity_kernels.ops.matmul.operands import (
+    ADD,
+    BIAS,
+    OUT,
+    OUT_STRIDE,
+    SCALE,
+    W_STRIDE,
+    X_STRIDE,
+    K,
+    N,
+    W,
+    X,
+)
 from trinity_kernels.record import ROWS
-
-X, X_STRIDE, W, W_STRIDE, N, K, OUT, OUT_STRIDE, SCALE, BIAS, ADD = range(3, 14)
-
-# Rows of w that stay in the first-level cache while the tokens pass.
-_PANEL = 16
 
 
 @inline
@@ -39,14 +47,8 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
     out_stride = get_i64(record + 8 * OUT_STRIDE)
     for row in range(first, last):
         for token in range(tokens):
-            to = out + token * out_stride + 4 * row
             y = dot_row(isa, qt, w + row * w_stride, x + token * x_stride, k)
-            y = np.float32(y * scale)
-            if bias != 0:
-                y = np.float32(y + get_f32(bias + 4 * row))
-            if add != 0:
-                y = np.float32(get_f32(to) + y)
-            set_f32(to, y)
+            epilogue.store(y, scale, bias, add, row, out + token * out_stride + 4 * row)
 
 
 @kernel
@@ -72,7 +74,7 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         sums = block_sums(isa, qt)
         for row in range(first, last, rows):
             height = min(rows, last - row)
-            # Every group of tokens asks for its part of the next rows.
+            # Every group of tokens prefetches its part of the next rows.
             part = rows * w_stride // ((tokens + at_once - 1) // at_once)
             ahead = w + (row + rows) * w_stride
             for token in range(0, tokens, at_once):
@@ -84,14 +86,11 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
                 ahead += part
                 for r in range(height):
                     for t in range(width):
-                        y = np.float32(get_f32(sums + 4 * (r * at_once + t)) * scale)
-                        if bias != 0:
-                            y = np.float32(y + get_f32(bias + 4 * (row + r)))
+                        y = get_f32(sums + 4 * (r * at_once + t))
                         to = out + (token + t) * out_stride + 4 * (row + r)
-                        if add != 0:
-                            y = np.float32(get_f32(to) + y)
-                        set_f32(to, y)
+                        epilogue.store(y, scale, bias, add, row + r, to)
         return
+    # Rows that stay in the first-level cache while the tokens pass.
     for start in range(first, last, 16):
         stop = min(start + 16, last)
         for token in range(tokens):
@@ -99,9 +98,4 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             to = out + token * out_stride
             for row in range(start, stop):
                 y = dot_row(isa, qt, w + row * w_stride, xt, k)
-                y = np.float32(y * scale)
-                if bias != 0:
-                    y = np.float32(y + get_f32(bias + 4 * row))
-                if add != 0:
-                    y = np.float32(get_f32(to + 4 * row) + y)
-                set_f32(to + 4 * row, y)
+                epilogue.store(y, scale, bias, add, row, to + 4 * row)

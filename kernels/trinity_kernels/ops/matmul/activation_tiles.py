@@ -1,4 +1,4 @@
-"""Activations as AMX tiles, which many tokens' products take (ops/matmul_tiles.py).
+"""Activations as AMX tiles, which products of several tokens take (tiles.py).
 
 A tile of activations has 16 rows of 64 bytes: each row 4 bytes of k of each of 16 tokens.
 """
@@ -12,41 +12,28 @@ import numpy as np
 from trinity_kernels._jit import Kernel, inline, tile_kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64
-from trinity_kernels.ops.matmul import X_STRIDE, K, X
+from trinity_kernels.ops.matmul.activations import bf16_tiles_at, q8_groups
+from trinity_kernels.ops.matmul.operands import (
+    CODES,
+    CODES_STRIDE,
+    FLOATS,
+    PACK_FROM,
+    SCRATCH,
+    SCRATCH_STRIDE,
+    TILE_ROWS,
+    TILES,
+    X_STRIDE,
+    K,
+    X,
+)
 from trinity_kernels.record import ROWS
-
-TILES, SCRATCH, SCRATCH_STRIDE, CODES, CODES_STRIDE, FLOATS = range(14, 20)
-# Below this many tokens a product of rows and vectors is as fast, and its reads run ahead better.
-FEW = 4
-# Up to this many share one tile: most block types are then multiplied as integers.
-GROUP = 16
 
 if not jit_disabled():
     from trinity_kernels import simd, tiles
 
 
-def tile_bytes(form: str, k: int, tokens: int) -> int:
-    """Bytes of ``tokens`` activations as tiles."""
-    groups = -(-tokens // 32) * 2
-    found = groups * 16 * padded_bytes(form, k)
-    both = 1024 * code_columns(k) + 16 * padded_bytes(form, k)
-    return max(found, both) if form == "q8" else found
-
-
-def padded_bytes(form: str, k: int) -> int:
-    """Bytes of one unpacked row: int8 padded to 256 codes, or bfloat16 padded to 32, or two."""
-    if form == "ternary":
-        return -(-k // 256) * 256
-    return -(-k // 32) * (128 if form == "f32" else 64)
-
-
-def code_columns(k: int) -> int:
-    """Columns of 64 bytes of the q8 form: its codes, scales and scaled sums."""
-    return (k + 63) // 64 + (k + 511) // 512 * 2
-
-
 @inline
-def _turn(
+def _transpose(
     source: int, stride: int, columns: int, tokens: int, to: int, scratch: int, first: int,
     step: int,
 ) -> None:  # fmt: skip
@@ -68,10 +55,11 @@ def _turn(
 def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Row-major int8 activations to tiles: words of 4 bytes of k, 16 tokens side by side.
 
-    Slots: X, X_STRIDE, K as in matmul, TILES, SCRATCH. Missing tokens of the last tiles are zeros.
+    Slots: X, X_STRIDE, K as in a product, TILES, SCRATCH. Missing tokens of the last tiles are
+    zeros.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    if tokens < FEW:
+    if tokens < PACK_FROM:
         return
     k = get_i64(record + 8 * K)
     x = get_i64(record + 8 * X)
@@ -82,43 +70,34 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
     for group in range(groups):
         to = get_i64(record + 8 * TILES) + group * chunks * 1024
         left = tokens - 16 * group
-        _turn(x + 16 * group * stride, stride, chunks, left, to, scratch, thread, threads)
-
-
-@inline
-def floats_at(k: int, tokens: int) -> int:
-    """Bytes from the tiles of the q8 form's activations to those of bfloat16."""
-    if tokens <= GROUP:
-        return 1024 * ((k + 63) // 64 + (k + 511) // 512 * 2)
-    return 0
+        _transpose(x + 16 * group * stride, stride, chunks, left, to, scratch, thread, threads)
 
 
 @tile_kernel
 def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """At most GROUP tokens: the q8 form, turned; more: float32 to bfloat16 tiles.
+    """At most TILE_ROWS tokens: the q8 form, transposed; more: float32 to bfloat16 tiles.
 
-    Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
-    form. Turned, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of codes,
-    or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
-    FLOATS: not 0 where some weight takes bfloat16 tiles, which then follow the turned form.
+    Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
+    form. Transposed, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of
+    codes, or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
+    FLOATS: not 0 where some weight takes bfloat16 tiles, which then follow.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    if tokens < FEW:
+    if tokens < PACK_FROM:
         return
     k = get_i64(record + 8 * K)
     chunks = (k + 31) // 32
     groups = (tokens + 31) // 32 * 2
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    if tokens <= GROUP:
+    if tokens <= TILE_ROWS:
         codes = get_i64(record + 8 * CODES)
         stride = get_i64(record + 8 * CODES_STRIDE)
         to = get_i64(record + 8 * TILES)
-        columns = (k + 63) // 64 + (k + 511) // 512 * 2
-        _turn(codes, stride, columns, tokens, to, scratch, thread, threads)
+        _transpose(codes, stride, q8_groups(k) // 64, tokens, to, scratch, thread, threads)
         if get_i64(record + 8 * FLOATS) == 0:
             return
         groups = 1
-    start = get_i64(record + 8 * TILES) + floats_at(k, tokens)
+    start = get_i64(record + 8 * TILES) + bf16_tiles_at(k, tokens)
     zeros = simd.splat_f32x16(np.float32(0))
     for group in range(groups):
         for chunk in range(thread, chunks, threads):
@@ -138,10 +117,10 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Float32 to bfloat16 tiles, each followed by that of what its bfloat16 leave.
 
-    Slots: X, X_STRIDE, K as in matmul (X float32), TILES, SCRATCH.
+    Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    if tokens < FEW:
+    if tokens < PACK_FROM:
         return
     k = get_i64(record + 8 * K)
     chunks = (k + 31) // 32

@@ -1,4 +1,4 @@
-"""Superblocks on int8 tiles: how quants/int8_tiles.py reads and adds up their groups.
+"""Superblocks on int8 tiles: how tiles_int8.py reads them and adds up their products.
 
 A group has 16 or 32 elements, a part four groups. The codes go to lines of 64 bytes for each row,
 signed but for types with minima; a block's scales as they are read, 16 lanes to a row.
@@ -10,44 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline
-from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block_tiles import add_minimum, add_scaled
-from trinity_kernels.quants.superblock import superblock_of, superblock_types
+from trinity_kernels import simd
+from trinity_kernels._jit import inline
+from trinity_kernels.ops.matmul.readers import codes_of_part, minima, offset, scales_of
+from trinity_kernels.ops.matmul.tile_layout import parts_of, tile_group
+from trinity_kernels.ops.matmul.tiles_block32 import add_minimum, add_scaled
 
 # Blocks whose scales wait until their last part is added, and the bytes of each.
-_BLOCKS, SCALES_BYTES = 4, 1024
-
-
-def group_of(quant: str) -> int:
-    """Elements that share a scale, as tiles take them."""
-    return 16 if superblock_of(quant).group == 16 else 32
-
-
-def super_tile_types() -> frozenset[str]:
-    """The types whose blocks are whole parts and whose minima go with groups of 32."""
-    return frozenset(
-        name
-        for name in superblock_types()
-        if superblock_of(name).elements % (4 * group_of(name)) == 0
-        and superblock_of(name).minima != 16
-    )
-
-
-if not jit_disabled():
-    from trinity_kernels import simd
-    from trinity_kernels.quants.superblock import codes_of_part, scales_of
-
-
-def _layout(qt: Any) -> Any:
-    """Parts of a block, elements of a group, minima, and how far codes stand above values."""
-
-
-@choose(_layout)
-def _layout_of(qt: Any) -> Any:
-    block, group = superblock_of(qt.value), group_of(qt.value)
-    found = block.elements // (4 * group), group, block.minima, block.offset
-    return lambda qt: found
+BLOCKS_KEPT, SCALES_BYTES = 4, 1024
 
 
 def _codes_of(first: int) -> Any:
@@ -55,8 +25,7 @@ def _codes_of(first: int) -> Any:
 
     @inline
     def codes(isa: Any, qt: Any, step: int, w: int, stride: int, to: int) -> None:
-        _, _, _, offset = _layout(qt)
-        above = simd.splat_i8x64(offset)
+        above = simd.splat_i8x64(offset(qt))
         for row in range(4 * step, 4 * step + 4):
             line = codes_of_part(isa, qt, w + row * stride, first)
             simd.store_i8x64(to + 64 * row, line - above)
@@ -72,8 +41,8 @@ def read(
     isa: Any, qt: Any, step: int, part: int, w: int, stride: int, codes: int, scales: int, turn: int
 ) -> None:  # fmt: skip
     """A quarter of a part's codes; with the block's first part, its scales."""
-    parts, group, _, _ = _layout(qt)
-    if group == 32:
+    parts, width = parts_of(qt), tile_group(qt)
+    if width == 32:
         if part == 0:
             _codes_0(isa, qt, step, w, stride, codes)
             _codes_1(isa, qt, step, w, stride, codes + 1024)
@@ -90,7 +59,7 @@ def read(
         else:
             _codes_3(isa, qt, step, w, stride, codes)
     if part == 0:
-        to = scales + turn // parts % _BLOCKS * SCALES_BYTES
+        to = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES
         for row in range(4 * step, 4 * step + 4):
             simd.store_f32x16(to + 64 * row, scales_of(qt, w + row * stride))
 
@@ -101,11 +70,11 @@ def add(
     turn: int,
 ) -> None:  # fmt: skip
     """A part's products, a quarter of its rows, onto float32 ``to`` [16 rows][16 tokens]."""
-    parts, group, minima, _ = _layout(qt)
-    first = scales + turn // parts % _BLOCKS * SCALES_BYTES + 16 * part
+    parts, width = parts_of(qt), tile_group(qt)
+    first = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES + 16 * part
     s0, s1 = simd.load_f32x16(x_scales), simd.load_f32x16(x_scales + 64)
     s2, s3 = s1, s1
-    if group == 32:
+    if width == 32:
         s2, s3 = simd.load_f32x16(x_scales + 128), simd.load_f32x16(x_scales + 192)
     else:
         s1 = s0
@@ -113,7 +82,7 @@ def add(
     for row in range(4 * step, 4 * step + 4):
         d = first + 64 * row
         y = simd.load_f32x16(to + 64 * row)
-        if minima == 32:
+        if minima(qt) == 32:
             y = add_minimum(d + 32, zero - simd.load_f32x16(x_sums), y)
             y = add_minimum(d + 36, zero - simd.load_f32x16(x_sums + 64), y)
             y = add_minimum(d + 40, zero - simd.load_f32x16(x_sums + 128), y)

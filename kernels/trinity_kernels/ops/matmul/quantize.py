@@ -1,4 +1,4 @@
-"""Float32 activations to the int8 forms that the dot products take (quants/dot.py draws them).
+"""Float32 activations to the int8 forms that products take (activations.py).
 
 Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; a single
 token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
@@ -13,11 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, kernel
+from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32
-from trinity_kernels.quants.dot import ternary_place, ternary_sums, ternary_tail
+from trinity_kernels.ops.matmul.activations import (
+    q8_groups,
+    q8_halves,
+    q8_scales,
+    q8_sums,
+    ternary_place,
+    ternary_sums,
+    ternary_tail,
+)
 from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
@@ -29,16 +38,15 @@ TINY = np.float32(1e-35)
 @inline
 def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
     """What stands behind the sums of 256 codes each."""
-    tail = ternary_tail(out, k)
-    for at in range(ternary_sums(out, k) + (k + 255) // 256 * 4, tail, 4):
+    tail = out + ternary_tail(k)
+    for at in range(out + ternary_sums(k) + (k + 255) // 256 * 4, tail, 4):
         set_i32(at, np.int32(0))
     set_f32(tail, s)
     set_i32(tail + 4, total)
 
 
-@inline
-def _ternary_vector(x: int, k: int, out: int) -> None:
-    padded = (k + 255) // 256 * 256
+def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
+    padded = ternary_sums(k)
     largest = simd.splat_f32x16(np.float32(1e-5))
     poison = simd.splat_f32x16(np.float32(0))
     for i in range(0, k, 16):
@@ -51,7 +59,7 @@ def _ternary_vector(x: int, k: int, out: int) -> None:
     low = simd.splat_f32x16(np.float32(-128))
     zeros = simd.splat_i8x16(0)
     for i in range(0, padded, 16):
-        place = out + i // 256 * 256 + i % 128 // 32 * 64 + i % 256 // 128 * 32 + i % 32
+        place = out + ternary_place(i)
         if i < k:
             scaled = simd.load_f32x16(x + 4 * i) * factor
             scaled = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(scaled)))
@@ -71,9 +79,9 @@ def _ternary_vector(x: int, k: int, out: int) -> None:
     _end_ternary(out, k, s, total)
 
 
-@inline
-def _ternary_portable(x: int, k: int, out: int) -> None:
-    padded = (k + 255) // 256 * 256
+@per_level(_ternary_vector)
+def _ternary(isa: Any, x: int, k: int, out: int) -> None:
+    padded = ternary_sums(k)
     largest = np.float32(1e-5)
     poison = np.float32(0)
     for i in range(k):
@@ -108,12 +116,9 @@ def _store_sums(sums: int, halves: int, block: int, d: Any, low: int, high: int)
     set_f32(halves + 8 * block + 4, np.float32(d * np.float32(high)))
 
 
-@inline
-def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
-    padded = (k + 63) // 64 * 64
-    sums = out + padded + (k + 511) // 512 * 64
-    groups = sums + (k + 511) // 512 * 64
-    halves = groups + padded
+def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = q8_scales(k)
+    sums, groups, halves = out + q8_sums(k), out + q8_groups(k), out + q8_halves(k)
     for b in range(first, last):
         d = np.float32(0)
         if 32 * b < k:
@@ -152,12 +157,10 @@ def _q8_vector(x: int, k: int, out: int, first: int, last: int) -> None:
         _store_sums(sums, halves, b, d, -low, -high)
 
 
-@inline
-def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
-    padded = (k + 63) // 64 * 64
-    sums = out + padded + (k + 511) // 512 * 64
-    groups = sums + (k + 511) // 512 * 64
-    halves = groups + padded
+@per_level(_q8_vector)
+def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = q8_scales(k)
+    sums, groups, halves = out + q8_sums(k), out + q8_groups(k), out + q8_halves(k)
     for b in range(first, last):
         largest = np.float32(0)
         poison = np.float32(0)
@@ -196,29 +199,6 @@ def _q8_portable(x: int, k: int, out: int, first: int, last: int) -> None:
             else:
                 high -= negated
         _store_sums(sums, halves, b, d, low, high)
-
-
-def _ternary(isa: Any, x: int, k: int, out: int) -> None:
-    _ternary_portable(x, k, out)
-
-
-def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
-    _q8_portable(x, k, out, first, last)
-
-
-if not jit_disabled():
-
-    @choose(_ternary)
-    def _ternary_of(isa: Any, x: Any, k: Any, out: Any) -> Any:
-        if isa.value == "portable":
-            return lambda isa, x, k, out: _ternary_portable(x, k, out)
-        return lambda isa, x, k, out: _ternary_vector(x, k, out)
-
-    @choose(_q8)
-    def _q8_of(isa: Any, x: Any, k: Any, out: Any, first: Any, last: Any) -> Any:
-        if isa.value == "portable":
-            return lambda isa, x, k, out, first, last: _q8_portable(x, k, out, first, last)
-        return lambda isa, x, k, out, first, last: _q8_vector(x, k, out, first, last)
 
 
 @kernel

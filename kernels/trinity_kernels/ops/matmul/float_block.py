@@ -1,5 +1,5 @@
-"""Rows of plain numbers times several tokens at once: the dot products of quants/floats.py, bit by
-bit, with each weight converted and each activation loaded once for a block of them."""
+"""Rows of plain numbers times several tokens at once: the dot products of dot_plain.py, bit by bit,
+with each weight converted and each activation loaded once for a block of them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,29 @@ from typing import Any
 
 from trinity_kernels._jit import choose
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.ops.matmul.readers import reader_of, types_of
+from trinity_kernels.quants.floats import Plain
+from trinity_kernels.tags import constant
 
-# Rows and tokens whose sums the registers hold.
-_SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon": (2, 2)}
-_FLOATS = frozenset({"F32", "F16", "BF16"})
+# Rows and tokens of a block, whose sums the registers hold.
+SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon": (2, 2)}
+TYPES = types_of(Plain)
 
 
-def block_size(isa: Any, qt: Any) -> Any:
+@constant
+def block_size(isa: Any, qt: Any) -> tuple[int, int]:
     """Rows and tokens of a block; (0, 0) where the level or the type has none."""
-    return (0, 0)
-
-
-@choose(block_size)
-def _block_size_of(isa: Any, qt: Any) -> Any:
-    found = _SIZES.get(isa.value, (0, 0)) if qt.value in _FLOATS else (0, 0)
-    return lambda isa, qt: found
+    return SIZES.get(isa.value, (0, 0)) if qt.value in TYPES else (0, 0)
 
 
 def block_sums(isa: Any, qt: Any) -> Any:
-    """The address of room for a block's sums, in the caller's frame."""
+    """The address of a block's sums, in the caller's frame."""
     return 0
 
 
 @choose(block_sums)
 def _block_sums_of(isa: Any, qt: Any) -> Any:
-    return lambda isa, qt: room()
+    return lambda isa, qt: sums_on_stack()
 
 
 def dot_block(
@@ -40,7 +38,7 @@ def dot_block(
 ) -> None:  # fmt: skip
     """Sums of ``rows`` by ``tokens`` products, at most a block, as [row][token] at ``to``.
 
-    ``k`` is a multiple of 16. With every 16 products it asks for two cache lines, the first ones
+    ``k`` is a multiple of 16. With every 16 products it prefetches two cache lines, the first ones
     at ``ahead`` and each next pair ``pace`` bytes further.
     """
 
@@ -50,7 +48,7 @@ def _dot_block_of(
     isa: Any, qt: Any, w: Any, w_stride: Any, rows: Any, x: Any, x_stride: Any, tokens: Any,
     k: Any, ahead: Any, pace: Any, to: Any,
 ) -> Any:  # fmt: skip
-    if qt.value not in _FLOATS or isa.value not in _SIZES:
+    if block_size(isa, qt) == (0, 0):
 
         def nothing(
             isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int,
@@ -78,7 +76,7 @@ if not jit_disabled():
     from trinity_kernels.simd import F32, F32X16, I64
 
     @intrinsic
-    def room(typingctx: Any) -> Any:
+    def sums_on_stack(typingctx: Any) -> Any:
         """16 float32 on the stack."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -87,26 +85,15 @@ if not jit_disabled():
 
         return types.intp(), codegen
 
-    def _weights(builder: Any, quant: str, address: Any) -> Any:
-        """16 weights as float32."""
-        if quant == "F32":
-            return builder.load(simd.pointer(builder, address, F32X16.ir), align=1)
-        if quant == "F16":
-            half = builder.load(simd.pointer(builder, address, simd.F16X16.ir), align=1)
-            return builder.fpext(half, F32X16.ir)
-        short = builder.load(simd.pointer(builder, address, simd.I16X16.ir), align=1)
-        wide = builder.zext(short, simd.I32X16.ir)
-        shift = ir.Constant(simd.I32X16.ir, [16] * 16)
-        return builder.bitcast(builder.shl(wide, shift), F32X16.ir)
-
     @intrinsic
     def emitted(
         typingctx: Any, isa: Any, qt: Any, w: Any, w_stride: Any, last_row: Any, x: Any,
         x_stride: Any, last_token: Any, k: Any, ahead: Any, pace: Any, to: Any,
     ) -> Any:  # fmt: skip
         """Rows and tokens behind the last ones are those again."""
-        rows, tokens = _SIZES[isa.value]
-        width = 4 if qt.value == "F32" else 2
+        rows, tokens = SIZES[isa.value]
+        reader = reader_of(qt.value, Plain)
+        width = reader.nbytes
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             _, _, w, w_stride, last_row, x, x_stride, last_token, k, ahead, pace, to = args
@@ -136,7 +123,7 @@ if not jit_disabled():
                     at = simd.pointer(builder, builder.add(at, I64(line)), simd.I8)
                     operands = [at, simd.I32(0), simd.I32(2), simd.I32(1)]
                     simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
-                loaded = [_weights(builder, qt.value, builder.add(at, w_step)) for at in w_at]
+                loaded = [reader.emit_load(builder, builder.add(at, w_step)) for at in w_at]
                 for t, at in enumerate(x_at):
                     pointer = simd.pointer(builder, builder.add(at, x_step), F32X16.ir)
                     value = builder.load(pointer, align=1)

@@ -1,11 +1,9 @@
-"""4-bit blocks where 64 bytes are one register: dot products a pair of blocks per load, and panels.
+"""Dot products of 4-bit codes where 64 bytes are one register: a pair of blocks per load.
 
 A pair's bytes are spread by one byte shuffle to low nibbles, high nibbles, twice. High nibbles stay
 where they are in their bytes: their sums are 16 times too large, which the scale of their lanes
 takes back, exactly. The scales of 16 blocks come out of the same loads by shuffles of words.
-The same bits as quants/block32.py gives.
-
-For tiles, a block's 16 values as bfloat16 are a table, which its codes look up.
+The same bits as dot_block32.py gives.
 """
 
 from __future__ import annotations
@@ -14,44 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, intrinsic
+from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.quants.block32 import dot_tail
-from trinity_kernels.quants.dot import AHEAD
-from trinity_kernels.quants.unpack import ask_for
-
-# Bytes of a block and, where it has one, whether its minimum follows the scale.
-_LAYOUT = {"Q4_0": (18, False), "Q4_1": (20, True)}
-
-
-def _nbytes(qt: Any) -> int:
-    return _LAYOUT[qt.value][0]
-
-
-def _has_min(qt: Any) -> bool:
-    return _LAYOUT[qt.value][1]
-
+from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
+from trinity_kernels.ops.matmul.dot_block32 import dot_block32, dot_tail
+from trinity_kernels.ops.matmul.prefetch import AHEAD
+from trinity_kernels.ops.matmul.readers import minimum_at, nbytes, reader_of
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from llvmlite import ir
     from numba.core import types
 
-    from trinity_kernels import byte_dots, memory, simd, tiles
-    from trinity_kernels.quants.block32 import strided_f16x16
-
-    @choose(_nbytes)
-    def _nbytes_of(qt: Any) -> Any:
-        nbytes = _LAYOUT[qt.value][0]
-        return lambda qt: nbytes
-
-    @choose(_has_min)
-    def _has_min_of(qt: Any) -> Any:
-        return (lambda qt: True) if _LAYOUT[qt.value][1] else (lambda qt: False)
+    from trinity_kernels import byte_dots, simd
+    from trinity_kernels._jit import intrinsic
 
     @intrinsic
     def _load_pair(typingctx: Any, qt: Any, address: Any) -> Any:
         """Two blocks at ``address``; reads nothing beyond."""
-        nbytes = 2 * _LAYOUT[qt.value][0]
+        nbytes = 2 * reader_of(qt.value, Block32).nbytes
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             vec = simd.I8X64.ir
@@ -65,12 +45,12 @@ if not jit_disabled():
     @intrinsic
     def _nibbles(typingctx: Any, qt: Any, pair: Any) -> Any:
         """Each block's codes as code (elements 0 to 15) and as 16 * code (16 to 31)."""
-        nbytes, has_min = _LAYOUT[qt.value]
-        first = 4 if has_min else 2
+        reader = reader_of(qt.value, Block32)
+        first = reader.nibbles_at
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             one = list(range(first, first + 16))
-            two = [nbytes + i for i in one]
+            two = [reader.nbytes + i for i in one]
             spread = simd.shuffle(builder, args[1], args[1], one + one + two + two)
             mask = ([15] * 16 + [240] * 16) * 2
             return builder.and_(spread, ir.Constant(simd.I8X64.ir, mask))
@@ -82,7 +62,7 @@ if not jit_disabled():
         typingctx: Any, qt: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
     ) -> Any:
         """The words in which the scales of eight pairs stand, block after block."""
-        nbytes = _LAYOUT[qt.value][0]
+        nbytes = reader_of(qt.value, Block32).nbytes
         second = nbytes // 4  # an odd half of it where nbytes is no multiple of 4
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -133,64 +113,17 @@ if not jit_disabled():
 
         return simd.F32X16(simd.F32X16, simd.F32X16, pair), codegen
 
-    @intrinsic
-    def _two_tables(typingctx: Any, low: Any, high: Any) -> Any:
-        """Two blocks' 16 values as bfloat16, words 0 to 15 and 16 to 31."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return tiles.emit_bf16x32(builder, args[0], args[1])
-
-        return simd.I16X32(simd.F32X16, simd.F32X16), codegen
-
-    def _look_up(table: int) -> Any:
-        @intrinsic
-        def look_up(typingctx: Any, tables: Any, codes: Any) -> Any:
-            """32 bfloat16 of one table by 16 bytes of nibbles: the low ones, then the high."""
-
-            def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-                kind = simd.I16X32.ir
-                both = simd.shuffle(builder, args[1], args[1], [*range(16), *range(16)])
-                words = builder.zext(both, kind)
-                words = builder.lshr(words, ir.Constant(kind, [0] * 16 + [4] * 16))
-                words = builder.and_(words, ir.Constant(kind, [15] * 32))
-                if table:
-                    words = builder.or_(words, ir.Constant(kind, [16] * 32))
-                return simd.call_named(
-                    builder, "llvm.x86.avx512.permvar.hi.512", kind, [args[0], words]
-                )
-
-            return simd.I16X32(simd.I16X32, simd.I8X16), codegen
-
-        return look_up
-
-    _look_up_first, _look_up_second = _look_up(0), _look_up(1)
-
-    @intrinsic
-    def _values(typingctx: Any, qt: Any) -> Any:
-        """What the 16 codes stand for, before scale and minimum."""
-        first = 0 if _LAYOUT[qt.value][1] else -8
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return ir.Constant(simd.F32X16.ir, [float(first + i) for i in range(16)])
-
-        return simd.F32X16(qt), codegen
-
+    @inline
     def _products(isa: Any, qt: Any, pair: Any, x: int) -> Any:
         zero = simd.splat_i32x16(0)
         return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, _nibbles(qt, pair), simd.load_i8x64(x)))
 
-    @choose(_products)
-    def _products_of(isa: Any, qt: Any, pair: Any, x: Any) -> Any:
-        return _products
 
-
-def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
-    """The dot product of a row of Q4_0 or Q4_1; see quants/dot.py."""
+def _avx512(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     least = simd.splat_f32x16(np.float32(0))
-    scales = x + (k + 63) // 64 * 64
-    sums = scales + (k + 511) // 512 * 64
-    two = 2 * _nbytes(qt)
+    scales, sums = x + q8_scales(k), x + q8_sums(k)
+    two = 2 * nbytes(qt)
     for s in range(k // 512):
         at = w + 8 * two * s
         ahead = at + AHEAD
@@ -203,7 +136,7 @@ def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         g = _load_pair(qt, at + 6 * two)
         h = _load_pair(qt, at + 7 * two)
         words = _heads(qt, a, b, c, d, e, f, g, h)
-        if _has_min(qt):
+        if minimum_at(qt) != 0:
             delta = _low_halves(words)
             m = _high_halves(words)
         else:
@@ -229,29 +162,11 @@ def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     return dot_tail(isa, qt, w, x, k, acc, least)
 
 
-def unpack_nibble_panel(
-    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, spare: int
-) -> None:  # fmt: skip
-    """A panel of 16 rows of Q4_0 or Q4_1 as bfloat16; see quants/unpack.py."""
-    nbytes = _nbytes(qt)
-    first = nbytes - 16
-    for b in range(k // 32):
-        column = w + b * nbytes
-        ask_for(ahead + 16 * nbytes * b, 16 * nbytes)
-        simd.store_f32x16(spare, strided_f16x16(column, stride))
-        if _has_min(qt):
-            simd.store_f32x16(spare + 64, strided_f16x16(column + 2, stride))
-        at = to + 1024 * b
-        for row in range(0, 16, 2):
-            block = column + row * stride
-            low = _values(qt) * simd.splat_f32x16(memory.get_f32(spare + 4 * row))
-            high = _values(qt) * simd.splat_f32x16(memory.get_f32(spare + 4 * row + 4))
-            if _has_min(qt):
-                low = low + simd.splat_f32x16(memory.get_f32(spare + 4 * row + 64))
-                high = high + simd.splat_f32x16(memory.get_f32(spare + 4 * row + 68))
-            tables = _two_tables(low, high)
-            codes = simd.load_i8x16(block + first)
-            simd.store_i16x32(at + 64 * row, _look_up_first(tables, codes))
-            block += stride
-            codes = simd.load_i8x16(block + first)
-            simd.store_i16x32(at + 64 * row + 64, _look_up_second(tables, codes))
+def _narrower(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    return dot_block32(isa, qt, w, x, k)
+
+
+@per_level(_narrower, avx512vnni=_avx512, amx=_avx512)
+def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    """See dot.py; of types whose codes are plain nibbles (Block32's ``nibbles_at``)."""
+    return dot_block32(isa, qt, w, x, k)

@@ -1,0 +1,48 @@
+"""Dot products: a row of weights times a row of activations, what every level and type has.
+
+``dot_row(isa, qt, w, x, k)`` gives the float32 sum of ``k`` products; ``w`` is the address of the
+first byte of the row of weights, ``x`` that of the activations in the form that the type takes
+(activations.py).
+
+Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for
+q8 and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed tree; of
+ternary types with scales, block by block, fused. The result is the same to the last bit on every
+level.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_kernels._jit import choose
+from trinity_kernels.ops.matmul.dot_block32 import dot_block32
+from trinity_kernels.ops.matmul.dot_nibbles import dot_nibbles
+from trinity_kernels.ops.matmul.dot_plain import dot_plain
+from trinity_kernels.ops.matmul.dot_superblock import dot_superblock
+from trinity_kernels.ops.matmul.dot_ternary import dot_blocks, dot_codes
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.floats import Plain
+from trinity_kernels.quants.superblock import SuperBlock
+
+
+def _body(qt: Any) -> Any:
+    reader = READERS[qt.value]
+    if isinstance(reader, Plain):
+        return dot_plain
+    if isinstance(reader, Block32):
+        return dot_nibbles if reader.nibbles_at else dot_block32
+    if isinstance(reader, SuperBlock):
+        return dot_superblock
+    return dot_blocks if reader.scale_at else dot_codes
+
+
+def dot_row(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    """The sum of ``k`` products of weights at ``w`` and activations at ``x``, float32."""
+    return _body(qt)(isa, qt, w, x, k)
+
+
+@choose(dot_row)
+def _dot_row(isa: Any, qt: Any, w: Any, x: Any, k: Any) -> Any:
+    body = _body(qt)
+    return lambda isa, qt, w, x, k: body(isa, qt, w, x, k)

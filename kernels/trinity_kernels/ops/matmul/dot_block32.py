@@ -1,0 +1,175 @@
+"""Dot products of blocks of 32 with one scale: two blocks per 64-byte vector.
+
+What unsigned codes stand above the values, times the block's scale, is a minimum like that of Q4_1:
+it multiplies the sum of the block's activations, which these carry with them. Scales of 16 blocks
+are read and multiplied together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels._jit import choose, inline
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.lanes import tree_sum
+from trinity_kernels.ops.matmul.activations import q8_groups, q8_scales, q8_sums
+from trinity_kernels.ops.matmul.prefetch import AHEAD
+from trinity_kernels.ops.matmul.readers import (
+    code,
+    minimum_at,
+    nbytes,
+    offset,
+    scale,
+    signed,
+)
+from trinity_kernels.tags import per_level
+
+if not jit_disabled():
+    from numba.core import types
+
+    from trinity_kernels import byte_dots, simd
+    from trinity_kernels._jit import intrinsic
+    from trinity_kernels.ops.matmul import strided
+    from trinity_kernels.ops.matmul.readers import codes_of_pair, scales_of_16, scales_of_few
+
+    @intrinsic
+    def spread(typingctx: Any, scales: Any, pair: Any) -> Any:
+        """Lane 2 p in lanes 0-7 and lane 2 p + 1 in lanes 8-15, p a literal."""
+        if not isinstance(pair, types.IntegerLiteral):
+            return None
+        p = pair.literal_value
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return simd.shuffle(builder, args[0], args[0], [2 * p] * 8 + [2 * p + 1] * 8)
+
+        return simd.F32X16(simd.F32X16, pair), codegen
+
+    @intrinsic
+    def lane(typingctx: Any, vector: Any, index: Any) -> Any:
+        """One lane."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.extract_element(args[0], args[1])
+
+        return types.float32(simd.F32X16, types.int64), codegen
+
+    def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
+        """The lanes of two blocks' products, exact."""
+
+    def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
+        zero = simd.splat_i32x16(0)
+        return simd.to_f32x16(
+            byte_dots.dot_u8i8(isa, zero, codes_of_pair(isa, qt, first, second), simd.load_i8x64(x))
+        )
+
+    def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
+        sums = simd.load_i32x16(groups)
+        codes = codes_of_pair(isa, qt, first, second)
+        return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
+
+    @choose(_pair)
+    def _pair_of(isa: Any, qt: Any, first: Any, second: Any, x: Any, groups: Any) -> Any:
+        return _signed_pair if signed(qt) else _unsigned_pair
+
+
+@inline
+def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
+    """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
+    scales, sums, groups = x + q8_scales(k), x + q8_sums(k), x + q8_groups(k)
+    size = nbytes(qt)
+    done = k // 512 * 16
+    left = k // 32 - done
+    if left > 0:
+        at = w + done * size
+        d = scales_of_few(qt, at, size, left)
+        both = d * simd.load_f32x16(scales + 4 * done)
+        if not signed(qt):
+            m = d * simd.splat_f32x16(np.float32(-offset(qt)))
+            if minimum_at(qt) != 0:
+                m = strided.few_f16(at + minimum_at(qt), size, left)
+            least = simd.fma_f32x16(m, simd.load_f32x16(sums + 4 * done), least)
+        for j in range((left + 1) // 2):
+            first = at + 2 * j * size
+            second = first + size
+            if 2 * j + 1 == left:
+                second = 0
+            c = 32 * done + 64 * j
+            factor = simd.pair_f32x16(lane(both, 2 * j), lane(both, 2 * j + 1))
+            acc = simd.fma_f32x16(factor, _pair(isa, qt, first, second, x + c, groups + c), acc)
+    if signed(qt):
+        return simd.sum_f32x16(acc)
+    return np.float32(simd.sum_f32x16(acc) + simd.sum_f32x16(least))
+
+
+def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    acc = simd.splat_f32x16(np.float32(0))
+    least = simd.splat_f32x16(np.float32(0))
+    scales, sums, groups = x + q8_scales(k), x + q8_sums(k), x + q8_groups(k)
+    size = nbytes(qt)
+    for s in range(k // 512):
+        at = w + 16 * size * s
+        ahead = at + AHEAD
+        d = scales_of_16(qt, at, size)
+        both = d * simd.load_f32x16(scales + 64 * s)
+        if not signed(qt):
+            m = d * simd.splat_f32x16(np.float32(-offset(qt)))
+            if minimum_at(qt) != 0:
+                m = strided.f16x16(at + minimum_at(qt), size)
+            least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
+        c = x + 512 * s
+        g = groups + 512 * s
+        two = 2 * size
+        simd.prefetch(ahead)
+        acc = simd.fma_f32x16(spread(both, 0), _pair(isa, qt, at, at + size, c, g), acc)
+        at += two
+        simd.prefetch(ahead + two)
+        acc = simd.fma_f32x16(spread(both, 1), _pair(isa, qt, at, at + size, c + 64, g + 64), acc)
+        at += two
+        simd.prefetch(ahead + 2 * two)
+        acc = simd.fma_f32x16(spread(both, 2), _pair(isa, qt, at, at + size, c + 128, g + 128), acc)
+        at += two
+        simd.prefetch(ahead + 3 * two)
+        acc = simd.fma_f32x16(spread(both, 3), _pair(isa, qt, at, at + size, c + 192, g + 192), acc)
+        at += two
+        simd.prefetch(ahead + 4 * two)
+        acc = simd.fma_f32x16(spread(both, 4), _pair(isa, qt, at, at + size, c + 256, g + 256), acc)
+        at += two
+        simd.prefetch(ahead + 5 * two)
+        acc = simd.fma_f32x16(spread(both, 5), _pair(isa, qt, at, at + size, c + 320, g + 320), acc)
+        at += two
+        simd.prefetch(ahead + 6 * two)
+        acc = simd.fma_f32x16(spread(both, 6), _pair(isa, qt, at, at + size, c + 384, g + 384), acc)
+        at += two
+        simd.prefetch(ahead + 7 * two)
+        acc = simd.fma_f32x16(spread(both, 7), _pair(isa, qt, at, at + size, c + 448, g + 448), acc)
+    return dot_tail(isa, qt, w, x, k, acc, least)
+
+
+@per_level(_vector)
+def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    """See dot.py."""
+    lanes = np.zeros(16, np.float32)
+    least = np.zeros(16, np.float32)
+    scales, sums = x + q8_scales(k), x + q8_sums(k)
+    for b in range(k // 32):
+        block = w + b * nbytes(qt)
+        d = scale(qt, block, 0)
+        both = np.float32(d * memory.get_f32(scales + 4 * b))
+        for g in range(8):
+            total = 0
+            for t in range(4):
+                a = int(memory.get_i8(x + 32 * b + 4 * g + t))
+                total += int(code(qt, block, 4 * g + t)) * a
+            lane = 8 * (b % 2) + g
+            lanes[lane] = memory.fma_f32(both, np.float32(total), lanes[lane])
+        m = np.float32(d * np.float32(-offset(qt)))
+        if minimum_at(qt) != 0:
+            m = memory.get_f16(block + minimum_at(qt))
+        if not signed(qt):
+            least[b % 16] = memory.fma_f32(m, memory.get_f32(sums + 4 * b), least[b % 16])
+    if signed(qt):
+        return tree_sum(lanes)
+    return np.float32(tree_sum(lanes) + tree_sum(least))

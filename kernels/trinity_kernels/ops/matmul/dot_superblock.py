@@ -1,0 +1,209 @@
+"""Dot products of superblocks: one scale or several to a block, 64 codes at a time.
+
+Numerics: a part's integer sums are exact. With f = weight's scale * activations' scale, each lane
+of four elements is f * sum, by a fused multiply-add onto one of two accumulators (even and odd
+parts), which are added at the end. Minima of 32 or 16 elements are multiplied by the activations'
+scaled sums, eight or sixteen lanes to a block, apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels._jit import choose
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.lanes import tree_sum
+from trinity_kernels.ops.matmul.activations import q8_groups, q8_halves, q8_scales, q8_sums
+from trinity_kernels.ops.matmul.prefetch import AHEAD
+from trinity_kernels.ops.matmul.readers import (
+    code,
+    elements,
+    group,
+    minima,
+    minimum,
+    nbytes,
+    offset,
+    reader_of,
+    scale,
+)
+from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.tags import per_level
+
+if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import types
+
+    from trinity_kernels import byte_dots, simd
+    from trinity_kernels._jit import intrinsic
+    from trinity_kernels.ops.matmul.readers import codes_of_part, minima_of, scales_of
+
+    def _product(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+        """The lanes of a part's products, exact."""
+
+    @choose(_product)
+    def _product_of(isa: Any, qt: Any, sums: Any, codes: Any, x: Any) -> Any:
+        block = reader_of(qt.value, SuperBlock)
+        if block.signed:
+
+            def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+                a = simd.load_i32x16(sums)
+                return byte_dots.dot_i8i8_sums(isa, a, codes, simd.load_i8x64(x))
+
+            return signed
+        if block.offset == 0:
+
+            def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+                return byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), codes, simd.load_i8x64(x))
+
+            return unsigned
+        bits = block.offset.bit_length() - 1
+
+        def above(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+            start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
+            return byte_dots.dot_u8i8(isa, start, codes, simd.load_i8x64(x))
+
+        return above
+
+    def _add_part(
+        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, groups: int, part: int
+    ) -> Any: ...
+
+    @choose(_add_part)
+    def _add_part_of(
+        isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, groups: Any, part: Any
+    ) -> Any:
+        if not isinstance(part, types.IntegerLiteral):
+            return None
+        p = part.literal_value
+
+        def add_part(
+            isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, groups: int, part: int
+        ) -> Any:
+            codes = codes_of_part(isa, qt, block, p)
+            sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p)
+            return simd.fma_f32x16(spread(qt, f, p), simd.to_f32x16(sums), acc)
+
+        return add_part
+
+    @intrinsic
+    def factors(typingctx: Any, qt: Any, scales: Any, sums: Any) -> Any:
+        """What a block's 16 lanes of scales are multiplied by: the activations' scales.
+
+        Under minima of 32: the scaled sums.
+        """
+        block = reader_of(qt.value, SuperBlock)
+        count = block.elements // 32
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            vec = simd.Vec("f32", count).ir
+            d, s = (builder.load(simd.pointer(builder, a, vec), align=1) for a in args[1:])
+            if block.group <= 16:
+                lanes = [i // 2 % count for i in range(16)]
+            elif block.minima == 32:
+                lanes = [*range(8), *range(8, 16)]
+            else:
+                lanes = [i % 8 % count for i in range(16)]
+            return simd.shuffle(builder, d, s, lanes)
+
+        return simd.F32X16(qt, types.intp, types.intp), codegen
+
+    @intrinsic
+    def spread(typingctx: Any, qt: Any, vector: Any, part: Any) -> Any:
+        """The lane of each group of a part, a literal, in the lanes of that group's sums."""
+        if not isinstance(part, types.IntegerLiteral):
+            return None
+        group = min(reader_of(qt.value, SuperBlock).group, 32)
+        first = 64 * part.literal_value // group
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            lanes = [first + 4 * i // group for i in range(16)]
+            return simd.shuffle(builder, args[1], args[1], lanes)
+
+        return simd.F32X16(qt, simd.F32X16, part), codegen
+
+    @intrinsic
+    def upper(typingctx: Any, vector: Any) -> Any:
+        """The upper eight lanes and eight zeros."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            zeros = ir.Constant(simd.F32X16.ir, None)
+            return simd.shuffle(builder, args[0], zeros, [*range(8, 16), *range(16, 24)])
+
+        return simd.F32X16(simd.F32X16), codegen
+
+
+def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    even = simd.splat_f32x16(np.float32(0))
+    odd = simd.splat_f32x16(np.float32(0))
+    least = simd.splat_f32x16(np.float32(0))
+    scales, sums = x + q8_scales(k), x + q8_sums(k)
+    groups, halves = x + q8_groups(k), x + q8_halves(k)
+    size, width = nbytes(qt), elements(qt)
+    for b in range(k // width):
+        block = w + b * size
+        for line in range((size + 63) // 64):
+            simd.prefetch(block + AHEAD + 64 * line)
+        c = x + b * width
+        g = groups + b * width
+        at = b * (width // 8)
+        a = factors(qt, scales + at, sums + at)
+        f = scales_of(qt, block) * a
+        if minima(qt) == 32:
+            least = least - f
+        even = _add_part(isa, qt, even, f, block, c, g, 0)
+        if width > 64:
+            odd = _add_part(isa, qt, odd, f, block, c, g, 1)
+        if width > 128:
+            even = _add_part(isa, qt, even, f, block, c, g, 2)
+            odd = _add_part(isa, qt, odd, f, block, c, g, 3)
+        if minima(qt) == 16:
+            least = least - minima_of(qt, block) * simd.load_f32x16(halves + 2 * at)
+    total = simd.sum_f32x16(even + odd)
+    if minima(qt) == 0:
+        return total
+    if minima(qt) == 32:
+        least = upper(least)
+    return np.float32(total + simd.sum_f32x16(least))
+
+
+@per_level(_vector)
+def dot_superblock(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    """See dot.py."""
+    even = np.zeros(16, np.float32)
+    odd = np.zeros(16, np.float32)
+    least = np.zeros(16, np.float32)
+    scales, sums, halves = x + q8_scales(k), x + q8_sums(k), x + q8_halves(k)
+    width = elements(qt)
+    for b in range(k // width):
+        block = w + b * nbytes(qt)
+        first = b * width // 32
+        for i in range(width // 4):
+            e = 4 * i
+            lane = i % 16
+            total = 0
+            for t in range(4):
+                a = int(memory.get_i8(x + b * width + e + t))
+                total += (int(code(qt, block, e + t)) - offset(qt)) * a
+            d = memory.get_f32(scales + 4 * (first + e // 32))
+            f = np.float32(scale(qt, block, e // group(qt)) * d)
+            if i // 16 % 2 == 0:
+                even[lane] = memory.fma_f32(f, np.float32(total), even[lane])
+            else:
+                odd[lane] = memory.fma_f32(f, np.float32(total), odd[lane])
+        if minima(qt) == 32:
+            for g in range(width // 32):
+                m = np.float32(minimum(qt, block, g) * memory.get_f32(sums + 4 * (first + g)))
+                least[g] = np.float32(least[g] - m)
+        if minima(qt) == 16:
+            for g in range(16):
+                half = halves + 4 * (2 * first + g)
+                m = np.float32(minimum(qt, block, g) * memory.get_f32(half))
+                least[g] = np.float32(least[g] - m)
+    for i in range(16):
+        even[i] = np.float32(even[i] + odd[i])
+    if minima(qt) == 0:
+        return tree_sum(even)
+    return np.float32(tree_sum(even) + tree_sum(least))

@@ -1,0 +1,39 @@
+"""The end of every product: out = scale * y + bias, or that added onto out.
+
+Numerics: each step is rounded by itself, in this order, scalar and vector alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import inline
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, set_f32
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+
+@inline
+def store(y: Any, scale: Any, bias: int, add: int, row: int, to: int) -> None:
+    """The product with row ``row`` of the weights, to the float32 at ``to``."""
+    y = np.float32(y * scale)
+    if bias != 0:
+        y = np.float32(y + get_f32(bias + 4 * row))
+    if add != 0:
+        y = np.float32(get_f32(to) + y)
+    set_f32(to, y)
+
+
+@inline
+def store_16(y: Any, scale: Any, bias: int, add: int, row: int, to: int) -> None:
+    """Products with 16 rows of the weights from ``row`` on, to 16 float32; ``scale``: 16 too."""
+    y = y * scale
+    if bias != 0:
+        y = y + simd.load_f32x16(bias + 4 * row)
+    if add != 0:
+        y = simd.load_f32x16(to) + y
+    simd.store_f32x16(to, y)

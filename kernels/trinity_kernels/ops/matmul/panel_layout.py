@@ -1,0 +1,65 @@
+"""Panels: 16 rows of weights side by side, as a vector multiplies them by several tokens.
+
+A lane of the vector is a row, so nothing is summed across lanes.
+
+Of the q8 form a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4 codes,
+then in arrays of their own the 16 scales and the 16 minima of each block, or of both halves where
+16 elements have a scale. Of the ternary form it holds, per 64 places of the ternary order, 16 lines
+of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.tags import constant, shared
+
+# Tokens that are multiplied together, by form and level: the registers hold the sums of so many.
+TOKENS = {
+    "q8": {"avx512vnni": 8, "avx2": 2, "neon": 4},
+    "ternary": {"avx512vnni": 8, "avx2": 4, "neon": 4},
+}
+LEVELS = frozenset(TOKENS["q8"])
+_MOST = max(max(by_level.values()) for by_level in TOKENS.values())
+
+
+def panel_types() -> frozenset[str]:
+    """The types whose rows are packed into panels."""
+    return frozenset(name for name, form in FORMS.items() if form in TOKENS)
+
+
+@constant
+def tokens_at_once(isa: Any, qt: Any) -> int:
+    """Tokens that are multiplied together; 1 where the level has no panels."""
+    return TOKENS[FORMS[qt.value]].get(isa.value, 1)
+
+
+@constant
+def has_halves(qt: Any) -> bool:
+    """Whether 16 elements have a scale of their own."""
+    reader = READERS[qt.value]
+    return isinstance(reader, SuperBlock) and reader.group == 16
+
+
+@shared
+def q8_scales_at(k: int) -> int:
+    """Bytes from a panel's codes to its scales, of the q8 form."""
+    return (k + 63) // 64 * 1024
+
+
+@shared
+def ternary_scales_at(k: int) -> int:
+    """Bytes from a panel's codes to its scales, of the ternary form."""
+    return (k + 255) // 256 * 4096
+
+
+def scratch_bytes(form: str, k: int) -> int:
+    """Bytes that a thread needs: a panel, scratch to transpose rows in, the sums of some tokens."""
+    sums = 64 * _MOST
+    if form == "q8":
+        return sums + q8_scales_at(k) + -(-k // 64) * 512 + 3072
+    # The accumulators of blocks with a scale too, four for each token.
+    return sums + ternary_scales_at(k) + -(-k // 256) * 64 + 4096 + 4 * sums

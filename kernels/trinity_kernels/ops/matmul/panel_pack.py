@@ -1,0 +1,146 @@
+"""Packing 16 rows of blocks into a panel of the q8 form (panel_layout.py).
+
+Codes of x86's VNNI are unsigned: signed ones are moved up by 128, which the minimum takes back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from trinity_kernels import simd, tiles
+from trinity_kernels._jit import choose, inline
+from trinity_kernels.ops.matmul import strided
+from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
+from trinity_kernels.ops.matmul.readers import (
+    codes_of_pair,
+    codes_of_part,
+    elements,
+    group,
+    minima,
+    minima_of,
+    minimum_at,
+    nbytes,
+    offset,
+    scales_of,
+    scales_of_16,
+    signed,
+)
+from trinity_kernels.tags import constant
+
+
+@constant
+def is_flipped(isa: Any, qt: Any) -> bool:
+    """Whether signed codes are moved up by 128."""
+    return bool(signed(qt)) and isa.value == "avx512vnni"
+
+
+@constant
+def codes_above(isa: Any, qt: Any) -> int:
+    """How far a panel's codes stand above the values."""
+    return 128 if is_flipped(isa, qt) else offset(qt)
+
+
+def _flip(isa: Any, qt: Any, codes: Any) -> Any: ...
+
+
+@choose(_flip)
+def _flip_of(isa: Any, qt: Any, codes: Any) -> Any:
+    if is_flipped(isa, qt):
+        return lambda isa, qt, codes: codes ^ simd.splat_i8x64(128)
+    return lambda isa, qt, codes: codes
+
+
+@inline
+def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+    """16 rows of blocks of 32, ``stride`` bytes apart, to a panel at ``to``."""
+    size = nbytes(qt)
+    blocks = k // 32
+    pairs = (blocks + 1) // 2
+    scales = to + q8_scales_at(k)
+    scratch = scales + 256 * pairs
+    above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
+    for pair in range(pairs):
+        first = w + 2 * pair * size
+        second = first + size
+        if 2 * pair + 1 == blocks:
+            second = 0
+        for row in range(16):
+            other = second
+            if second != 0:
+                other = second + row * stride
+            codes = _flip(isa, qt, codes_of_pair(isa, qt, first + row * stride, other))
+            simd.store_i8x64(scratch + 64 * row, codes)
+        tiles.transpose_16x16(scratch, to + 1024 * pair, 64)
+    for b in range(blocks):
+        column = w + b * size
+        d = scales_of_16(qt, column, stride)
+        m = d * above
+        if minimum_at(qt) != 0:
+            m = strided.f16x16(column + minimum_at(qt), stride)
+        simd.store_f32x16(scales + 128 * b, d)
+        simd.store_f32x16(scales + 128 * b + 64, m)
+
+
+def _transpose_part(
+    isa: Any, qt: Any, w: int, stride: int, part: int, scratch: int, to: int
+) -> None: ...
+
+
+@choose(_transpose_part)
+def _transpose_part_of(
+    isa: Any, qt: Any, w: Any, stride: Any, part: Any, scratch: Any, to: Any
+) -> Any:
+    if not isinstance(part, types.IntegerLiteral):
+        return None
+    p = part.literal_value
+
+    def transpose(isa: Any, qt: Any, w: int, stride: int, part: int, scratch: int, to: int) -> None:
+        for row in range(16):
+            codes = _flip(isa, qt, codes_of_part(isa, qt, w + row * stride, p))
+            simd.store_i8x64(scratch + 64 * row, codes)
+        tiles.transpose_16x16(scratch, to + 1024 * p, 64)
+
+    return transpose
+
+
+@inline
+def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+    """16 rows of superblocks, ``stride`` bytes apart, to a panel at ``to``."""
+    size, width = nbytes(qt), elements(qt)
+    scales = to + q8_scales_at(k)
+    lines = 4 if group(qt) == 16 else 2
+    scratch = scales + 64 * lines * (k // 32)
+    above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
+    zero = simd.splat_f32x16(np.float32(0))
+    for b in range(k // width):
+        block = w + b * size
+        codes = to + 16 * width * b
+        _transpose_part(isa, qt, block, stride, 0, scratch, codes)
+        if width > 64:
+            _transpose_part(isa, qt, block, stride, 1, scratch, codes)
+        if width > 128:
+            _transpose_part(isa, qt, block, stride, 2, scratch, codes)
+            _transpose_part(isa, qt, block, stride, 3, scratch, codes)
+        # The rows' lanes of scales, transposed: one line for each lane.
+        for row in range(16):
+            simd.store_f32x16(scratch + 64 * row, scales_of(qt, block + row * stride))
+        tiles.transpose_16x16(scratch, scratch + 1024, 64)
+        if minima(qt) == 16:
+            for row in range(16):
+                simd.store_f32x16(scratch + 64 * row, minima_of(qt, block + row * stride))
+            tiles.transpose_16x16(scratch, scratch + 2048, 64)
+        for j in range(width // 32):
+            line = scales + 64 * lines * (b * (width // 32) + j)
+            for half in range(lines // 2):
+                lane = j if group(qt) == 32 else (2 * j + half if group(qt) == 16 else 0)
+                d = simd.load_f32x16(scratch + 1024 + 64 * lane)
+                m = d * above
+                if minima(qt) == 32:
+                    m = zero - simd.load_f32x16(scratch + 1024 + 64 * (8 + lane))
+                elif minima(qt) == 16:
+                    m = zero - simd.load_f32x16(scratch + 2048 + 64 * lane)
+                simd.store_f32x16(line + 64 * half, d)
+                simd.store_f32x16(line + 64 * (lines // 2 + half), m)

@@ -1,0 +1,184 @@
+"""Panels of the q8 form times several tokens: exact sums of 32 or 16 products, then float32.
+
+The lines of a panel meet 4 activations that all rows share. AVX2 adds products of codes up to 31 in
+16 bits, others one by one, of signed codes with their signs moved onto the activations.
+
+Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
+scale * code as it stands in the panel, and the minima: up to 130 times what the values give for
+signed codes moved up by 128 (panel_pack.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from trinity_kernels import byte_dots, simd
+from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels.ops.matmul.activations import q8_halves, q8_scales, q8_sums
+from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
+
+
+def _emit_small(builder: Any, lines: list[Any], words: list[Any]) -> Any:
+    """AVX2, codes up to 31: eight pairs of products fit 16 bits."""
+    half = ir.VectorType(simd.I16, 16)
+    ones = ir.Constant(half, [1] * 16)
+    found = []
+    for part in range(2):
+        total = ir.Constant(half, None)
+        for line, word in zip(lines, words, strict=True):
+            a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
+            b = simd.shuffle(builder, word, word, list(range(32)))
+            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
+            total = builder.add(total, pairs)
+        eight = ir.VectorType(I32, 8)
+        found.append(simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [total, ones]))
+    return simd.shuffle(builder, found[0], found[1], list(range(16)))
+
+
+def _emit_signed(builder: Any, lines: list[Any], words: list[Any]) -> Any:
+    """AVX2, signed codes: their signs are moved onto the activations."""
+    bytes_, half = ir.VectorType(simd.I8, 32), ir.VectorType(simd.I16, 16)
+    eight = ir.VectorType(I32, 8)
+    ones = ir.Constant(half, [1] * 16)
+    found = []
+    for part in range(2):
+        total = ir.Constant(eight, None)
+        for line, word in zip(lines, words, strict=True):
+            a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
+            b = simd.shuffle(builder, word, word, list(range(32)))
+            size = simd.call_named(builder, "llvm.x86.avx2.psign.b", bytes_, [a, a])
+            sign = simd.call_named(builder, "llvm.x86.avx2.psign.b", bytes_, [b, a])
+            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [size, sign])
+            fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [pairs, ones])
+            total = builder.add(total, fours)
+        found.append(total)
+    return simd.shuffle(builder, found[0], found[1], list(range(16)))
+
+
+def _emit_unsigned(builder: Any, lines: list[Any], words: list[Any]) -> Any:
+    """AVX2, codes up to 127: pairs of products fit 16 bits, fours do not."""
+    half, eight = ir.VectorType(simd.I16, 16), ir.VectorType(I32, 8)
+    ones = ir.Constant(half, [1] * 16)
+    found = []
+    for part in range(2):
+        total = ir.Constant(eight, None)
+        for line, word in zip(lines, words, strict=True):
+            a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
+            b = simd.shuffle(builder, word, word, list(range(32)))
+            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
+            fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [pairs, ones])
+            total = builder.add(total, fours)
+        found.append(total)
+    return simd.shuffle(builder, found[0], found[1], list(range(16)))
+
+
+def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) -> Any:
+    """<16 x i32>: the sums of 16 rows' products with the words of one token."""
+    reader = READERS[quant]
+    assert isinstance(reader, Block32 | SuperBlock)
+    if level == "avx2":
+        if reader.signed:
+            return _emit_signed(builder, lines, words)
+        # A block of 32's unsigned codes have 5 bits at most.
+        small = isinstance(reader, Block32) or reader.top <= 31
+        return (_emit_small if small else _emit_unsigned)(builder, lines, words)
+    emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
+    total = ir.Constant(I32X16.ir, None)
+    for line, word in zip(lines, words, strict=True):
+        total = emit(level, builder, total, line, word)
+    return total
+
+
+@intrinsic
+def panel_blocks(
+    typingctx: Any, isa: Any, qt: Any, panel: Any, scales: Any, blocks: Any, x: Any,
+    last_token: Any, x_stride: Any, x_scales: Any, x_sums: Any, to: Any,
+) -> Any:  # fmt: skip
+    """A panel times ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
+
+    Of tokens behind ``last_token`` that one is taken. ``x_scales``, ``x_sums``: bytes from a
+    token's codes to its scales, and to its sums of blocks or of halves (activations.py).
+    """
+    level, quant = isa.value, qt.value
+    parts = 2 if has_halves(qt) else 1
+    tokens, step = TOKENS["q8"][level], 8 // parts
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, _, panel, scales, blocks, x, last, stride, x_scales, x_sums, to = args
+        sums = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
+        rows = []
+        for t in range(tokens):
+            builder.store(ir.Constant(F32X16.ir, None), sums[t])
+            over = builder.icmp_signed("<", last, I64(t))
+            number = builder.select(over, last, I64(t))
+            rows.append(builder.add(x, builder.mul(number, stride)))
+        with cgutils.for_range(builder, blocks) as loop:
+            b = loop.index
+            at = builder.add(panel, builder.mul(b, I64(512)))
+            lines = [_load(builder, builder.add(at, I64(64 * g)), I8X64) for g in range(8)]
+            at = builder.add(scales, builder.mul(b, I64(128 * parts)))
+            factors = [
+                _load(builder, builder.add(at, I64(64 * i)), F32X16) for i in range(2 * parts)
+            ]
+            for t, row in enumerate(rows):
+                at = builder.add(row, builder.mul(b, I64(32)))
+                words = [
+                    builder.bitcast(
+                        _broadcast(builder, builder.add(at, I64(4 * g)), I32, I32X16), I8X64.ir
+                    )
+                    for g in range(8)
+                ]
+                at = builder.add(row, builder.mul(b, I64(4)))
+                scale = _broadcast(builder, builder.add(at, x_scales), simd.F32, F32X16)
+                at = builder.add(row, builder.mul(b, I64(4 * parts)))
+                at = builder.add(at, x_sums)
+                total = builder.load(sums[t])
+                for i in range(parts):
+                    some = slice(step * i, step * i + step)
+                    whole = _emit_block(level, quant, builder, lines[some], words[some])
+                    whole = builder.sitofp(whole, F32X16.ir)
+                    least = builder.add(at, I64(4 * i))
+                    least = _broadcast(builder, least, simd.F32, F32X16)
+                    total = _fma(builder, factors[parts + i], least, total)
+                    total = _fma(builder, builder.fmul(factors[i], scale), whole, total)
+                builder.store(total, sums[t])
+        for t in range(tokens):
+            at = simd.pointer(builder, builder.add(to, I64(64 * t)), F32X16.ir)
+            builder.store(builder.load(sums[t]), at, align=1)
+        return context.get_dummy_value()
+
+    return types.void(isa, qt, *[types.intp] * 9), codegen
+
+
+def _load(builder: Any, address: Any, vec: Any) -> Any:
+    return builder.load(simd.pointer(builder, address, vec.ir), align=1)
+
+
+def _broadcast(builder: Any, address: Any, element: Any, vec: Any) -> Any:
+    one = builder.load(simd.pointer(builder, address, element), align=1)
+    return simd.broadcast(builder, one, vec)
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, [a, b, c])
+
+
+@inline
+def multiply_q8_panel(
+    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+    x_sums = q8_sums(k)
+    if has_halves(qt):
+        x_sums = q8_halves(k)
+    panel_blocks(
+        isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q8_scales(k),
+        x_sums, to,
+    )  # fmt: skip

@@ -1,0 +1,176 @@
+"""Panels of the ternary form: packed from unpacked rows, multiplied by several tokens.
+
+Sums stay exact integers in their lanes, so every result has the bits of a single token's dot
+product. AVX2 adds products of codes up to 3 in 16 bits for 32 lines, before it widens them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from trinity_kernels import byte_dots, simd, tiles
+from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels.memory import get_f32, get_i32
+from trinity_kernels.ops.matmul.activations import ternary_sums, ternary_tail
+from trinity_kernels.ops.matmul.panel_layout import TOKENS, ternary_scales_at
+from trinity_kernels.ops.matmul.readers import nbytes, scale_at
+from trinity_kernels.ops.matmul.ternary_blocks import load_scales
+from trinity_kernels.ops.matmul.unpack import unpack_row
+from trinity_kernels.simd import I8X64, I16, I32, I32X16, I64
+
+
+@inline
+def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+    """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
+    blocks = (k + 255) // 256
+    scales = to + ternary_scales_at(k)
+    scratch = scales + 64 * blocks
+    if scale_at(qt) != 0:
+        load_scales(qt, w, stride, blocks, scales)
+    for b in range(blocks):
+        size = min(256, k - 256 * b)
+        for row in range(16):
+            unpack_row(isa, qt, w + row * stride + b * nbytes(qt), scratch + 64 * row, size)
+        for piece in range(4):
+            tiles.transpose_16x16(scratch + 1024 * piece, to + 4096 * b + 1024 * piece, 64)
+
+
+def _emit_bytes(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
+    """Add a line's products with each token's word."""
+    emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
+    for word, total in zip(words, sums, strict=True):
+        builder.store(emit(level, builder, builder.load(total), line, word), total)
+
+
+def _emit_halves(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
+    """The same in 16 bits; ``sums`` has two for each token."""
+    half = ir.VectorType(I16, 16)
+    for part in range(2):
+        a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
+        for word, total in zip(words, sums[part::2], strict=True):
+            b = simd.shuffle(builder, word, word, list(range(32)))
+            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
+            builder.store(builder.add(builder.load(total), pairs), total)
+
+
+def _widen(builder: Any, halves: Any, sums: Any) -> None:
+    """Add the sums of 16 bits to those of 32, and begin them anew."""
+    half, eight = ir.VectorType(I16, 16), ir.VectorType(I32, 8)
+    ones = ir.Constant(half, [1] * 16)
+    for t, total in enumerate(sums):
+        both = [
+            simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [builder.load(one), ones])
+            for one in halves[2 * t : 2 * t + 2]
+        ]
+        whole = simd.shuffle(builder, both[0], both[1], list(range(16)))
+        builder.store(builder.add(builder.load(total), whole), total)
+        for one in halves[2 * t : 2 * t + 2]:
+            builder.store(ir.Constant(half, None), one)
+
+
+@intrinsic
+def panel_codes(
+    typingctx: Any, isa: Any, panel: Any, blocks: Any, x: Any, last_token: Any, x_stride: Any,
+    to: Any,
+) -> Any:  # fmt: skip
+    """Blocks of 256 codes times ``TOKENS`` tokens: as many lines of 16 int32 at ``to``.
+
+    Of tokens behind ``last_token`` that one is taken.
+    """
+    level = isa.value
+    tokens = TOKENS["ternary"][level]
+    # Lines whose products fit 16 bits: 32 x 2 x 3 x 128 is below 2**15.
+    step = 32 if level == "avx2" else 16
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, panel, blocks, x, last, stride, to = args
+        sums = [cgutils.alloca_once(builder, I32X16.ir) for _ in range(tokens)]
+        kind = ir.VectorType(I16, 16)
+        halves = [cgutils.alloca_once(builder, kind) for _ in range(2 * tokens)]
+        rows = []
+        for t in range(tokens):
+            builder.store(ir.Constant(I32X16.ir, None), sums[t])
+            over = builder.icmp_signed("<", last, I64(t))
+            number = builder.select(over, last, I64(t))
+            rows.append(builder.add(x, builder.mul(number, stride)))
+        if level == "avx2":
+            for one in halves:
+                builder.store(ir.Constant(kind, None), one)
+        with cgutils.for_range(builder, builder.mul(blocks, I64(64 // step))) as loop:
+            first = builder.mul(loop.index, I64(64 * step))
+            place = builder.mul(loop.index, I64(4 * step))
+            for g in range(step):
+                at = builder.add(panel, builder.add(first, I64(64 * g)))
+                line = builder.load(simd.pointer(builder, at, I8X64.ir), align=1)
+                words = []
+                for row in rows:
+                    at = builder.add(row, builder.add(place, I64(4 * g)))
+                    one = builder.load(simd.pointer(builder, at, I32), align=1)
+                    both = simd.broadcast(builder, one, I32X16)
+                    words.append(builder.bitcast(both, I8X64.ir))
+                if level == "avx2":
+                    _emit_halves(level, builder, line, words, halves)
+                else:
+                    _emit_bytes(level, builder, line, words, sums)
+            if level == "avx2":
+                _widen(builder, halves, sums)
+        for t in range(tokens):
+            at = simd.pointer(builder, builder.add(to, I64(64 * t)), I32X16.ir)
+            builder.store(builder.load(sums[t]), at, align=1)
+        return context.get_dummy_value()
+
+    return types.void(isa, *[types.intp] * 6), codegen
+
+
+@inline
+def _multiply_whole(
+    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    panel_codes(isa, panel, (k + 255) // 256, x, count - 1, x_stride, to)
+    for t in range(count):
+        tail = x + t * x_stride + ternary_tail(k)
+        exact = simd.load_i32x16(to + 64 * t) - simd.splat_i32x16(int(get_i32(tail + 4)))
+        y = simd.to_f32x16(exact) / simd.splat_f32x16(get_f32(tail))
+        simd.store_f32x16(to + 64 * t, y)
+
+
+@inline
+def _multiply_blocks(
+    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    blocks = k // 256
+    scales = panel + ternary_scales_at(k)
+    # Four accumulators for each token.
+    sums = scales + 64 * blocks + 4096
+    for line in range(0, 256 * count, 64):
+        simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
+    for b in range(blocks):
+        panel_codes(isa, panel + 4096 * b, 1, x + 256 * b, count - 1, x_stride, to)
+        d = simd.load_f32x16(scales + 64 * b)
+        for t in range(count):
+            below = int(get_i32(x + t * x_stride + ternary_sums(k) + 4 * b))
+            exact = simd.load_i32x16(to + 64 * t) + simd.splat_i32x16(below)
+            at = sums + 256 * t + b % 4 * 64
+            y = simd.fma_f32x16(d, simd.to_f32x16(exact), simd.load_f32x16(at))
+            simd.store_f32x16(at, y)
+    for t in range(count):
+        at = sums + 256 * t
+        even = simd.load_f32x16(at) + simd.load_f32x16(at + 128)
+        odd = simd.load_f32x16(at + 64) + simd.load_f32x16(at + 192)
+        s = get_f32(x + t * x_stride + ternary_tail(k))
+        simd.store_f32x16(to + 64 * t, (even + odd) / simd.splat_f32x16(s))
+
+
+@inline
+def multiply_ternary_panel(
+    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+    if scale_at(qt) == 0:
+        _multiply_whole(isa, qt, panel, k, x, count, x_stride, to)
+    else:
+        _multiply_blocks(isa, qt, panel, k, x, count, x_stride, to)

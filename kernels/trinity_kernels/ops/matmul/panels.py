@@ -1,0 +1,117 @@
+"""The product by panels, for prompts and batches: 16 rows of weights by some tokens at a time.
+
+The record has SCRATCH, per thread a panel (panel_layout.py) and the sums of some tokens. A panel is
+packed once and multiplied by all tokens. A step of less than ``PACK_FROM`` tokens, and rows that
+fill no panel, go by dot products, as in rows.py.
+Numerics: ternary types give the bits of a single token. Of others the products of a block are
+summed exactly, then in float32 block by block, so an output depends on its row and its token alone,
+and on whether there are ``PACK_FROM`` tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import choose, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f64, get_i64
+from trinity_kernels.ops.matmul import epilogue
+from trinity_kernels.ops.matmul.operands import (
+    ADD,
+    BIAS,
+    OUT,
+    OUT_STRIDE,
+    PACK_FROM,
+    SCALE,
+    SCRATCH,
+    SCRATCH_STRIDE,
+    W_STRIDE,
+    X_STRIDE,
+    K,
+    N,
+    W,
+    X,
+)
+from trinity_kernels.ops.matmul.panel_layout import tokens_at_once
+from trinity_kernels.ops.matmul.rows import rows_by_dots
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.ternary import Ternary
+from trinity_kernels.record import ROWS
+
+if not jit_disabled():
+    from trinity_kernels import simd
+    from trinity_kernels.ops.matmul.panel_pack import pack_block32, pack_superblock
+    from trinity_kernels.ops.matmul.panel_q8 import multiply_q8_panel
+    from trinity_kernels.ops.matmul.panel_ternary import multiply_ternary_panel, pack_ternary_panel
+
+
+def _pack(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+    """16 rows, ``stride`` bytes apart, to a panel at ``to``."""
+
+
+@choose(_pack)
+def _pack_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
+    reader = READERS[qt.value]
+    pack = pack_ternary_panel if isinstance(reader, Ternary) else pack_superblock
+    pack = pack_block32 if isinstance(reader, Block32) else pack
+    return lambda isa, qt, w, stride, k, to: pack(isa, qt, w, stride, k, to)
+
+
+def _multiply(
+    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+
+
+@choose(_multiply)
+def _multiply_of(
+    isa: Any, qt: Any, panel: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
+) -> Any:
+    ternary = isinstance(READERS[qt.value], Ternary)
+    multiply = multiply_ternary_panel if ternary else multiply_q8_panel
+    return lambda isa, qt, panel, k, x, count, x_stride, to: multiply(
+        isa, qt, panel, k, x, count, x_stride, to
+    )
+
+
+@kernel
+def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Panels of 16 rows, shared out evenly; see the module."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    n = get_i64(record + 8 * N)
+    panels = n // 16
+    first = panels * thread // threads
+    last = panels * (thread + 1) // threads
+    if tokens < PACK_FROM:
+        stop = 16 * last
+        if thread == threads - 1:
+            stop = n
+        rows_by_dots(isa, qt, record, 16 * first, stop, tokens)
+        return
+    k = get_i64(record + 8 * K)
+    x = get_i64(record + 8 * X)
+    x_stride = get_i64(record + 8 * X_STRIDE)
+    w = get_i64(record + 8 * W)
+    w_stride = get_i64(record + 8 * W_STRIDE)
+    out = get_i64(record + 8 * OUT)
+    out_stride = get_i64(record + 8 * OUT_STRIDE)
+    scale = simd.splat_f32x16(np.float32(get_f64(record + 8 * SCALE)))
+    bias = get_i64(record + 8 * BIAS)
+    add = get_i64(record + 8 * ADD)
+    sums = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    at_once = tokens_at_once(isa, qt)
+    panel = sums + 64 * at_once
+    for number in range(first, last):
+        row = 16 * number
+        _pack(isa, qt, w + row * w_stride, w_stride, k, panel)
+        for token in range(0, tokens, at_once):
+            count = min(at_once, tokens - token)
+            _multiply(isa, qt, panel, k, x + token * x_stride, count, x_stride, sums)
+            for t in range(count):
+                to = out + (token + t) * out_stride + 4 * row
+                epilogue.store_16(simd.load_f32x16(sums + 64 * t), scale, bias, add, row, to)
+    if thread == threads - 1:
+        rows_by_dots(isa, qt, record, 16 * panels, n, tokens)

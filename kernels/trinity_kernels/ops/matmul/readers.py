@@ -1,0 +1,216 @@
+"""What a type's reader (trinity_kernels.quants) says, by the type's tag, for compiled code.
+
+Numbers are constants of the code; what a reader gives as functions is inlined, what it gives as
+emitters becomes an intrinsic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trinity_kernels import memory
+from trinity_kernels._jit import choose, inline, intrinsic
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.tags import constant
+
+R = TypeVar("R")
+
+
+def types_of(*kinds: type) -> frozenset[str]:
+    """The types whose readers are of some kinds."""
+    return frozenset(name for name, reader in READERS.items() if isinstance(reader, kinds))
+
+
+def reader_of(quant: str, kind: type[R]) -> R:
+    """A type's reader, which is of a kind."""
+    reader = READERS[quant]
+    assert isinstance(reader, kind), quant
+    return reader
+
+
+def _reader(qt: Any) -> Any:
+    return READERS[qt.value]
+
+
+def _number(name: str) -> Callable[[Any], int]:
+    # 0 where a type has no such number: code for it is compiled and thrown away.
+    @constant
+    def number(qt: Any) -> int:
+        return int(getattr(_reader(qt), name, 0))
+
+    return number
+
+
+# Bytes of a block; of Ternary those of 256 codes, of Plain those of a number.
+nbytes = _number("nbytes")
+# Block32 and SuperBlock.
+offset, signed = _number("offset"), _number("signed")
+# Block32.
+minimum_at, bytes_at, nibbles_at = _number("minimum_at"), _number("bytes_at"), _number("nibbles_at")
+# SuperBlock.
+elements, group, minima = _number("elements"), _number("group"), _number("minima")
+# Ternary; 0 where 256 codes have no scale, and of other types.
+scale_at = _number("scale_at")
+
+
+# -- one by one, for the portable level ------------------------------------------------------------
+
+
+def code(qt: Any, block: int, e: int) -> Any:
+    """The code of element ``e`` of a block."""
+    return _reader(qt).code(block, e)
+
+
+@choose(code)
+def _code_of(qt: Any, block: Any, e: Any) -> Any:
+    read = inline(_reader(qt).code)
+    return lambda qt, block, e: read(block, e)
+
+
+def scale(qt: Any, block: int, g: int) -> Any:
+    """The scale of group ``g`` of a block; a block of 32 has one."""
+    reader = _reader(qt)
+    if isinstance(reader, Block32):
+        return memory.get_e8m0(block) if reader.power_of_2 else memory.get_f16(block)
+    return reader.scale(block, g)
+
+
+@choose(scale)
+def _scale_of(qt: Any, block: Any, g: Any) -> Any:
+    reader = _reader(qt)
+    if not isinstance(reader, Block32):
+        read = inline(reader.scale)
+        return lambda qt, block, g: read(block, g)
+    if reader.power_of_2:
+        return lambda qt, block, g: memory.get_e8m0(block)
+    return lambda qt, block, g: memory.get_f16(block)
+
+
+def minimum(qt: Any, block: int, g: int) -> Any:
+    """The minimum of group ``g`` of a superblock; 0 where it has none."""
+    reader = _reader(qt)
+    return reader.minimum(block, g) if reader.minimum else np.float32(0)
+
+
+@choose(minimum)
+def _minimum_of(qt: Any, block: Any, g: Any) -> Any:
+    if _reader(qt).minimum is None:
+        return lambda qt, block, g: np.float32(0)
+    read = inline(_reader(qt).minimum)
+    return lambda qt, block, g: read(block, g)
+
+
+def get(qt: Any, address: int) -> Any:
+    """A plain number as float32."""
+    return _reader(qt).get(address)
+
+
+@choose(get)
+def _get_of(qt: Any, address: Any) -> Any:
+    read = _reader(qt).get
+    return lambda qt, address: read(address)
+
+
+# -- as vectors ------------------------------------------------------------------------------------
+
+if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import types
+
+    from trinity_kernels import simd
+    from trinity_kernels.ops.matmul import strided
+
+    def codes_of_pair(isa: Any, qt: Any, first: int, second: int) -> Any:
+        """Block32's ``codes``."""
+
+    @choose(codes_of_pair)
+    def _codes_of_pair(isa: Any, qt: Any, first: Any, second: Any) -> Any:
+        read = inline(_reader(qt).codes)
+        return lambda isa, qt, first, second: read(isa, first, second)
+
+    def scales_of_16(qt: Any, block: int, stride: int) -> Any:
+        """The scales of 16 blocks of 32, ``stride`` bytes apart."""
+
+    @choose(scales_of_16)
+    def _scales_of_16(qt: Any, block: Any, stride: Any) -> Any:
+        if _reader(qt).power_of_2:
+            return lambda qt, block, stride: strided.e8m0x16(block, stride)
+        return lambda qt, block, stride: strided.f16x16(block, stride)
+
+    def scales_of_few(qt: Any, block: int, stride: int, count: int) -> Any:
+        """As scales_of_16, of fewer; the other lanes are of no use."""
+
+    @choose(scales_of_few)
+    def _scales_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
+        if _reader(qt).power_of_2:
+            return lambda qt, block, stride, count: strided.few_e8m0(block, stride, count)
+        return lambda qt, block, stride, count: strided.few_f16(block, stride, count)
+
+    @intrinsic
+    def codes_of_part(typingctx: Any, isa: Any, qt: Any, block: Any, part: Any) -> Any:
+        """The 64 codes of a superblock's part, a literal."""
+        if not isinstance(part, types.IntegerLiteral):
+            return None
+        emit, p = _reader(qt).emit_codes, part.literal_value
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(sig.args[0].value, builder, args[2], p)
+
+        return simd.I8X64(isa, qt, types.intp, part), codegen
+
+    @intrinsic
+    def scales_of(typingctx: Any, qt: Any, block: Any) -> Any:
+        """A superblock's 16 lanes of scales."""
+        emit = _reader(qt).emit_scales
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(builder, args[1])
+
+        return simd.F32X16(qt, types.intp), codegen
+
+    @intrinsic
+    def minima_of(typingctx: Any, qt: Any, block: Any) -> Any:
+        """A superblock's minima of 16 elements each; zeros where it has none."""
+        emit = _reader(qt).emit_minima
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(builder, args[1]) if emit else ir.Constant(simd.F32X16.ir, None)
+
+        return simd.F32X16(qt, types.intp), codegen
+
+    def ternary_codes(qt: Any, block: int, left: int) -> Any:
+        """Ternary's ``codes``."""
+
+    @choose(ternary_codes)
+    def _ternary_codes(qt: Any, block: Any, left: Any) -> Any:
+        read = inline(_reader(qt).codes)
+        return lambda qt, block, left: read(block, left)
+
+    def ternary_packed(qt: Any, block: int, left: int) -> Any:
+        """Ternary's ``packed``."""
+
+    @choose(ternary_packed)
+    def _ternary_packed(qt: Any, block: Any, left: Any) -> Any:
+        read = inline(_reader(qt).packed)
+        return lambda qt, block, left: read(block, left)
+
+    def load(qt: Any, address: int) -> Any:
+        """16 plain numbers."""
+
+    @choose(load)
+    def _load(qt: Any, address: Any) -> Any:
+        read = getattr(simd, f"load_{_reader(qt).loads}x16")
+        return lambda qt, address: read(address)
+
+    def load_tail(qt: Any, address: int, count: int) -> Any:
+        """``count`` plain numbers, fewer than 16, and zeros behind; reads nothing beyond."""
+
+    @choose(load_tail)
+    def _load_tail(qt: Any, address: Any, count: Any) -> Any:
+        read = getattr(simd, f"load_tail_{_reader(qt).loads}")
+        return lambda qt, address, count: read(address, count)

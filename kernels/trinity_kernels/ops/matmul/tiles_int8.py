@@ -1,0 +1,175 @@
+"""At most TILE_ROWS tokens on int8 tiles: exact sums of a group's products, then float32.
+
+A tile holds one group of 16 or 32 elements of 16 rows; its product with that group of 16 tokens is
+int32 [row][token]. Such sums wait in the first-level cache until each row adds up scale * sum for
+all tokens at once.
+
+Tiles, vectors and memory work at the same time only where their instructions alternate closely: a
+part, four groups of 16 rows, is read, multiplied, stored and added up in four turns of the loop,
+each turn in four steps, which do a quarter of that for four parts in a row. A unit is a superblock
+(tiles_superblock.py) or four blocks of 32 (tiles_block32.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels import simd, tiles
+from trinity_kernels._jit import choose, inline
+from trinity_kernels.ops.matmul import tiles_block32, tiles_superblock
+from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
+from trinity_kernels.ops.matmul.operands import TILE_ROWS
+from trinity_kernels.ops.matmul.readers import bytes_at, nbytes
+from trinity_kernels.ops.matmul.tile_layout import (
+    CODES_AT,
+    SCALES_AT,
+    SUMS_AT,
+    elements_of,
+    parts_of,
+    tile_group,
+    unit_bytes,
+)
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.block32 import Block32
+
+
+@inline
+def begin(qt: Any, scratch: int) -> None:
+    """Configure the tiles; ``scratch`` has 64 bytes to spare."""
+    if tile_group(qt) == 16:
+        tiles.groups_begin(scratch)
+    else:
+        tiles.blocks_begin(scratch)
+
+
+def _read(
+    isa: Any, qt: Any, step: int, part: int, w: int, stride: int, left: int, scratch: int, turn: int
+) -> None:
+    """A quarter of a part: its codes and scales."""
+
+
+@choose(_read)
+def _read_of(
+    isa: Any, qt: Any, step: Any, part: Any, w: Any, stride: Any, left: Any, scratch: Any, turn: Any
+) -> Any:
+    if isinstance(READERS[qt.value], Block32):
+        return lambda isa, qt, step, part, w, stride, left, scratch, turn: tiles_block32.read(
+            isa, qt, step, w, stride, left // 32, scratch + CODES_AT + turn % 2 * 2048,
+            scratch + SCALES_AT, turn,
+        )  # fmt: skip
+    return lambda isa, qt, step, part, w, stride, left, scratch, turn: tiles_superblock.read(
+        isa, qt, step, part, w, stride, scratch + CODES_AT + turn % 2 * 2048, scratch + SCALES_AT,
+        turn,
+    )  # fmt: skip
+
+
+@inline
+def _multiply(
+    qt: Any, step: int, w: int, stride: int, left: int, x: int, scratch: int, turn: int
+) -> None:
+    """One group's product, into the tile of its sums."""
+    width = tile_group(qt)
+    if width * step < left:
+        if bytes_at(qt) != 0:
+            _product(step, w + step * nbytes(qt) + bytes_at(qt), stride, x + 512 * step)
+        else:
+            per_line = 64 // width
+            at = scratch + CODES_AT + turn % 2 * 2048 + step // per_line * 1024
+            _product(step, at + step % per_line * width, 64, x + 16 * width * step)
+
+
+def _add(
+    qt: Any, step: int, part: int, x_scales: int, x_sums: int, to: int, scratch: int, turn: int
+) -> None:
+    """A part's products, a quarter of its rows, times scales, onto float32."""
+
+
+@choose(_add)
+def _add_of(
+    qt: Any, step: Any, part: Any, x_scales: Any, x_sums: Any, to: Any, scratch: Any, turn: Any
+) -> Any:
+    if isinstance(READERS[qt.value], Block32):
+        return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: tiles_block32.add(
+            qt, step, x_scales, x_sums, to, scratch + SUMS_AT + turn % 2 * 4096,
+            scratch + SCALES_AT, turn,
+        )  # fmt: skip
+    return lambda qt, step, part, x_scales, x_sums, to, scratch, turn: tiles_superblock.add(
+        qt, step, part, x_scales, x_sums, to, scratch + SUMS_AT + turn % 2 * 4096,
+        scratch + SCALES_AT, turn,
+    )  # fmt: skip
+
+
+@inline
+def _product(step: int, at: int, pitch: int, x: int) -> None:
+    if step == 0:
+        tiles.block_0(at, pitch, x)
+    elif step == 1:
+        tiles.block_1(at, pitch, x)
+    elif step == 2:
+        tiles.block_2(at, pitch, x)
+    else:
+        tiles.block_3(at, pitch, x)
+
+
+@inline
+def _store(step: int, scratch: int, turn: int) -> None:
+    """The sums of a part's group, exact integers."""
+    to = scratch + SUMS_AT + turn % 2 * 4096 + 1024 * step
+    if step == 0:
+        tiles.store_0(to)
+    elif step == 1:
+        tiles.store_1(to)
+    elif step == 2:
+        tiles.store_2(to)
+    else:
+        tiles.store_3(to)
+
+
+@inline
+def multiply_panels(
+    isa: Any, qt: Any, w: int, stride: int, count: int, ahead: int, x: int, k: int, scratch: int,
+    sums: int,
+) -> None:  # fmt: skip
+    """``count`` panels of 16 rows times 16 tokens: float32 [panel][row][token] at ``sums``.
+
+    ``x``: the q8 form as tiles (activations.py). As many bytes are prefetched at ``ahead`` as are
+    read.
+    """
+    elements, nbytes, parts, group = elements_of(qt), unit_bytes(qt), parts_of(qt), tile_group(qt)
+    x_scales = x + TILE_ROWS * q8_scales(k)
+    x_sums = x + TILE_ROWS * q8_sums(k)
+    for line in range(0, 1024 * count, 64):
+        simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
+    turns = (k + elements - 1) // elements * parts * count
+    part_bytes = 16 * nbytes // parts
+    # Of the parts that are read, multiplied, stored and added: unit, panel, part.
+    u0, p0, n0, u1, p1, n1, u2, p2, n2, u3, p3, n3 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    for turn in range(turns + 3):
+        source0 = w + 16 * p0 * stride + u0 * nbytes
+        source1 = w + 16 * p1 * stride + u1 * nbytes
+        left0, left1 = k - u0 * elements, k - u1 * elements
+        x1 = x + 16 * (u1 * elements + 4 * group * n1)
+        first3 = 2 * (u3 * elements + 4 * group * n3)
+        for step in range(4):
+            if 2 <= turn < turns + 2:
+                _store(step, scratch, turn - 2)
+            if 1 <= turn <= turns:
+                _multiply(qt, step, source1, stride, left1, x1, scratch, turn - 1)
+            if turn >= 3:
+                to = sums + 1024 * p3
+                _add(qt, step, n3, x_scales + first3, x_sums + first3, to, scratch, turn - 3)
+            if turn < turns:
+                _read(isa, qt, step, n0, source0, stride, left0, scratch, turn)
+                for line in range(part_bytes * step // 4, part_bytes * (step + 1) // 4, 64):
+                    simd.prefetch_l2(ahead + line)
+        u3, p3, n3, u2, p2, n2, u1, p1, n1 = u2, p2, n2, u1, p1, n1, u0, p0, n0
+        ahead += part_bytes
+        n0 += 1
+        if n0 == parts:
+            n0 = 0
+            p0 += 1
+            if p0 == count:
+                p0 = 0
+                u0 += 1

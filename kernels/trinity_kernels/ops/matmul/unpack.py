@@ -1,0 +1,136 @@
+"""Unpacking: rows of weights to what tiles and ternary panels multiply.
+
+``unpack_row(isa, qt, w, to, k)`` writes a row's pieces of 64 bytes, each the row's line of one
+tile, 1024 bytes apart: 64 ternary values as int8 in the order of the ternary form (on levels
+without tiles, for panel_ternary.py, values + 1), or 32 bfloat16. Types of more than 8 significant
+bits are split: behind each piece of bfloat16 comes that of what it leaves. A row may be unpacked in
+parts of 256 weights.
+
+``unpack_16_rows(isa, qt, w, stride, to, k, ahead, scratch)`` does 16 rows, ``stride`` bytes apart,
+with 128 bytes of scratch. It prefetches as many bytes at ``ahead`` as it reads: they are multiplied
+after these, and arrive meanwhile, in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import choose
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.ops.matmul.readers import nbytes, reader_of
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.quants.floats import Plain
+from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.tags import constant
+
+if not jit_disabled():
+    from trinity_kernels import simd, tiles
+    from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
+    from trinity_kernels.ops.matmul.readers import load, load_tail, ternary_codes
+    from trinity_kernels.ops.matmul.unpack_block32 import unpack_block32, unpack_nibbles
+    from trinity_kernels.ops.matmul.unpack_superblock import unpack_superblock
+
+
+@constant
+def bytes_of_256(qt: Any) -> int:
+    """Bytes of 256 weights of a row."""
+    reader = READERS[qt.value]
+    if isinstance(reader, Plain):
+        return 256 * reader.nbytes
+    if isinstance(reader, Block32):
+        return 8 * reader.nbytes
+    if isinstance(reader, SuperBlock):
+        return 256 // reader.elements * reader.nbytes
+    return reader.nbytes
+
+
+@constant
+def ternary_offset(isa: Any) -> int:
+    """How far ternary values as unpacked lie below their codes 0, 1, 2."""
+    return 1 if isa.value == "amx" else 0
+
+
+def unpack_row(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    """See the module."""
+
+
+@choose(unpack_row)
+def _unpack_row(isa: Any, qt: Any, w: Any, to: Any, k: Any) -> Any:
+    reader = READERS[qt.value]
+    if isinstance(reader, SuperBlock):
+        return unpack_superblock
+    return _plain if isinstance(reader, Plain) else _ternary
+
+
+def unpack_16_rows(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
+) -> None:
+    """See the module."""
+
+
+@choose(unpack_16_rows)
+def _unpack_16_rows(
+    isa: Any, qt: Any, w: Any, stride: Any, to: Any, k: Any, ahead: Any, scratch: Any
+) -> Any:
+    reader = READERS[qt.value]
+    if isinstance(reader, Block32):
+        return unpack_nibbles if reader.nibbles_at else unpack_block32
+    return _row_by_row
+
+
+def _row_by_row(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
+) -> None:
+    size = bytes_of_256(qt) * k // 256
+    for row in range(16):
+        prefetch_bytes(ahead + row * size, size)
+        unpack_row(isa, qt, w + row * stride, to + 64 * row, k)
+
+
+def _ternary(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    below = simd.splat_i8x64(ternary_offset(isa))
+    for b in range((k + 255) // 256):
+        first, second, third, fourth = ternary_codes(qt, w + nbytes(qt) * b, k - 256 * b)
+        line = to + 4096 * b
+        simd.store_i8x64(line, first - below)
+        simd.store_i8x64(line + 1024, second - below)
+        simd.store_i8x64(line + 2048, third - below)
+        simd.store_i8x64(line + 3072, fourth - below)
+
+
+def _plain(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    """BF16 as it is, F16 (11 significant bits) as the sum of two bfloat16."""
+    for i in range(k // 32):
+        at = w + 64 * i
+        to = _plain_line(qt, load(qt, at), load(qt, at + 32), to)
+    left = k % 32
+    if left > 0:
+        at = w + 64 * (k // 32)
+        zeros = simd.splat_f32x16(np.float32(0))
+        if left <= 16:
+            _plain_line(qt, load_tail(qt, at, left), zeros, to)
+        else:
+            _plain_line(qt, load(qt, at), load_tail(qt, at + 32, left - 16), to)
+
+
+def _plain_line(qt: Any, low: Any, high: Any, to: int) -> Any: ...
+
+
+@choose(_plain_line)
+def _plain_line_of(qt: Any, low: Any, high: Any, to: Any) -> Any:
+    def short(qt: Any, low: Any, high: Any, to: int) -> int:
+        tiles.store_bf16x32(to, low, high)
+        return to + 1024
+
+    def split(qt: Any, low: Any, high: Any, to: int) -> int:
+        # Cut off, not rounded: what is left has three bits.
+        first = tiles.cut_bf16(low)
+        second = tiles.cut_bf16(high)
+        tiles.store_bf16x32(to, first, second)
+        tiles.store_bf16x32(to + 1024, low - first, high - second)
+        return to + 2048
+
+    return split if reader_of(qt.value, Plain).split else short

@@ -1,0 +1,125 @@
+"""Blocks of 32 to bfloat16, 16 rows at once: their scales are one vector.
+
+Of 4-bit codes a block's 16 values as bfloat16 are a table, which the codes look up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from trinity_kernels import memory, simd, tiles
+from trinity_kernels._jit import intrinsic
+from trinity_kernels.ops.matmul import strided
+from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
+from trinity_kernels.ops.matmul.readers import (
+    codes_of_pair,
+    minimum_at,
+    nbytes,
+    nibbles_at,
+    offset,
+    reader_of,
+    scales_of_16,
+)
+from trinity_kernels.quants.block32 import Block32
+
+
+def unpack_block32(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
+) -> None:
+    """16 rows: scale * code + minimum as bfloat16, a block to a tile's line; see unpack.py."""
+    size = nbytes(qt)
+    for b in range(k // 32):
+        column = w + b * size
+        prefetch_bytes(ahead + 16 * size * b, 16 * size)
+        simd.store_f32x16(scratch, scales_of_16(qt, column, stride))
+        if minimum_at(qt) != 0:
+            simd.store_f32x16(scratch + 64, strided.f16x16(column + minimum_at(qt), stride))
+        for row in range(16):
+            block = column + row * stride
+            codes = codes_of_pair(isa, qt, block, 0)
+            low = simd.widen_quarter_i8x64(codes, 0) - simd.splat_i32x16(offset(qt))
+            high = simd.widen_quarter_i8x64(codes, 1) - simd.splat_i32x16(offset(qt))
+            d = simd.splat_f32x16(memory.get_f32(scratch + 4 * row))
+            first = simd.to_f32x16(low) * d
+            second = simd.to_f32x16(high) * d
+            if minimum_at(qt) != 0:
+                m = simd.splat_f32x16(memory.get_f32(scratch + 64 + 4 * row))
+                first = first + m
+                second = second + m
+            tiles.store_bf16x32(to + 1024 * b + 64 * row, first, second)
+
+
+@intrinsic
+def _two_tables(typingctx: Any, low: Any, high: Any) -> Any:
+    """Two blocks' 16 values as bfloat16, words 0 to 15 and 16 to 31."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return tiles.emit_bf16x32(builder, args[0], args[1])
+
+    return simd.I16X32(simd.F32X16, simd.F32X16), codegen
+
+
+def _look_up(table: int) -> Any:
+    @intrinsic
+    def look_up(typingctx: Any, tables: Any, codes: Any) -> Any:
+        """32 bfloat16 of one table by 16 bytes of nibbles: the low ones, then the high."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            kind = simd.I16X32.ir
+            both = simd.shuffle(builder, args[1], args[1], [*range(16), *range(16)])
+            words = builder.zext(both, kind)
+            words = builder.lshr(words, ir.Constant(kind, [0] * 16 + [4] * 16))
+            words = builder.and_(words, ir.Constant(kind, [15] * 32))
+            if table:
+                words = builder.or_(words, ir.Constant(kind, [16] * 32))
+            return simd.call_named(
+                builder, "llvm.x86.avx512.permvar.hi.512", kind, [args[0], words]
+            )
+
+        return simd.I16X32(simd.I16X32, simd.I8X16), codegen
+
+    return look_up
+
+
+_look_up_first, _look_up_second = _look_up(0), _look_up(1)
+
+
+@intrinsic
+def _values(typingctx: Any, qt: Any) -> Any:
+    """What the 16 codes stand for, before scale and minimum."""
+    first = -reader_of(qt.value, Block32).offset
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return ir.Constant(simd.F32X16.ir, [float(first + i) for i in range(16)])
+
+    return simd.F32X16(qt), codegen
+
+
+def unpack_nibbles(
+    isa: Any, qt: Any, w: int, stride: int, to: int, k: int, ahead: int, scratch: int
+) -> None:
+    """As unpack_block32, of codes that are plain nibbles (Block32's ``nibbles_at``)."""
+    size = nbytes(qt)
+    first = nibbles_at(qt)
+    for b in range(k // 32):
+        column = w + b * size
+        prefetch_bytes(ahead + 16 * size * b, 16 * size)
+        simd.store_f32x16(scratch, strided.f16x16(column, stride))
+        if minimum_at(qt) != 0:
+            simd.store_f32x16(scratch + 64, strided.f16x16(column + minimum_at(qt), stride))
+        at = to + 1024 * b
+        for row in range(0, 16, 2):
+            block = column + row * stride
+            low = _values(qt) * simd.splat_f32x16(memory.get_f32(scratch + 4 * row))
+            high = _values(qt) * simd.splat_f32x16(memory.get_f32(scratch + 4 * row + 4))
+            if minimum_at(qt) != 0:
+                low = low + simd.splat_f32x16(memory.get_f32(scratch + 4 * row + 64))
+                high = high + simd.splat_f32x16(memory.get_f32(scratch + 4 * row + 68))
+            tables = _two_tables(low, high)
+            codes = simd.load_i8x16(block + first)
+            simd.store_i16x32(at + 64 * row, _look_up_first(tables, codes))
+            block += stride
+            codes = simd.load_i8x16(block + first)
+            simd.store_i16x32(at + 64 * row + 64, _look_up_second(tables, codes))

@@ -1,0 +1,97 @@
+"""Superblocks to bfloat16, a row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import types
+
+from trinity_kernels import simd, tiles
+from trinity_kernels._jit import choose, intrinsic
+from trinity_kernels.ops.matmul.readers import (
+    codes_of_part,
+    elements,
+    minima,
+    minima_of,
+    nbytes,
+    reader_of,
+    scales_of,
+)
+from trinity_kernels.quants.superblock import SuperBlock
+
+
+def unpack_superblock(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
+    """A row: scale * value - minimum as bfloat16, 32 to a tile's line; see unpack.py."""
+    size, width = nbytes(qt), elements(qt)
+    for b in range(k // width):
+        block = w + b * size
+        s = scales_of(qt, block)
+        m = s
+        if minima(qt) == 16:
+            m = minima_of(qt, block)
+        lines = to + 32 * width * b
+        _unpack_part(isa, qt, s, m, block, lines, 0)
+        if width > 64:
+            _unpack_part(isa, qt, s, m, block, lines, 1)
+        if width > 128:
+            _unpack_part(isa, qt, s, m, block, lines, 2)
+            _unpack_part(isa, qt, s, m, block, lines, 3)
+
+
+def _splat(above: int) -> Callable[..., Any]:
+    @intrinsic
+    def splat(typingctx: Any, qt: Any, vector: Any, part: Any, quarter: Any) -> Any:
+        """The lane of a quarter of a part, both literals, in every lane."""
+        literals = types.IntegerLiteral
+        if not (isinstance(part, literals) and isinstance(quarter, literals)):
+            return None
+        block = reader_of(qt.value, SuperBlock)
+        lane = (64 * part.literal_value + 16 * quarter.literal_value) // block.group
+        lane += above if block.minima == 32 else 0
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return simd.shuffle(builder, args[1], args[1], [lane] * 16)
+
+        return simd.F32X16(qt, simd.F32X16, part, quarter), codegen
+
+    return splat
+
+
+splat_scale, splat_minimum = _splat(0), _splat(8)
+
+
+def _unpack_part(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None: ...
+
+
+@choose(_unpack_part)
+def _unpack_part_of(isa: Any, qt: Any, s: Any, m: Any, block: Any, to: Any, part: Any) -> Any:
+    if not isinstance(part, types.IntegerLiteral):
+        return None
+    p = part.literal_value
+    layout = reader_of(qt.value, SuperBlock)
+    offset = layout.offset
+
+    def plain(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None:
+        codes = codes_of_part(isa, qt, block, p) - simd.splat_i8x64(offset)
+        a = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0)) * splat_scale(qt, s, p, 0)
+        b = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1)) * splat_scale(qt, s, p, 1)
+        tiles.store_bf16x32(to + 2048 * p, a, b)
+        a = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 2)) * splat_scale(qt, s, p, 2)
+        b = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 3)) * splat_scale(qt, s, p, 3)
+        tiles.store_bf16x32(to + 2048 * p + 1024, a, b)
+
+    def least(isa: Any, qt: Any, s: Any, m: Any, block: int, to: int, part: int) -> None:
+        codes = codes_of_part(isa, qt, block, p)
+        a = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 0)) * splat_scale(qt, s, p, 0)
+        b = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 1)) * splat_scale(qt, s, p, 1)
+        a = a - splat_minimum(qt, m, p, 0)
+        b = b - splat_minimum(qt, m, p, 1)
+        tiles.store_bf16x32(to + 2048 * p, a, b)
+        a = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 2)) * splat_scale(qt, s, p, 2)
+        b = simd.to_f32x16(simd.widen_quarter_i8x64(codes, 3)) * splat_scale(qt, s, p, 3)
+        a = a - splat_minimum(qt, m, p, 2)
+        b = b - splat_minimum(qt, m, p, 3)
+        tiles.store_bf16x32(to + 2048 * p + 1024, a, b)
+
+    return least if layout.minima else plain
