@@ -77,6 +77,25 @@ def norm_in_i2_s(case: Case) -> None:
 
 
 @found
+def vector_of_i2_s_copied(case: Case) -> None:
+    """Of a vector the scale was looked for behind the square of its length: IndexError."""
+    draft = sound()
+    data = weights.content("I2_S", [256], random.Random(0), 0.0)
+    draft.tensors.append(Tensor("x", [256], weights.file_type_id("I2_S"), data))
+    go(case, draft)
+
+
+@found
+def infinite_scale_and_bias_of_zero(case: Case) -> None:
+    """0 * inf, on a feed-forward's bias: a RuntimeWarning on the terminal."""
+    draft = sound()
+    rows = tensor(draft, "blk.0.ffn_up.weight").dims[1]
+    draft.tensors.append(Tensor("blk.0.ffn_up.bias", [rows], 0, bytes(4 * rows)))
+    draft.tensors.append(Tensor("blk.0.ffn_up.scale", [1], 0, struct.pack("<f", float("inf"))))
+    go(case, draft)
+
+
+@found
 def part_of_a_block_of_i2_s(case: Case) -> None:
     """A matrix whose elements fill no whole blocks of I2_S: ValueError while it is loaded."""
     draft = sound()

@@ -125,7 +125,9 @@ def string(text: object) -> bytes:
 
 
 def number(kind: int, value: object) -> bytes:
-    """A number in some type, cut to its width."""
+    """A number in some type, cut to its width; 0 for what is none."""
+    if not isinstance(value, int | float):
+        value = 0
     code = "<" + FORMATS[kind]
     if kind in (F32, F64):
         try:
@@ -133,7 +135,7 @@ def number(kind: int, value: object) -> bytes:
         except (OverflowError, struct.error):
             return struct.pack(code, float("inf"))
     width = WIDTHS[kind]
-    whole = int(value) if value == value and abs(value) != float("inf") else 0  # type: ignore
+    whole = int(value) if value == value and abs(value) != float("inf") else 0
     return (whole & (1 << 8 * width) - 1).to_bytes(width, "little")
 
 

@@ -192,6 +192,8 @@ def _change_key(draft: Draft, family: str, rng: random.Random) -> None:
 
 
 def change_tensor(draft: Draft, rng: random.Random) -> None:
+    if not draft.tensors:
+        return
     at = rng.randrange(len(draft.tensors))
     tensor = draft.tensors[at]
     kind = rng.randrange(14)

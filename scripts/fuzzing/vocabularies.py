@@ -149,6 +149,8 @@ def _merge(rng: random.Random) -> str:
 
 def _chain(tokens: list[object], rng: random.Random) -> None:
     """Tokens that are prefixes of one another, or one very long one."""
+    if not tokens:
+        return
     at = rng.randrange(len(tokens))
     length = min(len(tokens) - at, rng.choice((8, 64, 250)))
     letter = rng.choice(("a", "\u2581", "\u0120", "ab"))

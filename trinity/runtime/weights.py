@@ -120,10 +120,16 @@ class Weights:
         scale = 1.0
         if self.has(f"{name}.scale"):
             scale = float(self.vector(f"{name}.scale", 1)[0])
+            if not np.isfinite(scale):
+                raise UnsupportedError(
+                    f"{tensor.source}: tensor '{name}.scale' is {scale}; expected a finite number: "
+                    "the file is damaged"
+                )
         bias = self.vector(f"{name}.bias", n) if self.has(f"{name}.bias") else None
         if bias is not None and ".ffn_" in name:
             # The feed-forward adds the bias before the scale: the scale is moved into it.
-            bias = bias * np.float32(scale)
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                bias = bias * np.float32(scale)
         type_name, data = tensor.type, tensor.data
         if TYPES[type_name].tensor_scale:
             scale = float(np.float32(scale) * _tensor_scale(tensor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from math import gcd
+from math import gcd, prod
 from typing import TypeVar
 
 import numpy as np
@@ -128,7 +128,7 @@ def i2_s_codes(tensor: Tensor, first: int, last: int) -> Bytes:
 
 def i2_s_scale(tensor: Tensor) -> np.float32:
     """The one scale of an I2_S tensor, behind its codes. Raises FormatError where it is none."""
-    at = tensor.shape[0] * tensor.shape[-1] // 4
+    at = prod(tensor.shape) // 4
     return finite(tensor, tensor.data[at : at + 4].view("<f4")[0])
 
 
