@@ -121,10 +121,11 @@ def _rounded(tensor: SafeTensor) -> TernaryMatrix:
     step = max(1, _CHUNK_ELEMENTS // columns)
     starts = range(0, rows, step)
     total = 0.0
-    for first in starts:
-        values = tensor.floats(tensor.rows(first, first + step))
-        total += float(np.abs(values).sum(dtype=np.float64))
-    mean = np.float32(total / (rows * columns))
+    with np.errstate(over="ignore", invalid="ignore"):  # the mean shows what is not finite
+        for first in starts:
+            values = tensor.floats(tensor.rows(first, first + step))
+            total += float(np.abs(values).sum(dtype=np.float64))
+        mean = np.float32(total / (rows * columns))
     if not np.isfinite(mean):
         raise FormatError(
             f"{tensor.source}: tensor {tensor.name!r} has weights that are not finite numbers; "
