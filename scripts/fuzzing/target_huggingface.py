@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from copy import deepcopy
 from math import prod
 from typing import Any
 
@@ -101,13 +102,13 @@ def _replace(rng: random.Random, whole: Json) -> None:
     if kind < 0.15 and isinstance(container, dict):
         del container[key]
     elif kind < 0.3 and isinstance(container, dict):
-        container[values.text(rng)[:60]] = container[key]
+        container[values.text(rng)[:60]] = deepcopy(container[key])
     elif kind < 0.6 and isinstance(old, int) and not isinstance(old, bool):
         container[key] = rng.choice((old + 1, old - 1, 2 * old, values.integer(rng)))
     elif kind < 0.7:
         container[key] = any_json(rng, 2)
     else:
-        container[key] = rng.choice(_JSON_VALUES)
+        container[key] = deepcopy(rng.choice(_JSON_VALUES))
 
 
 def huggingface(case: Case) -> None:
