@@ -108,11 +108,10 @@ def __getattr__(name: str) -> Any:
 
     from trinity_kernels.uninterrupted import uninterrupted
 
-    home = _HOME[name]
-    if home in sys.modules:
-        module = import_module(home)
-    else:  # NumPy for one cannot be imported again once a Ctrl-C has cut its import
-        module = uninterrupted(import_module, home)
+    module = sys.modules.get(_HOME[name])
+    if module is None or not hasattr(module, name):
+        # Neither NumPy nor Python's own lock on imports survives a Ctrl-C in the middle.
+        module = uninterrupted(import_module, _HOME[name])
     value = getattr(module, name)
     globals()[name] = value
     return value

@@ -28,29 +28,43 @@ def uninterrupted(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
         return function(*args, **kwargs)
     results: list[T] = []
     errors: list[BaseException] = []
+    finished: list[bool] = []
+    taken, done = threading.Lock(), threading.Lock()
+    done.acquire()
 
     def work() -> None:
+        if not taken.acquire(blocking=False):
+            return  # an interrupted start succeeded all the same
         _shielded.yes = True
         try:
             results.append(function(*args, **kwargs))
         except BaseException as error:
             errors.append(error)
+        finally:
+            finished.append(True)
+            done.release()
 
-    # Not a daemon: an interpreter that ends waits for it.
-    thread = threading.Thread(target=work, name="trinity-uninterrupted", daemon=False)
+    threads: list[threading.Thread] = []
     interruption: BaseException | None = None
-    try:
-        thread.start()
-    except (RuntimeError, MemoryError):  # the system has no thread to give
-        if thread.ident is None:
-            return function(*args, **kwargs)
-        raise
-    except BaseException as error:
-        interruption = error
-    while thread.is_alive():
+    # An exception may come between any two bytecodes: starting and waiting share one `try`, and
+    # both may be done again.
+    while True:
         try:
-            thread.join()
+            while not finished:
+                if not taken.locked():
+                    # Not a daemon: an interpreter that ends waits for it.
+                    thread = threading.Thread(target=work, name="trinity-uninterrupted")
+                    threads.append(thread)
+                    thread.start()
+                done.acquire(timeout=1.0)
+            while threads:
+                if threads[-1].ident is not None:
+                    threads[-1].join()
+                threads.pop()
+            break
         except BaseException as error:
+            if isinstance(error, RuntimeError | MemoryError) and not taken.locked():
+                return function(*args, **kwargs)  # the system has no thread to give
             interruption = interruption or error
     try:
         if interruption is not None:
