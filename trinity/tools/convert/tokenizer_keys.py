@@ -130,7 +130,7 @@ def _adds(
     """Whether the special token ``name`` goes around each text."""
     if ids:
         if ids != [token_id]:
-            shown = [source.tokens[i] for i in ids]
+            shown = [source.tokens[i] if i < len(source.tokens) else i for i in ids]
             raise UnsupportedError(
                 f"{source.source}: it puts {shown!r:.80} around each text, where {name} is "
                 f"{token_id}; GGUF knows only one token there, bos before and eos behind"
