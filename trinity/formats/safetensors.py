@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.gguf_layout import MAX_TENSORS
+from trinity.formats.gguf_layout import MAX_ELEMENTS, MAX_TENSORS
 from trinity.formats.gguf_reader import refuse_too_many
 from trinity.formats.json_object import parse_json_object
 from trinity.formats.mapping import MappedFile, path_text
@@ -176,6 +176,8 @@ def _entry(name: str, fields: object, path: str) -> _Entry:
         raise FormatError(
             f"{where} has the shape {str(shape)[:80]}; expected up to {MAX_DIMS} sizes from 0"
         )
+    if prod(size or 1 for size in shape) > MAX_ELEMENTS:  # also of no elements: NumPy refuses it
+        raise FormatError(f"{where} has the impossible shape {str(shape)[:80]}; {_DAMAGED}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         raise FormatError(f"{where} has data_offsets {str(offsets)[:80]}; expected [begin, end]")
     begin, end = offsets
