@@ -176,8 +176,6 @@ def _entry(name: str, fields: object, path: str) -> _Entry:
         raise FormatError(
             f"{where} has the shape {str(shape)[:80]}; expected up to {MAX_DIMS} sizes from 0"
         )
-    if prod(size or 1 for size in shape) > MAX_ELEMENTS:  # also of no elements: NumPy refuses it
-        raise FormatError(f"{where} has the impossible shape {str(shape)[:80]}; {_DAMAGED}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         raise FormatError(f"{where} has data_offsets {str(offsets)[:80]}; expected [begin, end]")
     begin, end = offsets
@@ -187,6 +185,8 @@ def _entry(name: str, fields: object, path: str) -> _Entry:
             f"{where}: {dtype} of shape {str(shape)[:80]} takes {bits / 8:.15g} bytes, but "
             f"data_offsets [{begin}, {end}] hold {end - begin}; {_DAMAGED}"
         )
+    if prod(size or 1 for size in shape) * 8 > MAX_ELEMENTS:  # none here; NumPy refuses it
+        raise FormatError(f"{where} has the impossible shape {str(shape)[:80]}; {_DAMAGED}")
     return dtype, tuple(shape), begin, end
 
 
