@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import weakref
 from contextlib import suppress
 
 from trinity.errors import FormatError, InputError
@@ -30,11 +29,10 @@ class MappedFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        descriptor, mapping = _map(path)
+        self._place = os.path.abspath(path)
+        # The mapping holds the only descriptor: a number of our own would be lost to a Ctrl-C.
+        mapping, self._state = _map(path)
         self._mapping: TableMapping | None = mapping
-        self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)
-        self._written = os.fstat(descriptor).st_mtime_ns
 
     def buffer(self) -> mmap.mmap:
         """The mapping. Raises InputError after close, and as ``check``."""
@@ -53,10 +51,10 @@ class MappedFile:
         mapping = self._mapping
         if mapping is None:
             return
-        state = os.fstat(self._descriptor)
-        if state.st_size < len(mapping):
+        size = mapping.size()
+        if size < len(mapping):
             raise FormatError(
-                f"{self.path}: the file was cut from {len(mapping)} to {state.st_size} bytes "
+                f"{self.path}: the file was cut from {len(mapping)} to {size} bytes "
                 "while it was open; restore it and open it again"
             )
         if mapping.failed:
@@ -64,7 +62,11 @@ class MappedFile:
                 f"{self.path}: a part of the file could not be read: it was cut while it was "
                 "open, or the disk failed; restore it and open it again"
             )
-        if state.st_mtime_ns != self._written:
+        try:
+            state = os.stat(self._place)
+        except OSError:  # renamed or removed, which harms nobody who has it open
+            return
+        if os.path.samestat(state, self._state) and state.st_mtime_ns != self._state.st_mtime_ns:
             raise FormatError(
                 f"{self.path}: the file was written to while it was open; open it again, and "
                 "replace files by renaming a new one"
@@ -73,13 +75,12 @@ class MappedFile:
     def close(self) -> None:
         """Drop the mapping; the last array that views it unmaps it."""
         mapping, self._mapping = self._mapping, None
-        self._close()
         if mapping is not None:
             with suppress(BufferError):  # tensors still in use keep the pages alive
                 mapping.close()
 
 
-def _map(path: str) -> tuple[int, TableMapping]:
+def _map(path: str) -> tuple[TableMapping, os.stat_result]:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -89,14 +90,15 @@ def _map(path: str) -> tuple[int, TableMapping]:
                 f"{path}: a pipe or device, not a regular file; give a file on a disk"
             )
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
+            state = os.fstat(file.fileno())
+            if state.st_size == 0:
                 raise FormatError(f"{path}: the file is empty; download or convert it again")
             mapping = TableMapping(file.fileno(), 0, access=mmap.ACCESS_READ)
             # A file that is read into memory now then lies in large pages where the file system
             # has them: scattered small ones cost up to a third of the read bandwidth.
             with suppress(AttributeError, OSError):
                 mapping.madvise(mmap.MADV_HUGEPAGE)
-            return os.dup(file.fileno()), mapping
+            return mapping, state
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; check the path") from None
     except PermissionError:
