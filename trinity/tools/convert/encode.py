@@ -102,7 +102,8 @@ def needs_scale_tensor(
     if not ternary.packed:
         return True
     scale = weight_scale(planned, ternary, checkpoint)
-    return bool(np.float32(np.float16(scale)) != scale)
+    with np.errstate(over="ignore"):  # then it is infinite in half precision, so another number
+        return bool(np.float32(np.float16(scale)) != scale)
 
 
 def tensor_data(
