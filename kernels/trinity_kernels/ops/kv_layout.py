@@ -1,6 +1,6 @@
-"""How one layer's keys and values lie in the cache.
+"""How one layer's keys and values lie in a page of 128 positions.
 
-Per layer and KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
+Per KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
 come from one stream of vectors without summing across lanes; values as ``[position][padded]``,
 ``padded`` being head_dim rounded up to 32. Elements are float16 or float32, told by the
 quantization tag "F16" or "F32". Keys of all heads come first, then the values of all heads.
@@ -18,6 +18,7 @@ if not jit_disabled():
     from trinity_kernels import simd
 
 TILE = 16
+PAGE = 128
 KV_TYPES = ("F16", "F32")
 
 
