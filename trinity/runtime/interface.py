@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
-from trinity.runtime.pages import KVCache, PagePool
+
+if TYPE_CHECKING:  # else every import of the API would load the compiler
+    from trinity.runtime.pages import KVCache, PagePool
 
 
 @dataclass(frozen=True, slots=True)
