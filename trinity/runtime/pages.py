@@ -114,7 +114,7 @@ class PagePool:
 
     def discard(self, page: Page) -> None:
         """Give back a page whose content nobody shall find."""
-        page.tokens.clear()
+        self.cut(page, 0)
         self.give_back(page)
 
     def cut(self, page: Page, count: int) -> None:
@@ -180,6 +180,7 @@ class KVCache:
     def __init__(self, pool: PagePool, kv_type: str, context_length: int) -> None:
         self._pages: list[Page] = []
         self._length = 0
+        self._root = pool.root(kv_type)
         self.pool = pool
         self.kv_type = kv_type
         self.table = np.zeros(-(-context_length // PAGE), np.int64)
@@ -193,6 +194,11 @@ class KVCache:
     def pages(self) -> int:
         """Pages that it uses."""
         return len(self._pages)
+
+    def separate(self) -> None:
+        """Let an empty cache share no page with another one, now or later."""
+        assert not self._pages
+        self._root = Page(self.kv_type, np.empty(0, np.uint8))
 
     def reuse(self, tokens: Sequence[int]) -> int:
         """Fill an empty cache with what is there of ``tokens``' beginning; how many that are.
@@ -251,6 +257,9 @@ class KVCache:
 
     def release(self) -> None:
         """Give all pages back; what they hold can be reused as long as it is there."""
+        if self._root is not self.pool.root(self.kv_type):
+            while self._pages:
+                self.pool.discard(self._pages.pop())
         self.truncate(0)
 
     def __del__(self) -> None:
@@ -258,7 +267,7 @@ class KVCache:
             self.pool.dropped.append(self._pages)
 
     def _last(self) -> Page:
-        return self._pages[-1] if self._pages else self.pool.root(self.kv_type)
+        return self._pages[-1] if self._pages else self._root
 
     def _put(self, page: Page) -> None:
         self.table[len(self._pages)] = page.address
@@ -321,5 +330,9 @@ class KVCache:
                 self.pool.share(other)
                 self._pages[index] = other
                 self.table[index] = other.address
+                for following in self._pages[index + 1 : index + 2]:
+                    page.children.remove(following)
+                    following.parent = other
+                    other.children.append(following)
                 self.pool.discard(page)
                 return
