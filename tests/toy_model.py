@@ -35,7 +35,7 @@ PAGE_BYTES = {"F16": PAGE * 8, "F32": PAGE * 8}
 
 def slots(cache: KVCache, number: int) -> NDArray[np.int64]:
     """The memory of a page, by its address in the cache's table."""
-    memory = (ctypes.c_int64 * PAGE).from_address(int(cache.table[number]))
+    memory = (ctypes.c_int64 * PAGE).from_address(int(cache._table[number]))
     return np.frombuffer(memory, np.int64)
 
 

@@ -75,7 +75,7 @@ class Engine(Protocol):
         ...
 
     def renew_pool(self) -> None:
-        """Begin with an empty pool: the caches so far belong to the process that this forked off."""
+        """Begin with an empty pool: the caches so far are those of the process that forked."""
         ...
 
     def step(

@@ -173,17 +173,33 @@ class PagePool:
 class KVCache:
     """The keys and values of one sequence: a table of pages, ``length`` positions of them filled.
 
-    ``table``: int64 addresses of the pages, which kernels read. Pages go back to the pool by
-    ``release``, or when the cache is collected.
+    Kernels find the table, an int64 for the address of each page, at ``address``. Pages go back to
+    the pool by ``release``, or when the cache is collected.
     """
 
     def __init__(self, pool: PagePool, kv_type: str, context_length: int) -> None:
         self._pages: list[Page] = []
         self._length = 0
+        self._pool = pool
+        self._kv_type = kv_type
         self._root = pool.root(kv_type)
-        self.pool = pool
-        self.kv_type = kv_type
-        self.table = np.zeros(-(-context_length // PAGE), np.int64)
+        self._table = np.zeros(-(-context_length // PAGE), np.int64)
+        self._address = int(self._table.ctypes.data)
+
+    @property
+    def pool(self) -> PagePool:
+        """Where its pages come from."""
+        return self._pool
+
+    @property
+    def kv_type(self) -> str:
+        """F16 or F32."""
+        return self._kv_type
+
+    @property
+    def address(self) -> int:
+        """Where the table begins."""
+        return self._address
 
     @property
     def length(self) -> int:
@@ -198,7 +214,7 @@ class KVCache:
     def separate(self) -> None:
         """Let an empty cache share no page with another one, now or later."""
         assert not self._pages
-        self._root = Page(self.kv_type, np.empty(0, np.uint8))
+        self._root = Page(self._kv_type, np.empty(0, np.uint8))
 
     def reuse(self, tokens: Sequence[int]) -> int:
         """Fill an empty cache with what is there of ``tokens``' beginning; how many that are.
@@ -207,7 +223,7 @@ class KVCache:
         """
         assert not self._pages
         stop = len(tokens) - 1
-        while len(self._pages) < len(self.table):
+        while len(self._pages) < len(self._table):
             end = self._length + PAGE
             found = None
             if end <= stop:
@@ -216,7 +232,7 @@ class KVCache:
             if found is None:
                 self._reuse_part(tokens, stop)
                 break
-            self.pool.share(found)
+            self._pool.share(found)
             self._put(found)
             self._length = end
         return self._length
@@ -229,7 +245,7 @@ class KVCache:
         if not self._own_tail():
             return False
         while len(self._pages) * PAGE < length:
-            page = self.pool.take(self._last())
+            page = self._pool.take(self._last())
             if page is None:
                 return False
             self._put(page)
@@ -252,25 +268,25 @@ class KVCache:
         if not 0 <= length <= self._length:
             raise InputError(f"cannot cut a cache of {self._length} positions to {length}")
         while len(self._pages) * PAGE >= length + PAGE:
-            self.pool.give_back(self._pages.pop())
+            self._pool.give_back(self._pages.pop())
         self._length = length
 
     def release(self) -> None:
         """Give all pages back; what they hold can be reused as long as it is there."""
-        if self._root is not self.pool.root(self.kv_type):
+        if self._root is not self._pool.root(self._kv_type):
             while self._pages:
-                self.pool.discard(self._pages.pop())
+                self._pool.discard(self._pages.pop())
         self.truncate(0)
 
     def __del__(self) -> None:
         if self._pages:  # perhaps in another thread than the pool's
-            self.pool.dropped.append(self._pages)
+            self._pool.dropped.append(self._pages)
 
     def _last(self) -> Page:
         return self._pages[-1] if self._pages else self._root
 
     def _put(self, page: Page) -> None:
-        self.table[len(self._pages)] = page.address
+        self._table[len(self._pages)] = page.address
         self._pages.append(page)
 
     def _reuse_part(self, tokens: Sequence[int], stop: int) -> None:
@@ -283,7 +299,7 @@ class KVCache:
         if best is None:
             return
         if best.users == 0 and len(best.tokens) == count and not best.children:
-            self.pool.share(best)
+            self._pool.share(best)
             self._put(best)
         elif not self._copy(best, count):
             return
@@ -291,15 +307,15 @@ class KVCache:
 
     def _copy(self, page: Page, count: int) -> bool:
         """Append a copy of a page's first ``count`` positions; False where there is no page."""
-        self.pool.share(page)  # else it might be the one that is freed
-        copy = self.pool.take(self._last())
+        self._pool.share(page)  # else it might be the one that is freed
+        copy = self._pool.take(self._last())
         if copy is not None:
-            size = self.pool.sizes[self.kv_type]
+            size = self._pool.sizes[self._kv_type]
             to, of = copy.address - copy.data.ctypes.data, page.address - page.data.ctypes.data
             copy.data[to : to + size] = page.data[of : of + size]
             copy.tokens.extend(page.tokens[:count])
             self._put(copy)
-        self.pool.give_back(page)
+        self._pool.give_back(page)
         return copy is not None
 
     def _own_tail(self) -> bool:
@@ -311,14 +327,14 @@ class KVCache:
         page = self._pages[index]
         if page.users == 1:
             if len(page.tokens) > count:
-                self.pool.cut(page, count)
+                self._pool.cut(page, count)
             return True
         # Cut within a page that others use.
         self._pages.pop()
         if not self._copy(page, count):
             self._pages.append(page)
             return False
-        self.pool.give_back(page)
+        self._pool.give_back(page)
         return True
 
     def _unite(self, page: Page) -> None:
@@ -327,12 +343,12 @@ class KVCache:
         for other in page.parent.children:
             if other is not page and other.tokens == page.tokens:
                 index = (self._length - 1) // PAGE
-                self.pool.share(other)
+                self._pool.share(other)
                 self._pages[index] = other
-                self.table[index] = other.address
+                self._table[index] = other.address
                 for following in self._pages[index + 1 : index + 2]:
                     page.children.remove(following)
                     following.parent = other
                     other.children.append(following)
-                self.pool.discard(page)
+                self._pool.discard(page)
                 return

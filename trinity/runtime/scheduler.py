@@ -44,16 +44,15 @@ class Scheduler:
     """Evaluates sequences, submitted from any thread, in steps of one engine.
 
     ``target_seconds``: what a step shall take where prompts and running sequences share it.
-    ``exact``: every row gets the bits that it gets alone. ``release`` is called at the end.
+    ``release`` is called once the engine is closed.
     """
 
     def __init__(
-        self, engine: Engine, *, target_seconds: float = TARGET_SECONDS, exact: bool = False,
+        self, engine: Engine, *, target_seconds: float = TARGET_SECONDS,
         release: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self.engine = engine
         self.target_seconds = target_seconds
-        self.exact = exact
         self.closing = False
         self.closed = False
         self.abandoned = False
@@ -305,11 +304,12 @@ class _Worker:
         if not pieces:
             return False
         rows = [piece.rows() for piece in pieces]
-        exact = self._scheduler.exact or bool(pieces[0].proposals)
         started = perf_counter()
         try:
             with enough_memory("for a step"):
                 out = self._room(sum(piece.logits for piece in pieces))
+                # Proposals must not show: their rows get the bits of single tokens.
+                exact = bool(pieces[0].proposals)
                 logits = self._scheduler.engine.step(rows, exact=exact, out=out)
         except BaseException as error:
             _fail([piece.sequence for piece in pieces], error)

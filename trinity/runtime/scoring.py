@@ -51,9 +51,7 @@ class Likelihoods(_Given):
     It fails with a TrinityError where the model's output is not finite.
     """
 
-    def __init__(
-        self, window: NDArray[np.int32], sink: Sink, cancel: Cancel | None = None
-    ) -> None:
+    def __init__(self, window: NDArray[np.int32], sink: Sink, cancel: Cancel | None = None) -> None:
         # The last token predicts nothing that is known.
         super().__init__(window[:-1].tolist(), sink, cancel=cancel)
         self._window = window
