@@ -422,15 +422,15 @@ def test_pages_are_bounded(tmp_path: Path) -> None:
 def test_shared_pages_give_the_same_logits(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_tiny_model(path, arch="bitnet-b1.58", type="I2_S", context_length=512)
-    engine = load_engine(open_weights(path))
+    engine, fresh = (load_engine(open_weights(path)) for _ in range(2))
     rng = np.random.default_rng(5)
     text = [int(t) for t in rng.integers(0, 300, 420)]
-    expected = at_once(engine, text)
+    expected = at_once(fresh, text)
     first = engine.new_cache()
     engine.step([Rows(first, text[:400])])
     for shared, end in ((399, 400), (300, 400), (384, 400), (130, 140), (2, 400)):
         other = [*text[:shared], *(299 - t for t in text[shared:end]), 5]
-        alone = at_once(engine, other)[-1]
+        alone = at_once(fresh, other)[-1]
         second = engine.new_cache()
         held = second.reuse(other)
         assert held >= shared if shared > 3 else held == 0
@@ -440,6 +440,7 @@ def test_shared_pages_give_the_same_logits(tmp_path: Path) -> None:
     # The first one's pages were left alone.
     assert np.array_equal(at_once(engine, text[400:], first), expected[400:])
     engine.close()
+    fresh.close()
 
 
 def test_memory_that_the_system_does_not_give(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from trinity.formats.imatrix import (
 )
 from trinity.model import Model, check_ids
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
-from trinity.runtime.interface import Cache, Engine
+from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.pages import KVCache
 from trinity.runtime.perplexity import LOGITS_BYTES, negative_log_likelihoods
 from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.session import Cancel, check_context
@@ -235,7 +236,7 @@ class _Run:
             self._counts[name] += count
         return True
 
-    def _evaluate(self, tokens: NDArray[np.int32], cache: Cache, cancel: Cancel | None) -> bool:
+    def _evaluate(self, tokens: NDArray[np.int32], cache: KVCache, cancel: Cancel | None) -> bool:
         half, size = len(tokens) // 2, len(tokens)
         scores = self._wants_perplexity
         cache.truncate(0)
@@ -245,9 +246,8 @@ class _Run:
             if cancel is not None and cancel.is_set():
                 return False
             scored = scores and start >= half
-            logits = self._engine.forward(
-                tokens[start:end], cache, all_logits=scored or self._process_output
-            )
+            wanted = end - start if scored or self._process_output else 0
+            logits = self._engine.step([Rows(cache, tokens[start:end], wanted)])
             targets = tokens[start + 1 : end + 1]
             if scored and len(targets):
                 nlls = negative_log_likelihoods(logits[: len(targets)], targets)
