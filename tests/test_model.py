@@ -14,7 +14,7 @@ import pytest
 import trinity
 from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyTokenizer, ids_of, toy_model
 from trinity.errors import ContextLengthError, InputError
-from trinity.runtime import turn
+
 
 HELLO = [{"role": "user", "content": "hi"}]
 

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from time import monotonic
+from dataclasses import dataclass, fields, replace
 from typing import TypedDict, Unpack
 
+from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import Limits
 from trinity.runtime.sampling_params import SamplingParams, check_integer
-from trinity.runtime.session import Cancel
 
 
 class GenerationOptions(TypedDict, total=False):
-    """Options of generate, stream, chat, chat_stream and astream; all may be left out.
+    """Options of every method that generates; all may be left out.
 
     Sampling, explained in ``SamplingParams``: temperature (0.8; 0 is greedy), top_k (40), top_p
     (0.95), min_p (0.05), repetition_penalty (1), frequency_penalty (0), presence_penalty (0),
     penalty_last_n (64), logit_bias (none), seed (from the operating system).
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
-    or several), ignore_eos (False), logprobs (None; n notes the n best tokens too).
+    or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too).
 
     The prompt: add_bos (True: where the model's file wants one), parse_special (False: text such
-    as "<|eot_id|>" is text). ``cache_prompt`` (True) keeps the part of the KV cache that the
-    prompt shares with the call before; without it, equal calls do exactly the same arithmetic,
+    as "<|eot_id|>" is text). ``cache_prompt`` (True) shares keys and values with other requests
+    that begin with the same tokens; without it, equal calls do exactly the same arithmetic,
     which matters for quantized types whose prefill and decode round differently.
 
     ``speculative`` (True): in a text that repeats itself, guess the next tokens from the text so
     far and evaluate them in one step. It changes the time alone. A number is the most tokens to
     guess at once, 0 or False turns it off.
 
+    ``priority`` (0): of the requests that wait, those with lower numbers are taken first.
+
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
-    ends before the next token or the next part of the prompt.
+    ends before the next token or the next part of the prompt. The scheduler's thread asks it.
     """
 
     temperature: float
@@ -46,13 +47,14 @@ class GenerationOptions(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     seed: int | None
     max_tokens: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     ignore_eos: bool
     logprobs: int | None
     add_bos: bool
     parse_special: bool
     cache_prompt: bool
     speculative: bool | int
+    priority: int
     cancel: Cancel | None
 
 
@@ -71,16 +73,25 @@ class Request:
     parse_special: bool = False
     cache_prompt: bool = True
     speculative: bool | int = True
+    priority: int = 0
     cancel: Cancel | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.speculative, bool):
             check_integer("speculative", self.speculative, low=0)
+        check_integer("priority", self.priority, low=None)
 
     @property
     def proposals(self) -> int:
         """The most tokens to guess at once."""
         return PROPOSALS if self.speculative is True else int(self.speculative)
+
+    def sample(self, number: int) -> Request:
+        """The request for one of several answers: a seed is followed by others."""
+        seed = self.sampling.seed
+        if seed is None:
+            return self
+        return replace(self, sampling=replace(self.sampling, seed=seed + number))
 
     @classmethod
     def of(cls, **options: Unpack[GenerationOptions]) -> Request:
@@ -95,40 +106,3 @@ class Request:
             Limits(**{k: v for k, v in given.items() if k in LIMITS}),  # type: ignore[arg-type]
             **{k: v for k, v in given.items() if k in rest},  # type: ignore[arg-type]
         )
-
-
-class Flag:
-    """As ``threading.Event`` without waiting, and without a lock that a fork might leave held."""
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        """From now on it is set."""
-        self._set = True
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        return self._set
-
-
-class AnyOf:
-    """Set as soon as one of several cancellations is."""
-
-    def __init__(self, *sources: Cancel | None) -> None:
-        self._sources = tuple(source for source in sources if source is not None)
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        return any(source.is_set() for source in self._sources)
-
-
-class Deadline:
-    """Set once some seconds have passed."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = monotonic() + seconds
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        return monotonic() >= self._end

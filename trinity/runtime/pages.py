@@ -114,7 +114,7 @@ class PagePool:
 
     def discard(self, page: Page) -> None:
         """Give back a page whose content nobody shall find."""
-        page.tokens.clear()
+        self.cut(page, 0)
         self.give_back(page)
 
     def cut(self, page: Page, count: int) -> None:
@@ -182,6 +182,7 @@ class KVCache:
         self._length = 0
         self._pool = pool
         self._kv_type = kv_type
+        self._root = pool.root(kv_type)
         self._table = np.zeros(-(-context_length // PAGE), np.int64)
         self._address = int(self._table.ctypes.data)
 
@@ -209,6 +210,11 @@ class KVCache:
     def pages(self) -> int:
         """Pages that it uses."""
         return len(self._pages)
+
+    def separate(self) -> None:
+        """Let an empty cache share no page with another one, now or later."""
+        assert not self._pages
+        self._root = Page(self._kv_type, np.empty(0, np.uint8))
 
     def reuse(self, tokens: Sequence[int]) -> int:
         """Fill an empty cache with what is there of ``tokens``' beginning; how many that are.
@@ -267,6 +273,9 @@ class KVCache:
 
     def release(self) -> None:
         """Give all pages back; what they hold can be reused as long as it is there."""
+        if self._root is not self._pool.root(self._kv_type):
+            while self._pages:
+                self._pool.discard(self._pages.pop())
         self.truncate(0)
 
     def __del__(self) -> None:
@@ -274,7 +283,7 @@ class KVCache:
             self._pool.dropped.append(self._pages)
 
     def _last(self) -> Page:
-        return self._pages[-1] if self._pages else self._pool.root(self._kv_type)
+        return self._pages[-1] if self._pages else self._root
 
     def _put(self, page: Page) -> None:
         self._table[len(self._pages)] = page.address
@@ -337,5 +346,9 @@ class KVCache:
                 self._pool.share(other)
                 self._pages[index] = other
                 self._table[index] = other.address
+                for following in self._pages[index + 1 : index + 2]:
+                    page.children.remove(following)
+                    following.parent = other
+                    other.children.append(following)
                 self._pool.discard(page)
                 return

@@ -87,9 +87,11 @@ def check_number(name: str, value: object, low: float = -math.inf, high: float =
         raise InputError(f"{name} is {number:g}; it must be {span(low, high)}")
 
 
-def check_integer(name: str, value: object, low: int, high: int | None = None) -> int:
+def check_integer(name: str, value: object, low: int | None, high: int | None = None) -> int:
     """``value`` as an int; raise InputError unless it is an integer in [low, high]."""
-    limit = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+    limit = "an integer"
+    if low is not None:
+        limit += f" of at least {low}" if high is None else f" from {low} to {high}"
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -97,7 +99,7 @@ def check_integer(name: str, value: object, low: int, high: int | None = None) -
     except TypeError:
         message = f"{name} is {value!r} ({type(value).__name__}); it must be {limit}"
         raise InputError(message) from None
-    if number < low or (high is not None and number > high):
+    if (low is not None and number < low) or (high is not None and number > high):
         raise InputError(f"{name} is {number}; it must be {limit}")
     return number
 
