@@ -15,7 +15,6 @@ import trinity
 from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyTokenizer, ids_of, toy_model
 from trinity.errors import ContextLengthError, InputError
 
-
 HELLO = [{"role": "user", "content": "hi"}]
 
 

@@ -27,7 +27,7 @@ from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.memory import zeros
-from trinity.runtime.pages import KVCache, PagePool
+from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
@@ -252,7 +252,7 @@ def test_any_mixture_of_rows_leaves_the_bits_alone(
     """Prompt pieces of many sizes and single tokens of several sequences, in random steps."""
     path = tmp_path / "m.gguf"
     arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
-    write_tiny_model(path, arch=arch, type=type_name, num_layers=1)
+    write_tiny_model(path, arch=arch, type=type_name, num_layers=1, context_length=512)
     engine = load_engine(
         open_weights(path), isa=level, threads=2, kv_type=kv_type, batch_invariant=batch_invariant
     )
@@ -433,7 +433,8 @@ def test_shared_pages_give_the_same_logits(tmp_path: Path) -> None:
         alone = at_once(fresh, other)[-1]
         second = engine.new_cache()
         held = second.reuse(other)
-        assert held >= shared if shared > 3 else held == 0
+        # A few tokens of a page are not worth a copy.
+        assert held >= (shared if shared % 128 >= LEAST_COPY else shared // 128 * 128)
         found = engine.step([Rows(second, other[held:])])[0]
         assert np.array_equal(found, alone), shared
         second.release()

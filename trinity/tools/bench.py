@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.runtime.account import Account
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.options import PROPOSALS
 from trinity.runtime.pages import KVCache
 from trinity.runtime.profile import OperationTime
 from trinity.runtime.sampling_params import check_integer
-from trinity.runtime.session import Session
-from trinity.runtime.speculation import Decoder
+from trinity.runtime.speculation import Guesses
 from trinity.tools.machine import anonymous_rss, peak_rss
 
 MAX_BATCH = 16
@@ -215,15 +215,12 @@ def speculation(bench: Bench, plan: Plan, progress: Progress) -> Measurement:
     name = f"tg{count} spec"
     progress(f"{name}: warm-up")
     bench.repetition(count)
-    seconds, decoder = [], None
+    seconds, proposed, accepted = [], 0, 0
     for number in range(plan.rounds):
         progress(f"{name}: round {number + 1} of {plan.rounds}")
-        elapsed, decoder = bench.repetition(count)
+        elapsed, proposed, accepted = bench.repetition(count)
         seconds.append(elapsed)
-    assert decoder is not None
-    return Measurement(
-        name, count, tuple(seconds), proposed=decoder.proposed, accepted=decoder.accepted
-    )
+    return Measurement(name, count, tuple(seconds), proposed=proposed, accepted=accepted)
 
 
 class Bench:
@@ -236,7 +233,7 @@ class Bench:
         self.tokens = rng.integers(0, engine.config.vocab_size, shape, np.int32)
         self.caches: list[KVCache] = []
         self.logits = np.empty((MAX_BATCH, engine.config.vocab_size), np.float32)
-        self.session: Session | None = None
+        self.account = Account()
 
     def fill(self, depth: int, batch: int) -> list[KVCache]:
         """The first ``batch`` caches, each brought to ``depth`` positions."""
@@ -271,19 +268,34 @@ class Bench:
             engine.step(rows, out=self.logits)
         return perf_counter() - started
 
-    def repetition(self, count: int) -> tuple[float, Decoder]:
-        """Seconds to generate ``count`` tokens that repeat a passage, and what proposed them."""
-        if self.session is None:
-            self.session = Session(self.engine)
+    def repetition(self, count: int) -> tuple[float, int, int]:
+        """Seconds to generate ``count`` tokens that repeat a passage; proposed and right ones."""
         passage = self.tokens[0, :PASSAGE].tolist()
-        self.session.evaluate(passage)
-        decoder = Decoder(self.session, PROPOSALS)
-        started = perf_counter()
-        for number in range(count):
-            decoder.step(passage[number % PASSAGE], wanted=count - number)
-        elapsed = perf_counter() - started
-        decoder.settle()
-        return elapsed, decoder
+        cache = self.engine.new_cache()
+        self.extend(cache, self.tokens[0, :PASSAGE])
+        guesses, tokens, end = Guesses(), list(passage), PASSAGE + count
+        proposed = accepted = 0
+        started = before = perf_counter()
+        while len(tokens) < end:
+            tokens.append(passage[len(tokens) % PASSAGE])  # what the logits would have chosen
+            most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
+            proposals = guesses.propose(tokens, self.account, most)
+            rows = Rows(cache, [tokens[-1], *proposals], 1 + len(proposals))
+            self.engine.step([rows], exact=bool(proposals), out=self.logits)
+            right = 0
+            while right < len(proposals) and proposals[right] == passage[len(tokens) % PASSAGE]:
+                tokens.append(proposals[right])
+                right += 1
+            cache.truncate(len(tokens))
+            proposed, accepted = proposed + len(proposals), accepted + right
+            now = perf_counter()
+            if proposals:
+                self.account.several(len(proposals), right, now - before)
+            else:
+                self.account.single(now - before)
+            before = now
+        cache.release()
+        return before - started, proposed, accepted
 
     def profile(self, test: str, kind: str, count: int, depth: int, batch: int) -> Profile:
         """One step of a test, whole (the median of five) and operation by operation."""

@@ -26,13 +26,16 @@ from trinity.formats.imatrix import (
     check_same_shapes,
     merge,
 )
-from trinity.model import Model, check_ids
+from trinity.model import Model
+from trinity.runtime.batching import LOGITS_BYTES
+from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.pages import KVCache
-from trinity.runtime.perplexity import LOGITS_BYTES, negative_log_likelihoods
+from trinity.runtime.perplexity import negative_log_likelihoods
+from trinity.runtime.prompts import check_ids
 from trinity.runtime.sampling_params import check_integer
-from trinity.runtime.session import Cancel, check_context
+from trinity.runtime.sequence import check_context
 from trinity.runtime.weights import Weight
 
 
@@ -74,7 +77,7 @@ def gather_imatrix(
     save_frequency: int = 10,
     cancel: Cancel | None = None,
 ) -> Imatrix:
-    """The importance matrix of ``model`` over ``text``; nobody else may use the model meanwhile.
+    """The importance matrix of ``model`` over ``text``; who else uses the model waits meanwhile.
 
     ``chunks``: how many chunks of ``chunk_size`` tokens, all if None; ``from_chunk`` leaves some
     out before them. ``dataset`` names the text in the file. ``process_output`` gathers for the
@@ -115,16 +118,17 @@ def gather_imatrix(
         found = found if base is None else merge(found, base)
         return replace(found, datasets=datasets, position=Position(done, digest))
 
-    run = _Run(engine, process_output, perplexity)
-    try:
-        while done < end and run.chunk(windows[done], cancel):
-            done += 1
-            if save is not None and done < end and done % save_frequency == 0:
-                save(result())
-            if progress is not None:
-                progress(Progress(done - from_chunk, end - from_chunk, run.perplexity))
-    finally:
-        run.close()
+    with model.exclusive():
+        run = _Run(engine, process_output, perplexity)
+        try:
+            while done < end and run.chunk(windows[done], cancel):
+                done += 1
+                if save is not None and done < end and done % save_frequency == 0:
+                    save(result())
+                if progress is not None:
+                    progress(Progress(done - from_chunk, end - from_chunk, run.perplexity))
+        finally:
+            run.close()
     if done > first:
         found = result()
         if save is not None:
