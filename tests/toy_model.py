@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.model import Model
-from trinity.runtime.interface import Rows
+from trinity.runtime.answer import Answer
+from trinity.runtime.generation import Chunk, Limits
+from trinity.runtime.inbox import Inbox
+from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.options import Request
 from trinity.runtime.pages import KVCache, PagePool
+from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.scheduler import Scheduler
 from trinity_kernels.ops.kv_layout import PAGE
 
 UNK, BOS, EOS, FIRST_BYTE = 0, 1, 2, 3
@@ -43,6 +49,13 @@ def held(cache: KVCache) -> list[int]:
     """The tokens that lie in a cache's pages."""
     pages = [slots(cache, number) for number in range(-(-cache.length // PAGE))]
     return [int(token) for page in pages for token in page][: cache.length]
+
+
+def used_pages(engine: ToyEngine) -> int:
+    """Pages of an engine's pool that sequences use."""
+    pool = engine.pool
+    idle = len(pool._idle) + sum(map(len, pool._spare.values()))
+    return pool.nbytes // (PAGE * 8) - idle
 
 
 class ToyEngine:
@@ -202,6 +215,29 @@ class ToyTokenizer:
 
     def is_special(self, token: int) -> bool:
         return token < FIRST_BYTE
+
+
+def chunks_of(
+    engine: Engine, prompt: Sequence[int], params: SamplingParams, limits: Limits,
+    tokenizer: object = None, **options: Any,
+) -> Iterator[Chunk]:  # fmt: skip
+    """The answer to a prompt by a scheduler of its own, as its chunks come."""
+    scheduler = Scheduler(engine)
+    inbox = Inbox()
+    answer = Answer(
+        prompt, Request(params, limits, **options), tokenizer or ToyTokenizer(), inbox,  # type: ignore[arg-type]
+        vocab_size=engine.config.vocab_size, context_length=engine.context_length,
+    )  # fmt: skip
+    try:
+        scheduler.submit(answer)
+        reason = None
+        while reason is None:
+            chunk: Chunk = scheduler.wait(inbox)
+            reason = chunk.finish_reason
+            yield chunk
+    finally:
+        scheduler.cancel(answer)
+        scheduler.abandon()
 
 
 def toy_model(

@@ -55,10 +55,7 @@ class AsyncInbox:
 
     async def get(self) -> Any:
         """The next result; an exception is raised."""
-        item = await self._items.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
+        return result_of(await self._items.get())
 
 
 class Collector:
@@ -76,3 +73,13 @@ class Collector:
         self._chunks.append(item)
         if item.finish_reason is not None:
             self._deliver(collect(self._chunks))
+
+
+def result_of(item: Any) -> Any:
+    """What was put into an inbox; an exception is raised."""
+    if not isinstance(item, BaseException):
+        return item
+    try:
+        raise item
+    finally:
+        del item  # else this frame and the exception would hold each other

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import copy
-import os
 import threading
 import time
 import weakref
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.answer import Answer
 from trinity.runtime.batching import Batch, Piece
-from trinity.runtime.inbox import Inbox
+from trinity.runtime.inbox import Inbox, result_of
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.sequence import Sequence
@@ -34,8 +33,8 @@ from trinity_kernels import forks
 from trinity_kernels.uninterrupted import uninterrupted
 
 TARGET_SECONDS = 0.1
-# Between looks at whether there still is a scheduler. Only Windows needs it for Ctrl-C.
-POLL_SECONDS = 0.1 if os.name == "nt" else 1.0
+# Between looks at whether there still is a thread; and for a Ctrl-C that does not end a wait.
+POLL_SECONDS = 0.2
 LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
 KEPT_ROWS = 16  # of logits, while nothing is to be done
 
@@ -100,13 +99,9 @@ class Scheduler:
                     "alone; start a new one here"
                 )
             try:
-                item = inbox.items.get(timeout=POLL_SECONDS)
+                return result_of(inbox.items.get(timeout=POLL_SECONDS))
             except Empty:
                 self._worker().ensure()
-                continue
-            if isinstance(item, BaseException):
-                raise item
-            return item
 
     @contextmanager
     def exclusive(self) -> Iterator[Engine]:
