@@ -29,7 +29,6 @@ from trinity.errors import ContextLengthError, InputError
 from trinity.model import Model
 from trinity.runtime.interface import Rows
 
-
 HELLO = [{"role": "user", "content": "hi"}]
 
 

@@ -27,7 +27,7 @@ from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.memory import zeros
-from trinity.runtime.pages import KVCache, PagePool
+from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
@@ -252,7 +252,7 @@ def test_any_mixture_of_rows_leaves_the_bits_alone(
     """Prompt pieces of many sizes and single tokens of several sequences, in random steps."""
     path = tmp_path / "m.gguf"
     arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
-    write_tiny_model(path, arch=arch, type=type_name, num_layers=1)
+    write_tiny_model(path, arch=arch, type=type_name, num_layers=1, context_length=512)
     engine = load_engine(
         open_weights(path), isa=level, threads=2, kv_type=kv_type, batch_invariant=batch_invariant
     )
@@ -422,24 +422,26 @@ def test_pages_are_bounded(tmp_path: Path) -> None:
 def test_shared_pages_give_the_same_logits(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_tiny_model(path, arch="bitnet-b1.58", type="I2_S", context_length=512)
-    engine = load_engine(open_weights(path))
+    engine, fresh = (load_engine(open_weights(path)) for _ in range(2))
     rng = np.random.default_rng(5)
     text = [int(t) for t in rng.integers(0, 300, 420)]
-    expected = at_once(engine, text)
+    expected = at_once(fresh, text)
     first = engine.new_cache()
     engine.step([Rows(first, text[:400])])
     for shared, end in ((399, 400), (300, 400), (384, 400), (130, 140), (2, 400)):
         other = [*text[:shared], *(299 - t for t in text[shared:end]), 5]
-        alone = at_once(engine, other)[-1]
+        alone = at_once(fresh, other)[-1]
         second = engine.new_cache()
         held = second.reuse(other)
-        assert held >= shared if shared > 3 else held == 0
+        # A few tokens of a page are not worth a copy.
+        assert held >= (shared if shared % 128 >= LEAST_COPY else shared // 128 * 128)
         found = engine.step([Rows(second, other[held:])])[0]
         assert np.array_equal(found, alone), shared
         second.release()
     # The first one's pages were left alone.
     assert np.array_equal(at_once(engine, text[400:], first), expected[400:])
     engine.close()
+    fresh.close()
 
 
 def test_memory_that_the_system_does_not_give(tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ class CPUEngine:
         recorder = PlanRecorder(team)
         self._team = cast(Team, recorder)
         try:
-            self.step(rows)
+            logits = self.step(rows)
         finally:
             self._team = team
         ids = np.concatenate([np.asarray(piece.tokens) for piece in rows])
@@ -319,6 +319,7 @@ class CPUEngine:
             team, np.concatenate(recorder.plans), self._choice.names(),
             sum(before) + len(rows), lambda: self._embed(ids), rounds,
         )  # fmt: skip
+        del logits  # till here the records wrote into it
         for piece, length in zip(rows, before, strict=True):
             piece.cache.truncate(length)
         return times

@@ -87,7 +87,7 @@ class Engine(Protocol):
         rows. ``exact``: each row gets the bits that it gets in a step of its own; ternary weights
         do so anyway.
         Shapes: returns (n, vocab) for the n rows whose logits are wanted, in the order of ``rows``:
-        ``out`` where it was given, else an array of the caller's own.
+        the first rows of ``out`` where it was given, else an array of the caller's own.
         Raises: InputError, ContextLengthError; TrinityError where no page is left for a sequence
         (``KVCache.reserve`` tells before) or the model's file is damaged.
         """
