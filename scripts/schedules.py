@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 import trinity  # noqa: E402
-from tests.toy_model import ToyEngine, toy_model  # noqa: E402
+from tests.toy_model import toy_model  # noqa: E402
 from trinity.errors import TrinityError  # noqa: E402
 from trinity.model import Model  # noqa: E402
 from trinity.runtime.interface import Engine  # noqa: E402
@@ -50,7 +50,7 @@ ACTIONS = (
 )  # fmt: skip
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     """A fault of the harness."""
 
 
@@ -88,7 +88,7 @@ def cases_of(model: Model, number: int) -> list[Case]:
     rng = random.Random(number)
     cases = []
     for _ in range(40):
-        text = rng.choice(BEGINNINGS) * rng.randint(1, 2) + "abc xyz" [: rng.randint(0, 7)]
+        text = rng.choice(BEGINNINGS) * rng.randint(1, 2) + "abc xyz"[: rng.randint(0, 7)]
         options: dict[str, Any] = {
             "seed": rng.randrange(100), "temperature": rng.choice([0.0, 0.8, 1.5]),
             "max_tokens": rng.choice([0, 1, 3, 10, 30, 100]), "ignore_eos": rng.random() < 0.5,
@@ -115,10 +115,10 @@ class Faults:
         """A step, or a fault before or after it."""
         chance = self._rng.random()
         if chance < self._rate / 2:
-            raise Injected("before a step")
+            raise InjectedError("before a step")
         found = self._step(*arguments, **options)
         if chance < self._rate:
-            raise Injected("after a step")
+            raise InjectedError("after a step")
         return found
 
     def take(self, parent: Page) -> Page | None:
@@ -179,7 +179,7 @@ class User:
             self.busy = False
         except KeyboardInterrupt:
             outcome = "interrupted"
-        except Injected:
+        except InjectedError:
             outcome = "fault"
         except TrinityError as error:
             outcome = next(
@@ -220,7 +220,7 @@ class User:
         """An exception in the loop over a stream."""
         for number, _ in enumerate(self.model.stream(case.prompt, **case.options)):
             if number == 2:
-                raise Injected("in a consumer")
+                raise InjectedError("in a consumer")
 
     def do_cancel(self, case: Case) -> None:
         """An answer that is cancelled after a while."""
@@ -242,7 +242,7 @@ class User:
             self.check(cases[place], found.token_ids, found.finish_reason)
 
     def do_async(self, case: Case) -> None:
-        """Tasks of an event loop, of which one is cancelled; a Ctrl-C would break the loop itself."""
+        """Tasks of an event loop, one of them cancelled; a Ctrl-C would break the loop itself."""
 
         async def consume() -> tuple[list[int], str | None]:
             ids: list[int] = []

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -128,8 +128,7 @@ def test_streams_that_are_left_end_and_their_pages_are_free() -> None:
     no_page_is_in_use(model, engine)
 
     with pytest.raises(ZeroDivisionError):
-        for _ in model.stream("ab", **endless):  # type: ignore[arg-type]
-            _ = 1 / 0
+        fail_within(model.stream("ab", **endless))  # type: ignore[arg-type]
     no_page_is_in_use(model, engine)
 
     chunks = model.stream("ab", **endless)  # type: ignore[arg-type]
@@ -143,6 +142,11 @@ def test_streams_that_are_left_end_and_their_pages_are_free() -> None:
     unread.close()
 
 
+def fail_within(chunks: Iterable[object]) -> None:
+    for _ in chunks:
+        _ = 1 / 0
+
+
 def no_page_is_in_use(model: Model, engine: ToyEngine) -> None:
     """After the step that is under way, which nothing but the clock bounds."""
     deadline = time.monotonic() + 30
@@ -153,7 +157,7 @@ def no_page_is_in_use(model: Model, engine: ToyEngine) -> None:
 
 def test_calls_within_an_open_stream_work() -> None:
     """In the same thread, which reads on afterwards."""
-    model, engine = toy_model()
+    model, _ = toy_model()
     expected = [chunk.token_ids for chunk in model.stream("ab", seed=1)]
     alone = model.generate("xy", seed=2).token_ids
     chunks = model.stream("ab", seed=1)

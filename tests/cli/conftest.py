@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,13 @@ from trinity.cli import app
 from trinity.model import Model
 
 Run = Callable[..., Result]
+
+
+def press_ctrl_c() -> None:
+    """Do what Ctrl-C does once the main thread notices, which may take another step."""
+    handler = signal.getsignal(signal.SIGINT)
+    assert callable(handler)
+    handler(signal.SIGINT, None)
 
 
 @pytest.fixture

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, press_ctrl_c
 from tests.toy_model import BOS, EOS, ToyEngine, ToyTokenizer, ids_of
 from trinity.cli import chat as module
-from trinity.runtime.session import Session
+from trinity.model import Model
 
 CHAT = ("chat", "-m", "toy.gguf", "--temp", "0", "-n", "3")
 
@@ -19,15 +17,15 @@ CHAT = ("chat", "-m", "toy.gguf", "--temp", "0", "-n", "3")
 def prompts(monkeypatch: pytest.MonkeyPatch, engine: ToyEngine) -> list[str]:
     """The text of every prompt that is evaluated."""
     seen: list[str] = []
-    evaluate = Session.evaluate
+    stream = Model.stream
 
-    def spy(self, tokens, cancel=None):  # type: ignore[no-untyped-def]
+    def spy(self, tokens, **options):  # type: ignore[no-untyped-def]
         engine.answer_at = len(tokens)
         names = {BOS: "<s>", EOS: "</s>"}
         seen.append("".join(names.get(t) or chr(t - 3) for t in tokens))
-        return evaluate(self, tokens, cancel)
+        return stream(self, tokens, **options)
 
-    monkeypatch.setattr(Session, "evaluate", spy)
+    monkeypatch.setattr(Model, "stream", spy)
     return seen
 
 
@@ -91,7 +89,6 @@ def test_full_context_in_a_pipe_is_1(run: Run, prompts: list[str]) -> None:
     assert "256" in result.stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="os.kill cannot send SIGINT on Windows")
 def test_ctrl_c_stops_the_answer_not_the_program(
     run: Run, engine: ToyEngine, prompts: list[str]
 ) -> None:
@@ -99,7 +96,7 @@ def test_ctrl_c_stops_the_answer_not_the_program(
 
     def press(tokens: list[int]) -> None:
         if tokens == ids_of("h") and next(presses, False):
-            os.kill(os.getpid(), signal.SIGINT)
+            press_ctrl_c()
 
     engine.before_forward = press
     result = run(*CHAT, input="hi\nso\n")

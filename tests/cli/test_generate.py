@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, press_ctrl_c
 from tests.toy_model import BOS, EOS, ToyEngine, ids_of
 from trinity.errors import InputError
 
@@ -32,7 +30,7 @@ def test_speculation_can_be_turned_off(
     run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count()  # every step costs the same: proposals are worth it
-    monkeypatch.setattr("trinity.runtime.speculation.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("trinity.runtime.scheduler.perf_counter", lambda: float(next(clock)))
     engine.says("round and " * 9, after=3)
     answers, steps = [], []
     for option in ("--speculate", "--no-speculate"):
@@ -175,21 +173,19 @@ def test_load_error_is_1(run: Run, engine: ToyEngine, monkeypatch: pytest.Monkey
     assert (result.exit_code, result.stderr) == (1, "error: toy.gguf: there is no such file\n")
 
 
-def press_ctrl_c(tokens: list[int]) -> None:
+def press_at_e(tokens: list[int]) -> None:
     if tokens == ids_of("e"):
-        os.kill(os.getpid(), signal.SIGINT)
+        press_ctrl_c()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="os.kill cannot send SIGINT on Windows")
 def test_ctrl_c_prints_what_there_is(run: Run, engine: ToyEngine) -> None:
-    engine.before_forward = press_ctrl_c
+    engine.before_forward = press_at_e
     result = run(*MODEL, "-p", "ab")
     assert (result.exit_code, result.stdout) == (130, "hel\n")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="os.kill cannot send SIGINT on Windows")
 def test_ctrl_c_with_json(run: Run, engine: ToyEngine) -> None:
-    engine.before_forward = press_ctrl_c
+    engine.before_forward = press_at_e
     result = run(*MODEL, "-p", "ab", "--json")
     assert result.exit_code == 130
     assert json.loads(result.stdout)["finish_reason"] == "cancelled"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_pages
@@ -50,8 +52,6 @@ class Steps:
         self._sinks.append(Collector(lambda item: self.found.__setitem__(name, item)))
         sequence: Any
         if logits:
-            import numpy as np
-
             out = np.empty((len(prompt), self.engine.config.vocab_size), np.float32)
             sequence = AllLogits(list(prompt), out, self._sinks[-1])
         else:
@@ -152,7 +152,7 @@ def test_many_that_run_take_turns(steps: Any) -> None:
     # Between two of its rows nobody waits for more than two steps once all run.
     for name in "012345":
         places = [i for i, step in enumerate(per_step) if name in step]
-        assert max(b - a for a, b in zip(places, places[1:], strict=False)) <= 3
+        assert max(b - a for a, b in pairwise(places)) <= 3
 
 
 def test_logits_of_a_step_are_bounded(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,9 +156,9 @@ def test_an_error_comes_after_the_same_tokens(broken: int) -> None:
         engine, found = Babbler(), []
         good = engine.logits_of
         engine.logits_of = lambda tokens: good(tokens) * (np.nan if len(tokens) == broken else 1)  # type: ignore[method-assign]
+        chunks = chunks_of(engine, PROMPT, GREEDY, Limits(), speculative=proposals)
         with pytest.raises(TrinityError, match="not finite"):
-            for chunk in chunks_of(engine, PROMPT, GREEDY, Limits(), speculative=proposals):
-                found.extend(chunk.token_ids)
+            found.extend(token for chunk in chunks for token in chunk.token_ids)
         return found
 
     assert tokens(15) == tokens(0)

@@ -201,7 +201,7 @@ class Batch:
             cache.release()
 
     def _reserve(self, sequence: Sequence, cache: KVCache) -> bool:
-        """Room for one more token, at the cost of younger sequences; False where it lost its own."""
+        """Room for one more token, at younger ones' cost; False where it lost its own pages."""
         while True:
             try:
                 with enough_memory("for a request"):
