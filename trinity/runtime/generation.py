@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
-from trinity.errors import InputError
+from trinity.runtime.cancel import Cancel
+from trinity.runtime.limits import Limits
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
-from trinity.runtime.sampling_params import SamplingParams, check_integer
-from trinity.runtime.session import Cancel, Session, check_context
+from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.session import Session, check_context
 from trinity.runtime.speculation import Decoder
 from trinity.runtime.stop import StopMatcher
 
@@ -95,31 +96,6 @@ class Completion:
 
     def __str__(self) -> str:
         return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
-
-    ``max_tokens`` None goes on until the context is full. ``ignore_eos`` makes end-of-generation
-    tokens ordinary ones. ``logprobs`` n notes each token's log-probability and the n best.
-    """
-
-    max_tokens: int | None = None
-    stop: Sequence[str] = ()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None:
-            check_integer("max_tokens", self.max_tokens, low=0)
-        if self.logprobs is not None:
-            check_integer("logprobs", self.logprobs, low=0)
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        for text in stop:
-            if not isinstance(text, str) or not text:
-                raise InputError(f"a stop string is {text!r}; it must be text, and not empty")
-        object.__setattr__(self, "stop", stop)
 
 
 @dataclass(slots=True)

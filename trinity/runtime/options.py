@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from time import monotonic
-from typing import TypedDict, Unpack
+from dataclasses import dataclass
+from typing import Annotated, TypedDict, Unpack
 
-from trinity.runtime.generation import Limits
-from trinity.runtime.sampling_params import SamplingParams, check_integer
-from trinity.runtime.session import Cancel
+from trinity.checks import check_integer
+from trinity.option import Declared, Option, check_options, declared
+from trinity.runtime.cancel import Cancel
+from trinity.runtime.limits import Limits
+from trinity.runtime.sampling_params import SamplingParams
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -46,7 +47,7 @@ class GenerationOptions(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     seed: int | None
     max_tokens: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     ignore_eos: bool
     logprobs: int | None
     add_bos: bool
@@ -57,25 +58,50 @@ class GenerationOptions(TypedDict, total=False):
 
 
 PROPOSALS = 15
-SAMPLING = frozenset(f.name for f in fields(SamplingParams))
-LIMITS = frozenset(f.name for f in fields(Limits))
+SAMPLING = frozenset(one.name for one in declared(SamplingParams))
+LIMITS = frozenset(one.name for one in declared(Limits))
+
+
+def check_speculative(name: str, value: object) -> bool | int:
+    """A bool, or the most tokens to guess. Raises InputError."""
+    return value if isinstance(value, bool) else check_integer(name, value, low=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Options that have been checked."""
+    """Options that have been checked: of the sampler, of the answer's end, and the rest."""
 
     sampling: SamplingParams
     limits: Limits
-    add_bos: bool = True
-    parse_special: bool = False
-    cache_prompt: bool = True
-    speculative: bool | int = True
-    cancel: Cancel | None = None
+    add_bos: Annotated[
+        bool,
+        Option(
+            "Begin with the beginning-of-sequence token, where the model's file wants one.",
+            ("--bos/--no-bos",),
+        ),
+    ] = True
+    parse_special: Annotated[
+        bool, Option("Read special tokens that are written in the text.", ("--parse-special",))
+    ] = False
+    cache_prompt: Annotated[
+        bool, Option("Keep what the prompt shares with an earlier call in the KV cache.")
+    ] = True
+    speculative: Annotated[
+        bool | int,
+        Option(
+            "Guess tokens of text that repeats itself: faster, and the same text.",
+            ("--speculate/--no-speculate",),
+            check=check_speculative,
+            values="True, False, or the most tokens to guess at once",
+        ),
+    ] = True
+    cancel: Annotated[
+        Cancel | None,
+        Option("Ends the answer once it is set.", values="anything with is_set()"),
+    ] = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.speculative, bool):
-            check_integer("speculative", self.speculative, low=0)
+        check_options(self)
 
     @property
     def proposals(self) -> int:
@@ -97,38 +123,6 @@ class Request:
         )
 
 
-class Flag:
-    """As ``threading.Event`` without waiting, and without a lock that a fork might leave held."""
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        """From now on it is set."""
-        self._set = True
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        return self._set
-
-
-class AnyOf:
-    """Set as soon as one of several cancellations is."""
-
-    def __init__(self, *sources: Cancel | None) -> None:
-        self._sources = tuple(source for source in sources if source is not None)
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        return any(source.is_set() for source in self._sources)
-
-
-class Deadline:
-    """Set once some seconds have passed."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = monotonic() + seconds
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        return monotonic() >= self._end
+def generation_options() -> tuple[Declared, ...]:
+    """What ``GenerationOptions`` may hold, as it is declared."""
+    return declared(Limits) + declared(SamplingParams) + declared(Request)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.runtime.cancel import Cancel
 from trinity.runtime.interface import Engine
 from trinity.runtime.sampler import check_finite
-from trinity.runtime.session import Cancel
 
 DEFAULT_WINDOW = 512
 SMALLEST_WINDOW = 4

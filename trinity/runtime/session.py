@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ContextLengthError, InputError
 from trinity.runtime.account import Account
+from trinity.runtime.cancel import Cancel
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import zeros
 from trinity_kernels import forks
-
-
-class Cancel(Protocol):
-    """Anything that says whether to stop, such as a ``threading.Event``."""
-
-    def is_set(self) -> bool:
-        """Whether to stop now."""
-        ...
 
 
 class Session:

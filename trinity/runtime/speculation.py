@@ -13,8 +13,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.runtime.cancel import Cancel
 from trinity.runtime.ngram import NgramIndex
-from trinity.runtime.session import Cancel, Session
+from trinity.runtime.session import Session
 
 
 class Decoder:

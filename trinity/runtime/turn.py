@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 
 from trinity.errors import InputError
-from trinity.runtime.session import Cancel
+from trinity.runtime.cancel import Cancel
 from trinity_kernels import forks
 
 POLL_SECONDS = 0.1

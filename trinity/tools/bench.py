@@ -18,11 +18,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.checks import check_integer
 from trinity.errors import InputError
 from trinity.runtime.interface import Cache, Engine
 from trinity.runtime.options import PROPOSALS
 from trinity.runtime.profile import OperationTime
-from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.session import Session
 from trinity.runtime.speculation import Decoder
 from trinity.tools.machine import anonymous_rss, peak_rss

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.checks import check_integer
 from trinity.errors import InputError, TrinityError
 from trinity.formats.imatrix import (
     DEFAULT_CHUNK_SIZE,
@@ -27,11 +28,11 @@ from trinity.formats.imatrix import (
     merge,
 )
 from trinity.model import Model, check_ids
+from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
 from trinity.runtime.interface import Cache, Engine
 from trinity.runtime.perplexity import LOGITS_BYTES, negative_log_likelihoods
-from trinity.runtime.sampling_params import check_integer
-from trinity.runtime.session import Cancel, check_context
+from trinity.runtime.session import check_context
 from trinity.runtime.weights import Weight
 
 
