@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,19 @@ import numpy as np
 import pytest
 
 import trinity
-from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyTokenizer, ids_of, toy_model
+from tests.toy_model import (
+    BOS,
+    EOS,
+    VOCAB_SIZE,
+    ToyEngine,
+    ToyTokenizer,
+    ids_of,
+    toy_model,
+    used_pages,
+)
 from trinity.errors import ContextLengthError, InputError
-from trinity.runtime import turn
+from trinity.model import Model
+from trinity.runtime.interface import Rows
 
 HELLO = [{"role": "user", "content": "hi"}]
 
@@ -80,13 +93,16 @@ def test_arguments_are_checked_before_the_first_piece() -> None:
 
 def test_prefix_is_kept_between_calls_unless_unwanted() -> None:
     model, engine = toy_model()
-    model.generate("abc", max_tokens=0)
+    model.generate("abcdef", max_tokens=0)
     engine.evaluated.clear()
-    model.generate("abd", max_tokens=0)
-    assert engine.evaluated == [ids_of("d")]
+    model.generate("abcdeg", max_tokens=0)
+    assert engine.evaluated == [ids_of("g")]
     engine.evaluated.clear()
-    assert model.generate("abd", max_tokens=0, cache_prompt=False).timings.cached_tokens == 0
-    assert engine.evaluated == [[BOS, *ids_of("abd")]]
+    assert model.generate("abcdeh", max_tokens=0, cache_prompt=False).timings.cached_tokens == 0
+    assert engine.evaluated == [[BOS, *ids_of("abcdeh")]]
+    engine.evaluated.clear()
+    model.generate("abcdehi", max_tokens=0)
+    assert engine.evaluated == [ids_of("hi")]  # what is evaluated apart is found by nobody
 
 
 def test_stream_pieces_make_the_text() -> None:
@@ -97,44 +113,75 @@ def test_stream_pieces_make_the_text() -> None:
     assert chunks[-1].finish_reason == "stop"
 
 
-def test_abandoned_stream_gives_up_its_turn() -> None:
-    model, _ = toy_model()
-    chunks = model.stream("ab")
+def test_streams_that_are_left_end_and_their_pages_are_free() -> None:
+    model, engine = toy_model(context_length=100_000)
+    endless = {"ignore_eos": True}
+
+    chunks = model.stream("ab", **endless)  # type: ignore[arg-type]
     next(chunks)
     del chunks
     gc.collect()
-    assert model.generate("ab", max_tokens=1).token_ids
+    no_page_is_in_use(model, engine)
 
-    for _ in model.stream("ab"):
+    for _ in model.stream("ab", **endless):  # type: ignore[arg-type]
         break
-    assert model.generate("ab", max_tokens=1).token_ids
+    no_page_is_in_use(model, engine)
+
+    with pytest.raises(ZeroDivisionError):
+        for _ in model.stream("ab", **endless):  # type: ignore[arg-type]
+            _ = 1 / 0
+    no_page_is_in_use(model, engine)
+
+    chunks = model.stream("ab", **endless)  # type: ignore[arg-type]
+    next(chunks)
+    chunks.close()
+    no_page_is_in_use(model, engine)
+    assert sum(map(len, engine.evaluated)) < 50_000
 
     unread = model.stream("ab")
     assert model.generate("ab", max_tokens=1).token_ids
     unread.close()
 
 
-def test_turn_is_over_when_the_last_piece_is_read() -> None:
-    model, _ = toy_model()
-    chunks = model.stream("ab", max_tokens=1)
-    while next(chunks).finish_reason is None:
-        pass
+def no_page_is_in_use(model: Model, engine: ToyEngine) -> None:
+    """After the step that is under way, which nothing but the clock bounds."""
+    deadline = time.monotonic() + 30
+    while used_pages(engine):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_calls_within_an_open_stream_work() -> None:
+    """In the same thread, which reads on afterwards."""
+    model, engine = toy_model()
+    expected = [chunk.token_ids for chunk in model.stream("ab", seed=1)]
+    alone = model.generate("xy", seed=2).token_ids
+    chunks = model.stream("ab", seed=1)
+    seen = [next(chunks).token_ids]
+    assert model.generate("xy", seed=2).token_ids == alone
+    other = model.stream("xy", seed=2)
+    next(other)
+    seen += [chunk.token_ids for chunk in chunks]
+    assert seen == expected
+    assert list(other)[-1].finish_reason
+
+
+def test_ctrl_c_while_waiting_cancels() -> None:
+    model, engine = toy_model(context_length=100_000)
+    steps = count()
+
+    def press(tokens: list[int]) -> None:
+        if next(steps) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    engine.before_forward = press
+    with pytest.raises(KeyboardInterrupt):
+        model.generate("ab", ignore_eos=True)
+    no_page_is_in_use(model, engine)
     assert model.generate("ab", max_tokens=1).token_ids
-    assert list(chunks) == []
 
 
-def test_call_within_an_open_stream_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "STALL_SECONDS", 0.1)
-    model, _ = toy_model()
-    chunks = model.stream("ab")
-    next(chunks)
-    with pytest.raises(InputError, match="still open in this thread"):
-        model.generate("ab")
-    chunks.close()
-    assert model.generate("ab", max_tokens=1).token_ids
-
-
-def test_an_error_gives_up_the_turn() -> None:
+def test_an_error_ends_its_own_call() -> None:
     model, engine = toy_model()
 
     def fail(tokens: list[int]) -> None:
@@ -143,12 +190,91 @@ def test_an_error_gives_up_the_turn() -> None:
     engine.before_forward = fail
     with pytest.raises(RuntimeError, match="boom"):
         model.generate("ab")
+    assert not used_pages(engine)
     engine.before_forward = lambda tokens: None
     assert model.generate("ab", max_tokens=1).token_ids
 
 
-def test_threads_queue_and_none_corrupts_another() -> None:
-    model, _ = toy_model()  # its engine fails when two calls run at once
+def test_a_cancel_that_fails_ends_its_own_call() -> None:
+    class Broken:
+        def is_set(self) -> bool:
+            raise RuntimeError("boom")
+
+    model, _ = toy_model()
+    chunks = model.stream("ab", seed=1)
+    next(chunks)
+    with pytest.raises(RuntimeError, match="boom"):
+        model.generate("ab", cancel=Broken())
+    assert list(chunks)[-1].finish_reason in ("stop", "length")
+
+
+def test_several_answers_to_one_prompt_share_it() -> None:
+    model, engine = toy_model(prefill_chunk=64, context_length=300)
+    prompt = "a prompt of more than a few tokens"
+    alone = [model.generate(prompt, seed=7 + i, max_tokens=5).token_ids for i in range(3)]
+    model, engine = toy_model(prefill_chunk=64, context_length=300)
+    found = model.generate(prompt, n=3, seed=7, max_tokens=5)
+    assert [completion.token_ids for completion in found] == alone
+    assert [f.timings.cached_tokens for f in found] == [0, len(prompt), len(prompt)]
+    assert sum(map(len, engine.evaluated)) == len(prompt) + 1 + 2 + 3 * 4
+    assert len(model.chat(HELLO, n=2, max_tokens=1)) == 2
+    with pytest.raises(InputError, match="n is 0"):
+        model.generate(prompt, n=0)
+
+
+def test_a_batch_gives_each_answer_as_it_ends() -> None:
+    model, _ = toy_model()
+    prompts = ["abc", [5, 6], "x"]
+    alone = [model.generate(p, seed=1, max_tokens=4).token_ids for p in prompts]
+    found = dict(model.generate_batch(prompts, seed=1, max_tokens=4))
+    assert [found[i].token_ids for i in range(3)] == alone
+    assert list(model.generate_batch([])) == []
+    with pytest.raises(InputError, match="token id"):
+        model.generate_batch([[-1]])
+    with pytest.raises(ContextLengthError):
+        model.generate_batch(["a", "a" * 65])
+
+
+def test_a_batch_that_is_left_is_cancelled() -> None:
+    model, engine = toy_model(context_length=100_000)
+    results = model.generate_batch(["ab", "xy"], ignore_eos=True, stop="a")
+    next(results)
+    results.close()
+    no_page_is_in_use(model, engine)
+
+
+def test_exclusive_use_waits_and_lets_wait() -> None:
+    model, engine = toy_model()
+    chunks = model.stream("ab", seed=1)
+    next(chunks)
+    later: list[object] = []
+    with model.exclusive() as mine:
+        assert mine is engine
+        assert not used_pages(engine)  # the stream has come to its end
+        worker = threading.Thread(target=lambda: later.append(model.generate("x", max_tokens=1)))
+        worker.start()
+        with pytest.raises(InputError, match="exclusively"):
+            model.generate("ab")
+        evaluated = len(engine.evaluated)
+        cache = mine.new_cache()
+        mine.step([Rows(cache, [3, 4])])
+        assert later == []
+        assert len(engine.evaluated) == evaluated + 1
+    worker.join(10)
+    assert len(later) == 1
+    assert list(chunks)[-1].finish_reason
+    with pytest.raises(ZeroDivisionError), model.exclusive():
+        _ = 1 / 0
+    assert model.generate("ab", max_tokens=1).token_ids
+    with model.exclusive():
+        model.close()
+    assert engine.closed
+    with pytest.raises(InputError, match="closed"), model.exclusive():
+        pass
+
+
+def test_threads_side_by_side_get_what_they_get_alone() -> None:
+    model, _ = toy_model()  # its engine fails when two steps run at once
     prompts = ["a", "ab", "b", "xyz", "abcabc"]
     expected = {p: model.generate(p, seed=1, max_tokens=8).token_ids for p in prompts}
     wrong: list[object] = []
@@ -181,7 +307,7 @@ def test_cancel_event() -> None:
     assert len(engine.evaluated) == 1
 
 
-def test_cancel_while_waiting_for_the_turn() -> None:
+def test_cancelled_before_it_begins() -> None:
     model, _ = toy_model()
     chunks = model.stream("ab")
     next(chunks)
@@ -273,12 +399,15 @@ def test_closed_model() -> None:
 
 
 def test_close_ends_an_open_stream() -> None:
-    model, engine = toy_model()
-    chunks = model.stream("ab")
+    model, engine = toy_model(context_length=100_000)
+    chunks = model.stream("ab", ignore_eos=True)
     next(chunks)
+    unread = model.stream("ab")
     model.close()
     assert engine.closed
-    assert list(chunks) == []
+    assert list(chunks)[-1].finish_reason == "cancelled"
+    with pytest.raises(InputError, match="closed"):
+        next(unread)
 
 
 def test_close_stops_what_runs_in_another_thread() -> None:
@@ -301,7 +430,7 @@ def test_close_stops_what_runs_in_another_thread() -> None:
     closer = threading.Thread(target=model.close)
     closer.start()
     deadline = time.monotonic() + 5
-    while not model._closing.is_set():
+    while not model._scheduler.closing:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     go_on.set()
@@ -349,6 +478,56 @@ def test_cancelled_task_cancels_the_generation() -> None:
         assert sum(map(len, engine.evaluated)) < 50_000
 
     asyncio.run(main())
+
+
+def test_a_whole_answer_for_asyncio() -> None:
+    async def main() -> None:
+        model, engine = toy_model()
+        engine.says("yes", after=len(model.apply_chat_template(HELLO)))
+        found = await asyncio.gather(*(model.achat(HELLO) for _ in range(3)))
+        assert [completion.text for completion in found] == ["yes"] * 3
+        with pytest.raises(InputError, match="message"):
+            await model.achat([])
+
+    asyncio.run(main())
+
+
+def test_cancelled_task_cancels_a_whole_answer() -> None:
+    async def main() -> None:
+        model, engine = toy_model(context_length=100_000)
+        running = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        engine.before_forward = lambda tokens: loop.call_soon_threadsafe(running.set)
+        task = asyncio.create_task(model.achat(HELLO, ignore_eos=True))
+        await asyncio.wait_for(running.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        engine.before_forward = lambda tokens: None
+        await asyncio.to_thread(no_page_is_in_use, model, engine)
+
+    asyncio.run(main())
+
+
+def test_no_stop_strings() -> None:
+    model, engine = toy_model()
+    engine.says("hello", after=3)
+    assert model.generate("ab", stop=None).text == "hello"
+
+
+def test_token_texts_of_log_probabilities() -> None:
+    model, engine = toy_model()
+    engine.says("aé", after=3)
+    found = model.generate("ab", logprobs=1).logprobs
+    assert found is not None
+    assert [entry.text for entry in found] == ["a", "\ufffd", "\ufffd"]
+    assert [entry.top[0].text for entry in found] == ["a", "\ufffd", "\ufffd"]
+
+
+def test_bad_priority() -> None:
+    model, _ = toy_model()
+    with pytest.raises(InputError, match="priority"):
+        model.generate("ab", priority="high")  # type: ignore[arg-type]
 
 
 def test_repr() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,16 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.model import Model
+from trinity.runtime.answer import Answer
+from trinity.runtime.generation import Chunk
+from trinity.runtime.inbox import Inbox
+from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.limits import Limits
+from trinity.runtime.options import Request
+from trinity.runtime.pages import KVCache, PagePool
+from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.scheduler import Scheduler
+from trinity_kernels.ops.kv_layout import PAGE
 
 UNK, BOS, EOS, FIRST_BYTE = 0, 1, 2, 3
 VOCAB_SIZE = FIRST_BYTE + 256
@@ -26,29 +37,40 @@ def ids_of(text: str) -> list[int]:
     return [FIRST_BYTE + byte for byte in text.encode()]
 
 
-class ToyCache:
-    """Remembers the tokens themselves, so that a test can see what the cache holds."""
+PAGE_BYTES = {"F16": PAGE * 8, "F32": PAGE * 8}
 
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
 
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
+def slots(cache: KVCache, number: int) -> NDArray[np.int64]:
+    """The memory of a page, by its address in the cache's table."""
+    memory = (ctypes.c_int64 * PAGE).from_address(int(cache._table[number]))
+    return np.frombuffer(memory, np.int64)
 
-    def truncate(self, length: int) -> None:
-        assert 0 <= length <= len(self.tokens)
-        del self.tokens[length:]
+
+def held(cache: KVCache) -> list[int]:
+    """The tokens that lie in a cache's pages."""
+    pages = [slots(cache, number) for number in range(-(-cache.length // PAGE))]
+    return [int(token) for page in pages for token in page][: cache.length]
+
+
+def used_pages(engine: ToyEngine) -> int:
+    """Pages of an engine's pool that sequences use."""
+    pool = engine.pool
+    idle = len(pool._idle) + sum(map(len, pool._spare.values()))
+    return pool.nbytes // (PAGE * 8) - idle
 
 
 class ToyEngine:
-    """Logits that depend on every token in the cache, or on a script of what to say.
+    """Logits that depend on every token in a cache, or on a script of what to say.
 
+    The tokens lie in the cache's pages, eight bytes each, and are read from there. So whoever
+    shares, copies or cuts a page wrongly gets other logits. ``pages``: how many there may be.
     ``before_forward`` is called with the tokens of each step; it may raise or set an event.
     ``answer`` makes the engine continue a prompt of ``answer_at`` tokens with that text and EOS.
     """
 
-    def __init__(self, *, context_length: int = 64, prefill_chunk: int = 8) -> None:
+    def __init__(
+        self, *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20
+    ) -> None:
         self.config = ModelConfig(
             "toy", 16, 32, 2, 2, 1, 8, VOCAB_SIZE, context_length, 1e-5, name="toy"
         )
@@ -57,6 +79,7 @@ class ToyEngine:
         self.few = min(16, prefill_chunk)
         self.threads = 2
         self.isa = "portable"
+        self.kv_type = "F16"
         self.closed = False
         self.evaluated: list[list[int]] = []
         self.before_forward: Callable[[list[int]], object] = lambda tokens: None
@@ -64,39 +87,57 @@ class ToyEngine:
         self.answer_at = 0
         self.running = 0
         self.loads: list[tuple[str, dict[str, Any]]] = []
-        self._buffer = np.empty((prefill_chunk, VOCAB_SIZE), np.float32)
+        self._pages = pages
+        self.pool = PagePool(PAGE_BYTES, pages * PAGE * 8)
 
     def says(self, text: str, after: int) -> None:
         """Continue a prompt of ``after`` tokens with ``text``, then end."""
         self.answer, self.answer_at = ids_of(text), after
 
-    def new_cache(self, kv_type: str | None = None) -> ToyCache:
+    def new_cache(self, kv_type: str | None = None) -> KVCache:
         assert not self.closed
-        return ToyCache()
+        return KVCache(self.pool, kv_type or self.kv_type, self.context_length)
 
-    def forward(
-        self, tokens: NDArray[np.int32], cache: ToyCache, *, all_logits: bool = False
+    def renew_pool(self) -> None:
+        self.pool = PagePool(PAGE_BYTES, self._pages * PAGE * 8)
+
+    def step(
+        self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         assert not self.closed
-        assert tokens.dtype == np.int32
-        assert 1 <= len(tokens) <= self.prefill_chunk
-        assert cache.length + len(tokens) <= self.context_length
+        assert 1 <= sum(len(part.tokens) for part in rows) <= self.prefill_chunk
+        assert len({id(part.cache) for part in rows}) == len(rows)
+        assert len({part.cache.kv_type for part in rows}) == 1
+        wanted = sum(part.logits for part in rows)
+        if out is None:
+            out = np.empty((wanted, VOCAB_SIZE), np.float32)
+        out = out[:wanted]
+        assert out.shape == (wanted, VOCAB_SIZE)
         self.running += 1
         try:
-            assert self.running == 1, "two calls at once"
-            self.before_forward(tokens.tolist())
-            self.evaluated.append(tokens.tolist())
-            for row, token in enumerate(tokens.tolist()):
-                cache.tokens.append(token)
-                self._buffer[row] = self.logits_of(cache.tokens)
+            assert self.running == 1, "two steps at once"
+            self.before_forward([int(token) for part in rows for token in part.tokens])
+            for part in rows:
+                self.evaluated.append([int(token) for token in part.tokens])
+            at = 0
+            for part in rows:
+                self._append(part.cache, [int(token) for token in part.tokens])
+                tokens = held(part.cache)
+                for end in range(len(tokens) - part.logits + 1, len(tokens) + 1):
+                    out[at] = self.logits_of(tokens[:end])
+                    at += 1
         finally:
             self.running -= 1
-        last = len(tokens)
-        return self._buffer[:last] if all_logits else self._buffer[last - 1 : last]
+        return out
 
-    def forward_few(self, tokens: NDArray[np.int32], cache: ToyCache) -> NDArray[np.float32]:
-        assert len(tokens) <= self.few
-        return self.forward(tokens, cache, all_logits=True)
+    def _append(self, cache: KVCache, tokens: list[int]) -> None:
+        start, end = cache.length, cache.length + len(tokens)
+        assert end <= self.context_length
+        assert cache.pool is self.pool
+        assert cache.reserve(end), "no page"
+        for place, token in enumerate(tokens, start):
+            slots(cache, place // PAGE)[place % PAGE] = token
+        cache.append(tokens)
 
     def logits_of(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logits after a sequence."""
@@ -178,9 +219,32 @@ class ToyTokenizer:
         return token < FIRST_BYTE
 
 
+def chunks_of(
+    engine: Engine, prompt: Sequence[int], params: SamplingParams, limits: Limits,
+    tokenizer: object = None, **options: Any,
+) -> Iterator[Chunk]:  # fmt: skip
+    """The answer to a prompt by a scheduler of its own, as its chunks come."""
+    scheduler = Scheduler(engine)
+    inbox = Inbox()
+    answer = Answer(
+        prompt, Request(params, limits, **options), tokenizer or ToyTokenizer(), inbox,  # type: ignore[arg-type]
+        vocab_size=engine.config.vocab_size, context_length=engine.context_length,
+    )  # fmt: skip
+    try:
+        scheduler.submit(answer)
+        reason = None
+        while reason is None:
+            chunk: Chunk = scheduler.wait(inbox)
+            reason = chunk.finish_reason
+            yield chunk
+    finally:
+        scheduler.cancel(answer)
+        scheduler.abandon()
+
+
 def toy_model(
-    *, context_length: int = 64, prefill_chunk: int = 8, **tokenizer: object
+    *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20, **tokenizer: object
 ) -> tuple[Model, ToyEngine]:
     """A model of the toys above, and its engine."""
-    engine = ToyEngine(context_length=context_length, prefill_chunk=prefill_chunk)
+    engine = ToyEngine(context_length=context_length, prefill_chunk=prefill_chunk, pages=pages)
     return Model(engine, ToyTokenizer(**tokenizer)), engine  # type: ignore[arg-type]

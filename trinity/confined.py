@@ -14,6 +14,7 @@ limit of wall-clock time, in the parent, holds everywhere; without a timer it is
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -310,13 +311,19 @@ def _interpreter() -> str:
 
 
 def _search_path() -> list[str]:
-    """Where the child looks for modules: as here, and where this package is."""
+    """Where the child looks for modules: as here, and where both packages are.
+
+    Those of an editable installation need not be in sys.path.
+    """
     path = []
     for folder in sys.path:
         with contextlib.suppress(OSError):  # a current folder that was removed
             path.append(os.path.abspath(folder))
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return path if root in path else [*path, root]  # an editable installation is not in sys.path
+    packages = [os.path.dirname(os.path.abspath(__file__))]
+    kernels = importlib.util.find_spec("trinity_kernels")
+    if kernels is not None and kernels.origin is not None:
+        packages.append(os.path.dirname(os.path.abspath(kernels.origin)))
+    return list(dict.fromkeys([*path, *map(os.path.dirname, packages)]))
 
 
 _ALL: weakref.WeakSet[Confined] = weakref.WeakSet()

@@ -6,11 +6,11 @@ import asyncio
 import importlib
 import importlib.resources
 import os
-import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, NoReturn, Unpack
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,12 @@ from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import InputError, TrinityError
 from trinity.load_options import LoadOptions
-from trinity.runtime.cancel import AnyOf, Cancel, Deadline, Flag
-from trinity.runtime.generation import Chunk, Completion, Timings, collect, stream
+from trinity.runtime.answer import Answer
+from trinity.runtime.cancel import Cancel
+from trinity.runtime.generation import Chunk, Completion
+from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, Sink
 from trinity.runtime.interface import Engine
-from trinity.runtime.memory import enough_memory
+from trinity.runtime.memory import enough_memory, zeros
 from trinity.runtime.options import GenerationOptions, Request
 from trinity.runtime.perplexity import (
     DEFAULT_WINDOW,
@@ -31,11 +33,12 @@ from trinity.runtime.perplexity import (
     cut_windows,
     estimate,
     scored_part,
-    window_nlls,
 )
-from trinity.runtime.session import Session, all_logits, check_context
-from trinity.runtime.turn import Turn
-from trinity_kernels import forks
+from trinity.runtime.prompts import Messages, check_ids, check_messages, checked_ids
+from trinity.runtime.scheduler import Scheduler
+from trinity.runtime.scoring import AllLogits, Likelihoods
+from trinity.runtime.sequence import Sequence as Scored
+from trinity.runtime.sequence import check_context
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -43,20 +46,16 @@ if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
 Path = str | os.PathLike[str]
-CLOSE_RETRY_SECONDS = 0.05
-Messages = Sequence[Mapping[str, object]]
 
 
 class Model:
     """A loaded model.
 
-    Threads: every method may be called from any thread; calls wait for each other, first come,
-    first served. A stream has its turn from its first piece until it is read to the end, closed,
-    or dropped (garbage collection closes it), so close a stream that you leave early, or use
-    ``with contextlib.closing(model.stream(...)) as chunks``. A thread that calls the model while
-    its own open stream holds the turn gets an InputError after some seconds, not a deadlock.
+    Threads and tasks: every method may be called from any of them at any time; what they ask for
+    runs side by side, in common steps. A stream that is left early ends when it is closed or
+    dropped: ``with contextlib.closing(model.stream(...)) as chunks`` closes it for certain.
 
-    asyncio: ``async for chunk in model.astream(...)``.
+    asyncio: ``async for chunk in model.astream(...)``, ``await model.achat(...)``.
 
     As a context manager it closes at the end; a closed model raises InputError.
     """
@@ -66,12 +65,10 @@ class Model:
     ) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
-        self._provider = provider
-        self._session: Session | None = None
-        self._turn = Turn()
-        self._closing = Flag()
-        # No lock: a fork could leave it held. The operations of a set are whole.
-        self._streams: set[weakref.ref[Generator[Chunk, None, None]]] = set()
+        release = provider.close if provider is not None else lambda: None
+        self._scheduler = Scheduler(engine, release=release)
+        # Its thread does not know the model, so a model that is dropped ends it.
+        weakref.finalize(self, self._scheduler.abandon).atexit = False
 
     @property
     def config(self) -> ModelConfig:
@@ -90,21 +87,55 @@ class Model:
 
     @property
     def engine(self) -> Engine:
-        """The layer below: forward steps. It must not be used while another call runs."""
+        """The layer below. Steps of one's own need ``exclusive``."""
         return self._engine
 
+    @overload
     def generate(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
-    ) -> Completion:
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self, prompt: str | Sequence[int], *, n: int, **options: Unpack[GenerationOptions]
+    ) -> list[Completion]: ...
+
+    def generate(
+        self, prompt: str | Sequence[int], *, n: int | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Completion | list[Completion]:  # fmt: skip
         """Complete ``prompt``: text, or token ids that are used as they are.
 
         An empty prompt means the beginning-of-sequence token alone. ``GenerationOptions`` lists
-        the options.
+        the options. ``n`` gives a list of as many answers, which share the evaluated prompt; with
+        a seed, answer i has seed + i.
 
         Raises: ContextLengthError where the prompt exceeds the context; InputError for any other
         bad argument, and where an empty prompt meets a vocabulary without a BOS token.
         """
-        return collect(self.stream(prompt, **options))
+        request = Request.of(**options)
+        self._check_open()
+        ids = self._prompt_ids(prompt, request)
+        if n is None:
+            return self._completions([(ids, request)])[0]
+        check_integer("n", n, low=1)
+        return self._completions([(ids, request.sample(i)) for i in range(n)])
+
+    def generate_batch(
+        self, prompts: Iterable[str | Sequence[int]], **options: Unpack[GenerationOptions]
+    ) -> Generator[tuple[int, Completion], None, None]:
+        """Complete several prompts at once: (place among ``prompts``, completion) as they end.
+
+        Arguments are checked at once; all prompts are submitted when the first result is asked
+        for. What is left of it early is cancelled. Raises: as ``generate``; the error of one
+        ends all.
+        """
+        request = Request.of(**options)
+        self._check_open()
+        wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
+        for ids, _ in wanted:
+            check_context(len(ids), self.context_length)
+        return self._as_they_end(wanted)
 
     def stream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
@@ -112,74 +143,88 @@ class Model:
         """As ``generate``, piece by piece; the last chunk has finish reason and timings.
 
         Arguments are checked at once, the prompt is evaluated when the first piece is asked for.
+        The answer then goes on while its pieces are read.
         """
         request = Request.of(**options)
         self._check_open()
-        ids = self._prompt_ids(prompt, request)
-        check_context(len(ids), self.context_length)
-        chunks = self._run(ids, request)
-        self._streams.add(weakref.ref(chunks, self._streams.discard))
-        return chunks
+        inbox = Inbox()
+        answer = self._answer(self._prompt_ids(prompt, request), request, inbox)
+        return self._chunks(answer, inbox)
+
+    @overload
+    def chat(
+        self, messages: Messages, *, template: str | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Completion: ...  # fmt: skip
+
+    @overload
+    def chat(
+        self, messages: Messages, *, template: str | None = None, n: int,
+        **options: Unpack[GenerationOptions],
+    ) -> list[Completion]: ...  # fmt: skip
 
     def chat(
-        self,
-        messages: Messages,
-        *,
-        template: str | None = None,
+        self, messages: Messages, *, template: str | None = None, n: int | None = None,
         **options: Unpack[GenerationOptions],
-    ) -> Completion:
+    ) -> Completion | list[Completion]:  # fmt: skip
         """The model's answer to ``messages``, each with a "role" and a "content".
 
         ``template`` replaces the chat template of the model's file. Only what the messages add to
-        the call before is evaluated. Raises: as ``generate`` and ``apply_chat_template``.
+        what was evaluated before is evaluated. Raises: as ``generate`` and
+        ``apply_chat_template``.
         """
-        return collect(self.chat_stream(messages, template=template, **options))
+        ids = self.apply_chat_template(messages, template=template)
+        if n is None:
+            return self.generate(ids, **options)
+        return self.generate(ids, n=n, **options)
 
     def chat_stream(
-        self,
-        messages: Messages,
-        *,
-        template: str | None = None,
+        self, messages: Messages, *, template: str | None = None,
         **options: Unpack[GenerationOptions],
-    ) -> Generator[Chunk, None, None]:
+    ) -> Generator[Chunk, None, None]:  # fmt: skip
         """As ``chat``, piece by piece."""
         return self.stream(self.apply_chat_template(messages, template=template), **options)
 
     async def astream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
     ) -> AsyncGenerator[Chunk, None]:
-        """As ``stream``, for asyncio: a worker thread computes, the event loop stays free.
+        """As ``stream``, for asyncio: the event loop stays free.
 
         Cancelling the task, or closing the generator, cancels the generation. For a chat, give
         ``apply_chat_template(messages)`` as the prompt.
         """
-        loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[Chunk | BaseException | None] = asyncio.Queue()
-        stopped = threading.Event()
-        options["cancel"] = AnyOf(stopped, options.get("cancel"))
-
-        def put(item: Chunk | BaseException | None) -> None:
-            try:
-                loop.call_soon_threadsafe(queue.put_nowait, item)
-            except RuntimeError:  # the event loop was closed: nobody listens any more
-                stopped.set()
-
-        def work() -> None:
-            try:
-                for chunk in self.stream(prompt, **options):
-                    put(chunk)
-                put(None)
-            except BaseException as error:
-                put(error)
-
-        threading.Thread(target=work, name="trinity-stream", daemon=True).start()
+        request = Request.of(**options)
+        self._check_open()
+        ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
+        inbox = AsyncInbox()
+        answer = self._answer(ids, request, inbox)
         try:
-            while (item := await queue.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            self._scheduler.submit(answer)
+            reason = None
+            while reason is None:
+                chunk = await inbox.get()
+                reason = chunk.finish_reason
+                yield chunk
         finally:
-            stopped.set()
+            self._scheduler.cancel(answer)
+
+    async def achat(
+        self, messages: Messages, *, template: str | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Completion:  # fmt: skip
+        """As ``chat``, for asyncio: the event loop stays free; cancelling the task cancels it."""
+        request = Request.of(**options)
+        self._check_open()
+        ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
+        inbox = AsyncInbox()
+        whole = Collector(inbox.put)
+        answer = self._answer(ids, request, whole)
+        try:
+            self._scheduler.submit(answer)
+            completion: Completion = await inbox.get()
+            return completion
+        finally:
+            self._scheduler.cancel(answer)
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits after every one of ``token_ids``, evaluated from the beginning.
@@ -189,21 +234,15 @@ class Model:
         Raises: ContextLengthError, InputError for ids outside the vocabulary.
         """
         self._check_open()
-        ids = self._checked_ids(token_ids)
+        ids = checked_ids(token_ids, self.config.vocab_size)
         check_context(len(ids), self.context_length)
-        logits = None
-        ticket = self._turn.acquire(self._closing)
-        if ticket is not None:
-            try:
-                self._check_open()
-                with enough_memory("for a call"):
-                    logits = all_logits(self._engine, ids, self._closing)
-            finally:
-                del ticket
-                self._turn.call_next()
-        if logits is None:
+        what = f"the logits of {len(ids)} tokens"
+        shape = (len(ids), self.config.vocab_size)
+        out = zeros(shape, "f4", what, "ask for those of fewer tokens")
+        inbox = Inbox()
+        if ids and self._result(AllLogits(ids, out, inbox), inbox) is None:
             raise InputError("the model was closed by another thread during the call")
-        return logits
+        return out
 
     def perplexity(
         self,
@@ -226,24 +265,17 @@ class Model:
         size = min(DEFAULT_WINDOW, self.context_length) if window is None else window
         check_integer("window", size, low=SMALLEST_WINDOW)
         check_context(size, self.context_length)
-        ids = self.tokenize(text) if isinstance(text, str) else self._checked_ids(text)
+        vocab_size = self.config.vocab_size
+        ids = self.tokenize(text) if isinstance(text, str) else checked_ids(text, vocab_size)
         bos = self._tokenizer.bos_id if self._tokenizer.add_bos else None
         windows = cut_windows(ids, size, bos)
-        check_ids(windows, self.config.vocab_size)
-        stopped = AnyOf(cancel, self._closing)
+        check_ids(windows, vocab_size)
         nlls, num_bytes, result = np.empty(0), 0, None
         decoder = self._tokenizer.stream(skip_special=False)
         for number, tokens in enumerate(windows, 1):
-            found = None
-            ticket = self._turn.acquire(stopped)
-            if ticket is not None:
-                try:
-                    self._check_open()
-                    with enough_memory("for a window"):
-                        found = window_nlls(self._engine, tokens, stopped)
-                finally:
-                    del ticket
-                    self._turn.call_next()
+            self._check_open()
+            inbox = Inbox()
+            found = self._result(Likelihoods(tokens, inbox, cancel), inbox)
             if found is None:
                 break
             nlls = np.append(nlls, found)
@@ -258,6 +290,14 @@ class Model:
             raise InputError("cancelled before the first window was evaluated")
         return result
 
+    def exclusive(self) -> AbstractContextManager[Engine]:
+        """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.
+
+        It waits until what runs has ended; other calls then wait until it is over. A call in the
+        same thread raises InputError. Caches made within may be used in a later one.
+        """
+        return self._scheduler.exclusive()
+
     def tokenize(
         self, text: str, *, add_bos: bool = True, parse_special: bool = False
     ) -> list[int]:
@@ -266,7 +306,7 @@ class Model:
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of token ids."""
-        return self._tokenizer.decode(self._checked_ids(ids))
+        return self._tokenizer.decode(checked_ids(ids, self.config.vocab_size))
 
     def apply_chat_template(
         self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True
@@ -302,29 +342,7 @@ class Model:
 
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""
-        self._closing.set()
-        self._close_streams()
-        while (ticket := self._turn.acquire(Deadline(CLOSE_RETRY_SECONDS))) is None:
-            self._close_streams()
-        try:
-            self._session = None
-            self._engine.close()
-            if self._provider is not None:
-                self._provider.close()
-        finally:
-            del ticket
-            self._turn.call_next()
-
-    def _close_streams(self) -> None:
-        """Close streams that are suspended, whoever holds them."""
-        for ref in list(self._streams):
-            chunks = ref()
-            if chunks is None:
-                continue
-            try:
-                chunks.close()
-            except ValueError:  # it is running in another thread, and will see _closing
-                continue
+        self._scheduler.close()
 
     def __enter__(self) -> Model:
         self._check_open()
@@ -341,56 +359,69 @@ class Model:
 
     def __repr__(self) -> str:
         config, engine = self.config, self._engine
-        state = "closed" if self._closing.is_set() else f"{engine.isa}, {engine.threads} threads"
+        state = "closed" if self._scheduler.closing else f"{engine.isa}, {engine.threads} threads"
         return (
             f"<Model {config.name or config.architecture!s}: {config.num_layers} layers, "
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
         )
 
-    def _run(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
-        cancel = AnyOf(request.cancel, self._closing)
-        ticket = self._turn.acquire(cancel)
-        if ticket is None:
-            self._check_open()
-            yield Chunk("", finish_reason="cancelled", timings=Timings(prompt_tokens=len(ids)))
-            return
-        try:
-            self._check_open()
-            session = self._own_session()
-            if not request.cache_prompt:
-                session.reset()
-            chunks = stream(
-                session,
-                self._tokenizer,
-                ids,
-                request.sampling,
-                request.limits,
-                cancel=cancel,
-                proposals=request.proposals,
-            )
-            last = None
-            with closing(chunks), enough_memory("for a call"):
-                for chunk in chunks:
-                    if chunk.finish_reason is not None:
-                        last = chunk  # given out below, for its reader may never come back
-                        continue
-                    ticket.pause()
-                    yield chunk
-                    ticket.resume()
-        finally:
-            del ticket
-            self._turn.call_next()
-        if last is not None:
-            yield last
+    def _answer(self, ids: list[int], request: Request, sink: Sink) -> Answer:
+        with enough_memory("for a call"):
+            return Answer(
+                ids, request, self._tokenizer, sink,
+                vocab_size=self.config.vocab_size, context_length=self.context_length,
+            )  # fmt: skip
 
-    def _own_session(self) -> Session:
-        """The session, anew where a call of the parent process was changing it when this forked."""
-        session = self._session
-        if session is not None and session.forks != forks.count() and self._turn.held_before_fork():
-            session = None
-        if session is None:
-            session = self._session = Session(self._engine)
-        return session
+    def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
+        try:
+            self._scheduler.submit(answer)
+            reason = None
+            while reason is None:
+                chunk: Chunk = self._scheduler.wait(inbox)
+                reason = chunk.finish_reason
+                yield chunk
+        finally:
+            self._scheduler.cancel(answer)
+
+    def _completions(self, wanted: Sequence[tuple[list[int], Request]]) -> list[Completion]:
+        """All the answers, in order."""
+        # No generator: a caught exception's traceback would keep it, and what it waits for, alive.
+        inbox = Inbox()
+        found: list[Completion | None] = [None] * len(wanted)
+        collectors = [Collector(partial(_put_numbered, inbox, i)) for i in range(len(wanted))]
+        answers: list[Answer] = []
+        try:
+            for (ids, request), collector in zip(wanted, collectors, strict=True):
+                answers.append(self._answer(ids, request, collector))
+            self._scheduler.submit(*answers)
+            for _ in answers:
+                place, found[place] = self._scheduler.wait(inbox)
+        finally:
+            self._scheduler.cancel(*answers)
+        return [completion for completion in found if completion is not None]
+
+    def _as_they_end(
+        self, wanted: Sequence[tuple[list[int], Request]]
+    ) -> Generator[tuple[int, Completion], None, None]:
+        inbox = Inbox()
+        collectors = [Collector(partial(_put_numbered, inbox, i)) for i in range(len(wanted))]
+        answers: list[Answer] = []
+        try:
+            for (ids, request), collector in zip(wanted, collectors, strict=True):
+                answers.append(self._answer(ids, request, collector))
+            self._scheduler.submit(*answers)
+            for _ in answers:
+                yield self._scheduler.wait(inbox)
+        finally:
+            self._scheduler.cancel(*answers)
+
+    def _result(self, sequence: Scored, inbox: Inbox) -> Any:
+        """What a sequence gives, None where it was cancelled."""
+        try:
+            self._scheduler.submit(sequence)
+            return self._scheduler.wait(inbox)
+        finally:
+            self._scheduler.cancel(sequence)
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):
@@ -398,7 +429,7 @@ class Model:
                 prompt, add_bos=request.add_bos, parse_special=request.parse_special
             )
         else:
-            ids = self._checked_ids(prompt)
+            ids = checked_ids(prompt, self.config.vocab_size)
         if not ids:
             if self._tokenizer.bos_id is None:
                 raise InputError(
@@ -409,45 +440,13 @@ class Model:
         check_ids(np.asarray(ids), self.config.vocab_size)
         return ids
 
-    def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
-        try:
-            array = np.asarray(token_ids)
-        except (TypeError, ValueError):  # ragged
-            array = np.empty(1, object)
-        if array.size == 0:
-            return []
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise InputError(
-                f"token ids are {type(token_ids).__name__} of {array.dtype}; "
-                "they must be a flat sequence of integers"
-            )
-        check_ids(array, self.config.vocab_size)
-        return [int(i) for i in array]
-
     def _check_open(self) -> None:
-        if self._closing.is_set():
+        if self._scheduler.closing:
             raise InputError("the model is closed; load it again")
 
 
-def check_ids(ids: NDArray[np.generic], vocab_size: int) -> None:
-    """Raise InputError where an id is outside the vocabulary."""
-    for bad in (int(ids.min()), int(ids.max())):
-        if not 0 <= bad < vocab_size:
-            raise InputError(f"token id {bad} does not exist: the model has 0 to {vocab_size - 1}")
-
-
-def check_messages(messages: Messages) -> None:
-    """Raise InputError unless ``messages`` is a list of mappings with role and content."""
-    if isinstance(messages, str | Mapping) or not len(messages):
-        raise InputError(
-            'messages must be a list such as [{"role": "user", "content": "Hello"}], '
-            f"with at least one message; got {messages!r}"
-        )
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise InputError(f'message {number} has no "role": {message!r}')
-        if "content" not in message:
-            raise InputError(f'message {number} has no "content": {message!r}')
+def _put_numbered(inbox: Inbox, number: int, item: Completion | BaseException) -> None:
+    inbox.put(item if isinstance(item, BaseException) else (number, item))
 
 
 def load(

@@ -353,29 +353,35 @@ def _check_gated(level: str, tag: str) -> str | None:
     return _differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
 
 
-_HEADS, _KV_HEADS, _DIM, _CAPACITY = 6, 1, 24, 304
+_HEADS, _KV_HEADS, _DIM, _PAGES = 6, 1, 24, 3
+_POSITIONS = _PAGES * kv_layout.PAGE
 
 
 def _cache(kv_type: str) -> tuple[Array, Array, Array]:
-    """A filled cache of one layer: its memory, keys and values (positions, KV heads, dim)."""
+    """Filled pages of one layer: their memory, keys and values (positions, KV heads, dim)."""
     keys, values = (
-        _rng().standard_normal((_CAPACITY, _KV_HEADS, _DIM)).astype(np.float32) for _ in range(2)
+        _rng().standard_normal((_POSITIONS, _KV_HEADS, _DIM)).astype(np.float32) for _ in range(2)
     )
     values = values[::-1]
     dtype = np.float16 if kv_type == "F16" else np.float32
-    size = kv_layout.layer_bytes(kv_type, _KV_HEADS, _DIM, _CAPACITY)
-    memory = np.zeros(size // np.dtype(dtype).itemsize, dtype)
+    size = kv_layout.layer_bytes(kv_type, _KV_HEADS, _DIM)
+    memory = np.zeros((_PAGES, size // np.dtype(dtype).itemsize), dtype)
     key_part, value_part = _split(memory)
-    key_part[:] = keys.reshape(-1, 16, _KV_HEADS, _DIM).transpose(2, 0, 3, 1)
-    value_part[:, :, :_DIM] = values.transpose(1, 0, 2)
+    key_part[:] = keys.reshape(_PAGES, -1, 16, _KV_HEADS, _DIM).transpose(0, 3, 1, 4, 2)
+    value_part[..., :_DIM] = values.reshape(_PAGES, -1, _KV_HEADS, _DIM).transpose(0, 2, 1, 3)
     return memory, keys.astype(dtype).astype(np.float64), values.astype(dtype).astype(np.float64)
 
 
 def _split(memory: Array) -> tuple[Array, Array]:
-    """Views: keys [head][tile][dim][16] and values [head][position][padded]."""
-    count = _KV_HEADS * _CAPACITY * _DIM
-    keys = memory[:count].reshape(_KV_HEADS, -1, _DIM, 16)
-    return keys, memory[count:].reshape(_KV_HEADS, _CAPACITY, -1)
+    """Views: keys [page][head][tile][dim][16] and values [page][head][position][padded]."""
+    count = _KV_HEADS * kv_layout.PAGE * _DIM
+    keys = memory[:, :count].reshape(_PAGES, _KV_HEADS, -1, _DIM, 16)
+    return keys, memory[:, count:].reshape(_PAGES, _KV_HEADS, kv_layout.PAGE, -1)
+
+
+def _table(memory: Array) -> Array:
+    """The addresses of the pages."""
+    return np.array([_at(page) for page in memory], np.int64)
 
 
 def _attention_case(
@@ -386,16 +392,18 @@ def _attention_case(
     positions = np.array([0, 127, 128, 300], np.int32)
     q = _rng().standard_normal((4, _HEADS, _DIM)).astype(np.float32)
     out = np.zeros((4, _HEADS, _DIM), np.float32)
-    caches = np.full(4, _at(memory), np.int64)
+    table = _table(memory)
+    caches = np.full(4, _at(table), np.int64)
     part = op.part_bytes(_DIM)
-    parts = np.zeros((4, _HEADS, 3, part // 4), np.float32)
+    blocks = positions // op.BLOCK + 1
+    parts = np.zeros((blocks.sum(), _HEADS, part // 4), np.float32)
     scratch = np.zeros(op.scratch_bytes(_DIM, _HEADS) + 64, np.uint8)
     slots = {
         op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: _at(positions),
         op.CACHES: _at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: _DIM, op.HEADS: _HEADS,
-        op.KV_HEADS: _KV_HEADS, op.CAPACITY: _CAPACITY, op.OUT: _at(out),
+        op.KV_HEADS: _KV_HEADS, op.OUT: _at(out),
         op.OUT_STRIDE: out.strides[0], op.SCALE: record.float_bits(_DIM**-0.5),
-        op.SCRATCH: -(-_at(scratch) // 64) * 64, op.PARTS: _at(parts), op.MAX_BLOCKS: 3,
+        op.SCRATCH: -(-_at(scratch) // 64) * 64, op.PARTS: _at(parts),
     }  # fmt: skip
     expected, expected_parts = np.zeros(out.shape), np.zeros(parts.shape)
     for t, position in enumerate(positions):
@@ -404,12 +412,13 @@ def _attention_case(
             some = scores[:, start : start + op.BLOCK]
             m = some.max(axis=1)
             p = np.exp(some - m[:, None])
-            expected_parts[t, :, b, :_DIM] = p @ values[start : start + some.shape[1], 0]
-            expected_parts[t, :, b, 32] = m
-            expected_parts[t, :, b, 33] = p.sum(axis=1)
+            at = blocks[:t].sum() + b
+            expected_parts[at, :, :_DIM] = p @ values[start : start + some.shape[1], 0]
+            expected_parts[at, :, 32] = m
+            expected_parts[at, :, 33] = p.sum(axis=1)
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         expected[t] = p @ values[: position + 1, 0] / p.sum(axis=1, keepdims=True)
-    keep = [q, positions, memory, caches, scratch]
+    keep = [q, positions, memory, table, caches, scratch]
     return slots, expected, expected_parts, [out, parts, *keep]
 
 
@@ -435,28 +444,28 @@ def _check_attention_merge(level: str, tag: str) -> str | None:
 def _check_rope_store(level: str, tag: str) -> str | None:
     op, dim, rotated = rope, _DIM, 16
     positions = np.array([5, 299], np.int32)
-    table = _rng().standard_normal((_CAPACITY, rotated)).astype(np.float32)
+    turns = _rng().standard_normal((_POSITIONS, rotated)).astype(np.float32)
     for interleaved in (0, 1):
         memory, keys, values = _cache(tag)
-        caches = np.full(2, _at(memory), np.int64)
+        table = _table(memory)
+        caches = np.full(2, _at(table), np.int64)
         q = _rng().standard_normal((2, _HEADS, dim)).astype(np.float32)
         k, v = q[:, :_KV_HEADS] + np.float32(1), q[:, :_KV_HEADS] - np.float32(1)
         k, v = np.ascontiguousarray(k), np.ascontiguousarray(v)
         expected_q, expected_k = (
-            _rotated(x, table[positions], interleaved).astype(np.float64) for x in (q, k)
+            _rotated(x, turns[positions], interleaved).astype(np.float64) for x in (q, k)
         )
         slots = {
             op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.KEY: _at(k), op.VALUE: _at(v),
             op.KV_STRIDE: k.strides[0], op.POSITIONS: _at(positions), op.CACHES: _at(caches),
-            op.LAYER_OFFSET: 0, op.TABLE: _at(table), op.HEAD_DIM: dim, op.ROPE_DIM: rotated,
-            op.HEADS: _HEADS, op.KV_HEADS: _KV_HEADS, op.CAPACITY: _CAPACITY,
-            op.INTERLEAVED: interleaved,
+            op.LAYER_OFFSET: 0, op.TABLE: _at(turns), op.HEAD_DIM: dim, op.ROPE_DIM: rotated,
+            op.HEADS: _HEADS, op.KV_HEADS: _KV_HEADS, op.INTERLEAVED: interleaved,
         }  # fmt: skip
         _run("rope_store", level, tag, 2, slots)
         keys[positions], values[positions] = expected_k, v
         key_part, value_part = _split(memory)
-        found_keys = key_part.transpose(1, 3, 0, 2).reshape(_CAPACITY, _KV_HEADS, dim)
-        found_values = value_part.transpose(1, 0, 2)[:, :, :dim]
+        found_keys = key_part.transpose(0, 2, 4, 1, 3).reshape(_POSITIONS, _KV_HEADS, dim)
+        found_values = value_part.transpose(0, 2, 1, 3)[..., :dim].reshape(found_keys.shape)
         for found, expected in (
             (q, expected_q), (found_keys, keys), (found_values, values),
         ):  # fmt: skip

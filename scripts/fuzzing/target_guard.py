@@ -21,7 +21,8 @@ from scripts.fuzzing.case import Case, Finding
 from scripts.fuzzing.gguf_draft import U32, Value
 from scripts.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
-from trinity.runtime import engine, kv_cache, plan, rotation
+from trinity.runtime import engine, pages, plan, rotation
+from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.isa import available_levels, select_level
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -76,7 +77,7 @@ def _logits(
             tokens = np.arange(sum(steps), dtype=np.int32) % made.config.vocab_size
             parts, at = [], 0
             for count in steps:
-                parts.append(made.forward(tokens[at : at + count], cache, all_logits=True).copy())
+                parts.append(made.step([Rows(cache, tokens[at : at + count], count)]))
                 at += count
             return np.concatenate(parts)
         finally:
@@ -129,5 +130,5 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
         stack.enter_context(patch.object(plan, "_aligned", aligned))
         for module in (plan, rotation):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
-        stack.enter_context(patch.object(kv_cache, "zeros", zeros))
+        stack.enter_context(patch.object(pages, "zeros", zeros))
         yield

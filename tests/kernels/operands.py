@@ -121,10 +121,13 @@ def row_lengths(tag: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Queries (M, H, D) at ``positions`` of one random cache, and the expected output."""
+    """Queries (M, H, D) at ``positions`` of one sequence, and the expected output.
+
+    ``kept``: the pages and the table, whose addresses the slots hold.
+    """
 
     slots: dict[int, Slot]
-    cache: Bytes
+    kept: tuple[NDArray[Any], ...]
     out: Floats
     expected: Doubles
     bound: float
@@ -139,24 +142,30 @@ def attention(
     kv_type: str, positions: tuple[int, ...], kv_heads: int, group: int, head_dim: int,
     threads: int = 2, *, window: int = 0, softcap: float = 0.0, with_sinks: bool = False,
 ) -> Attention:  # fmt: skip
-    """Random operands for one token at each of ``positions``; the layer is a cache's second."""
+    """Random operands for one token at each of ``positions``; the layer is a page's second."""
     rng = np.random.default_rng([head_dim, group, *positions])
     op, heads, tokens = attention_op, kv_heads * group, len(positions)
-    capacity = -(-(max(positions) + 1) // 16) * 16
-    blocks = -(-capacity // op.BLOCK)
-    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim, capacity)
-    dtype = np.float16 if kv_type == "F16" else np.float32
-    cache = np.zeros(2 * size, np.uint8)
-    # Positions that no token sees hold what must not be read as a value.
-    cache.view(dtype)[:] = np.nan
-    keys, values = reference.cache_views(cache[size:], kv_type, kv_heads, head_dim, capacity)
-    values[:, :, head_dim:] = 0
     seen = max(positions) + 1
+    count = -(-seen // op.BLOCK)
+    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim)
+    dtype = np.float16 if kv_type == "F16" else np.float32
+    pages = np.zeros((count, 2 * size), np.uint8)
+    # Positions that no token sees hold what must not be read as a value.
+    pages.view(dtype)[:] = np.nan
+    keys, values = reference.page_views(pages[:, size:], kv_type, kv_heads, head_dim)
+    values[..., head_dim:] = 0
+    whole = np.full((2, kv_heads, count * 128, head_dim), np.nan, dtype)
+    table = np.array([page.ctypes.data for page in pages], np.int64)
     some_keys = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
     some_values = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
-    at = np.arange(seen)
-    keys[:, at // 16, :, at % 16] = some_keys.transpose(1, 0, 2)
-    values[:, :seen, :head_dim] = some_values
+
+    def fill() -> None:
+        whole[0, :, :seen], whole[1, :, :seen] = some_keys, some_values
+        keys[:] = reference.keys_as_kept(whole[0])
+        by_page = whole[1].reshape(kv_heads, count, 128, head_dim)
+        values[..., :head_dim] = by_page.transpose(1, 0, 2, 3)
+
+    fill()
     q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
     scale = float(np.float32(head_dim**-0.5))
     sinks = rng.normal(size=heads).astype(np.float32) * 3 if with_sinks else None
@@ -172,19 +181,19 @@ def attention(
         # What no token sees, and what fills no tile with what one sees, is not read.
         unseen = (min(positions) + 1 - window) // 16 * 16
         some_keys[:, : max(unseen, 0)] = some_values[:, : max(unseen, 0)] = np.nan
-        keys[:, at // 16, :, at % 16] = some_keys.transpose(1, 0, 2)
-        values[:, :seen, :head_dim] = some_values
+        fill()
         some_keys, some_values = np.nan_to_num(some_keys), np.nan_to_num(some_values)
     out = np.zeros_like(q)
     scratch = op.scratch_bytes(head_dim, group)
-    parts = np.full((tokens, heads, blocks, op.part_bytes(head_dim)), 255, np.uint8)
+    blocks = sum(position // op.BLOCK + 1 for position in positions)
+    parts = np.full((blocks, heads, op.part_bytes(head_dim)), 255, np.uint8)
     slots: dict[int, Slot] = {
         op.Q: q, op.Q_STRIDE: q.strides[0], op.POSITIONS: np.array(positions, np.int32),
-        op.CACHES: np.full(tokens, cache.ctypes.data, np.int64), op.LAYER_OFFSET: size,
-        op.HEAD_DIM: head_dim, op.HEADS: heads, op.KV_HEADS: kv_heads, op.CAPACITY: capacity,
+        op.CACHES: np.full(tokens, table.ctypes.data, np.int64), op.LAYER_OFFSET: size,
+        op.HEAD_DIM: head_dim, op.HEADS: heads, op.KV_HEADS: kv_heads,
         op.OUT: out, op.OUT_STRIDE: out.strides[0], op.SCALE: scale,
         op.SCRATCH: np.full(threads * scratch, 255, np.uint8), op.SCRATCH_STRIDE: scratch,
-        op.PARTS: parts, op.MAX_BLOCKS: blocks, op.WINDOW: window, op.SOFTCAP: softcap,
+        op.PARTS: parts, op.WINDOW: window, op.SOFTCAP: softcap,
         op.SINKS: sinks,
     }  # fmt: skip
     # An error of a score is a relative error of its probability.
@@ -193,7 +202,7 @@ def attention(
     # A cap is c - 2 c / (exp + 1): some roundings of c.
     score_error += 8 * EPSILON * softcap
     bound = (2 * score_error + 1e-6) * float(np.abs(some_values).max())
-    return Attention(slots, cache, out, np.stack(expected), bound)
+    return Attention(slots, (pages, table), out, np.stack(expected), bound)
 
 
 def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:

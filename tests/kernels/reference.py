@@ -207,21 +207,30 @@ def rotate(x: Floats, table: Floats, interleaved: bool) -> Floats:
     return out
 
 
-def cache_views(
-    cache: Bytes, kv_type: str, kv_heads: int, head_dim: int, capacity: int
+def page_views(
+    pages: Bytes, kv_type: str, kv_heads: int, head_dim: int
 ) -> tuple[AnyFloats, AnyFloats]:
-    """A layer's bytes as keys [head][tile][dim][16] and values [head][position][padded]."""
-    elements: AnyFloats = cache.view(np.float16 if kv_type == "F16" else np.float32)
-    split = kv_heads * capacity * head_dim
+    """A layer's part of pages (P, bytes) as keys [page][head][tile][dim][16] and values
+
+    [page][head][position][padded].
+    """
+    elements: AnyFloats = pages.view(np.float16 if kv_type == "F16" else np.float32)
+    split = kv_heads * 128 * head_dim
     padded = -(-head_dim // 32) * 32
-    keys = elements[:split].reshape(kv_heads, capacity // 16, head_dim, 16)
-    return keys, elements[split:].reshape(kv_heads, capacity, padded)
+    keys = elements[:, :split].reshape(len(pages), kv_heads, 8, head_dim, 16)
+    return keys, elements[:, split:].reshape(len(pages), kv_heads, 128, padded)
 
 
 def keys_by_position(keys: AnyFloats) -> AnyFloats:
     """Keys as kept, to [head][position][dim]."""
-    heads, tiles, head_dim, lanes = keys.shape
-    return keys.transpose(0, 1, 3, 2).reshape(heads, tiles * lanes, head_dim)
+    pages, heads, tiles, head_dim, lanes = keys.shape
+    return keys.transpose(1, 0, 2, 4, 3).reshape(heads, pages * tiles * lanes, head_dim)
+
+
+def keys_as_kept(keys: AnyFloats) -> AnyFloats:
+    """Keys [head][position][dim], whole pages of them, to [page][head][tile][dim][16]."""
+    heads, _, head_dim = keys.shape
+    return keys.reshape(heads, -1, 8, 16, head_dim).transpose(1, 0, 2, 4, 3)
 
 
 def attention_parts(

@@ -24,10 +24,10 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.formats import open_weights
-from trinity.models.operations import Attention
 from trinity.runtime.engine import CPUEngine, load_engine
-from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.interface import Rows
 from trinity.runtime.memory import zeros
+from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
@@ -41,12 +41,7 @@ CASES = [
     if architecture == "llama"
     or FORMS[type_name] == ("ternary" if architecture.startswith("bitnet") else "f32")
 ]
-ATTENTION = Attention(num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25)
 Logits = NDArray[np.float32]
-
-
-def ids(tokens: list[int]) -> NDArray[np.int32]:
-    return np.array(tokens, np.int32)
 
 
 def golden(shared_data: Path, name: str) -> tuple[dict[str, Any], Logits]:
@@ -54,13 +49,13 @@ def golden(shared_data: Path, name: str) -> tuple[dict[str, Any], Logits]:
     return entry, np.load(shared_data / f"models/{name}.logits.npy")
 
 
-def stepwise(engine: CPUEngine, tokens: list[int], kv_type: str | None = None) -> Logits:
-    cache = engine.new_cache(kv_type)
-    return np.concatenate([engine.forward(ids([t]), cache).copy() for t in tokens])
+def stepwise(engine: CPUEngine, tokens: list[int], cache: KVCache | None = None) -> Logits:
+    cache = cache or engine.new_cache()
+    return np.concatenate([engine.step([Rows(cache, [t])]) for t in tokens])
 
 
-def at_once(engine: CPUEngine, tokens: list[int], kv_type: str | None = None) -> Logits:
-    return engine.forward(ids(tokens), engine.new_cache(kv_type), all_logits=True)
+def at_once(engine: CPUEngine, tokens: list[int], cache: KVCache | None = None) -> Logits:
+    return engine.step([Rows(cache or engine.new_cache(), tokens, logits=len(tokens))])
 
 
 @pytest.fixture(params=HOST_LEVELS)
@@ -86,11 +81,11 @@ def test_greedy_gives_the_golden_tokens(
         open_weights(shared_data / f"models/{name}.gguf"), isa=level, threads=threads
     )
     cache = engine.new_cache()
-    logits = engine.forward(ids(entry["prompt_ids"]), cache)
+    logits = engine.step([Rows(cache, entry["prompt_ids"])])
     found = []
     for _ in entry["greedy_ids"]:
         found.append(int(logits[0].argmax()))
-        logits = engine.forward(ids(found[-1:]), cache)
+        logits = engine.step([Rows(cache, found[-1:])])
     engine.close()
     assert found == entry["greedy_ids"]
 
@@ -161,8 +156,7 @@ def test_ternary_logits_are_the_same_bits_everywhere(
                 cache = engine.new_cache()
                 parts = []
                 for start, stop in ((0, 1), (1, 6), (6, 70), (70, 150)):
-                    step = engine.forward(ids(tokens[start:stop]), cache, all_logits=True)
-                    parts.append(step.copy())
+                    parts.append(at_once(engine, tokens[start:stop], cache))
                 assert np.array_equal(np.concatenate(parts), reference), level
             engine.close()
 
@@ -234,11 +228,11 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     alone = []
     for prompt in prompts:
         cache = engine.new_cache()
-        engine.forward(ids(prompt), cache)
-        alone.append(engine.forward(ids([7]), cache)[0].copy())
+        engine.step([Rows(cache, prompt)])
+        alone.append(engine.step([Rows(cache, [7])])[0])
     for prompt, cache in zip(prompts, caches, strict=True):
-        engine.forward(ids(prompt), cache)
-    together = engine.forward_batch(ids([7] * len(prompts)), caches)
+        engine.step([Rows(cache, prompt)])
+    together = engine.step([Rows(cache, [7]) for cache in caches])
     if type_name == "Q4_0" and engine.isa != "portable":
         # bfloat16 tiles, or sums block by block, against dot products in 16 lanes.
         assert np.abs(together - np.array(alone)).max() < 0.05 * np.abs(alone).max()
@@ -248,8 +242,46 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     engine.close()
 
 
+@pytest.mark.parametrize("kv_type", ["F16", "F32"])
+@pytest.mark.parametrize(
+    ("type_name", "batch_invariant"), [("I2_S", False), ("Q4_0", True), ("Q8_0", True)]
+)
+def test_any_mixture_of_rows_leaves_the_bits_alone(
+    tmp_path: Path, type_name: str, batch_invariant: bool, kv_type: str, level: str
+) -> None:
+    """Prompt pieces of many sizes and single tokens of several sequences, in random steps."""
+    path = tmp_path / "m.gguf"
+    arch = "bitnet-b1.58" if type_name == "I2_S" else "llama"
+    write_tiny_model(path, arch=arch, type=type_name, num_layers=1, context_length=512)
+    engine = load_engine(
+        open_weights(path), isa=level, threads=2, kv_type=kv_type, batch_invariant=batch_invariant
+    )
+    rng = np.random.default_rng([len(level), len(kv_type)])
+    texts = [[int(t) for t in rng.integers(0, 300, n)] for n in (1, 40, 129, 300, 20)]
+    alone = [stepwise(engine, text) for text in texts]
+    caches = [engine.new_cache() for _ in texts]
+    found: list[list[Logits]] = [[] for _ in texts]
+    while left := [i for i, text in enumerate(texts) if caches[i].length < len(text)]:
+        rows, sizes = [], []
+        for i in left:
+            size = int(min(rng.choice([0, 1, 1, 2, 17, 100]), len(texts[i]) - caches[i].length))
+            if size:
+                part = texts[i][caches[i].length :][:size]
+                rows.append(Rows(caches[i], part, logits=size))
+                sizes.append((i, size))
+        if rows:
+            logits = engine.step(rows)
+            for i, size in sizes:
+                found[i].append(logits[:size])
+                logits = logits[size:]
+            assert not len(logits)
+    for i in range(len(texts)):
+        assert np.array_equal(np.concatenate(found[i]), alone[i]), i
+    engine.close()
+
+
 @pytest.mark.parametrize("type_name", RUNNABLE)
-def test_few_tokens_get_the_bits_of_single_steps(
+def test_exact_steps_give_the_bits_of_single_ones(
     tmp_path: Path, type_name: str, level: str
 ) -> None:
     path = tmp_path / "m.gguf"
@@ -258,19 +290,17 @@ def test_few_tokens_get_the_bits_of_single_steps(
     engine = load_engine(open_weights(path), isa=level, threads=2)
     prompt, tokens = list(range(120)), list(range(200, 216))
     cache = engine.new_cache()
-    engine.forward(ids(prompt), cache)
-    alone = np.concatenate([engine.forward(ids([t]), cache).copy() for t in tokens])
+    engine.step([Rows(cache, prompt)])
+    alone = stepwise(engine, tokens, cache)
     for count in (1, 3, 4, 16):
         cache.truncate(len(prompt))
-        found = engine.forward_few(ids(tokens[:count]), cache)
+        found = engine.step([Rows(cache, tokens[:count], logits=count)], exact=True)
         assert np.array_equal(found, alone[:count]), count
         assert cache.length == len(prompt) + count
     # Other steps may come between, and steps of one token go on from there.
     cache.truncate(len(prompt) + 2)
-    engine.forward(ids(prompt), engine.new_cache())
-    assert np.array_equal(engine.forward(ids(tokens[2:3]), cache)[0], alone[2])
-    with pytest.raises(InputError, match="1 to 16 tokens, got 17"):
-        engine.forward_few(ids([1] * 17), cache)
+    engine.step([Rows(engine.new_cache(), prompt)])
+    assert np.array_equal(stepwise(engine, tokens[2:3], cache)[0], alone[2])
     engine.close()
 
 
@@ -286,10 +316,9 @@ def test_truncating_a_cache_forgets(tiny: CPUEngine) -> None:
     tokens = [1, 5, 300, 270, 44, 9]
     expected = at_once(tiny, tokens)
     cache = tiny.new_cache()
-    tiny.forward(ids([*tokens[:3], 8, 9, 10]), cache)
+    tiny.step([Rows(cache, [*tokens[:3], 8, 9, 10])])
     cache.truncate(3)
-    found = tiny.forward(ids(tokens[3:]), cache, all_logits=True)
-    assert np.array_equal(found, expected[3:])
+    assert np.array_equal(at_once(tiny, tokens[3:], cache), expected[3:])
     with pytest.raises(InputError, match="to 99"):
         cache.truncate(99)
 
@@ -297,57 +326,65 @@ def test_truncating_a_cache_forgets(tiny: CPUEngine) -> None:
 def test_refusals(tiny: CPUEngine) -> None:
     cache = tiny.new_cache()
     with pytest.raises(InputError, match=r"0\.\.\d+"):
-        tiny.forward(ids([100000]), cache)
+        tiny.step([Rows(cache, [100000])])
     with pytest.raises(InputError, match="-1"):
-        tiny.forward(ids([-1, 3]), cache)
-    with pytest.raises(InputError):
-        tiny.forward(ids([]), cache)
-    tiny.forward(ids([1] * 60), cache)
+        tiny.step([Rows(cache, [-1, 3])])
+    with pytest.raises(InputError, match="at least one row"):
+        tiny.step([])
+    with pytest.raises(InputError, match="logits of 3 rows"):
+        tiny.step([Rows(cache, [1, 2], logits=3)])
+    with pytest.raises(InputError, match="a step takes 64 rows, got 80"):
+        tiny.step([Rows(cache, [1] * 40), Rows(tiny.new_cache(), [1] * 40)])
+    tiny.step([Rows(cache, [1] * 60)])
     with pytest.raises(ContextLengthError, match=r"60 \+ 5 tokens"):
-        tiny.forward(ids([1] * 5), cache)
+        tiny.step([Rows(cache, [1] * 5)])
     assert cache.length == 60
+    with pytest.raises(InputError, match="kv_type"):
+        tiny.new_cache("Q4")
     tiny.close()
     with pytest.raises(InputError, match="closed"):
-        tiny.forward(ids([1]), tiny.new_cache())
+        tiny.step([Rows(tiny.new_cache(), [1])])
+
+
+def test_logits_are_the_callers_own(tiny: CPUEngine) -> None:
+    first = tiny.step([Rows(tiny.new_cache(), [1, 2, 3], logits=3)])
+    before = first.copy()
+    room = np.zeros((4, tiny.config.vocab_size), np.float32)
+    second = tiny.step([Rows(tiny.new_cache(), [9, 8], logits=2)], out=room)
+    assert np.array_equal(first, before)
+    assert second.base is room
+    assert not room[2:].any()
+    assert room[:2].any()
+    assert not len(tiny.step([Rows(tiny.new_cache(), [1, 2, 3], logits=0)]))
+    for bad in (room[:1], room.astype(np.float64), room[:, ::2], np.zeros((4, 5), np.float32)):
+        with pytest.raises(InputError, match="out"):
+            tiny.step([Rows(tiny.new_cache(), [1, 2], logits=2)], out=bad)  # type: ignore[arg-type]
 
 
 def test_only_own_caches_are_taken(tiny: CPUEngine, tmp_path: Path) -> None:
-    """Kernels write where a cache's address leads."""
+    """Kernels write where a cache's table leads."""
     other = load_engine(open_weights(tmp_path / "m.gguf"), context_length=16)
 
     class Imitation:
-        kv_type, length, address = "F16", 0, 4096
-        owner = tiny.new_cache().owner
+        kv_type, length, address, pool = "F16", 0, 4096, tiny.pool
 
-    for foreign in (other.new_cache(), KVCache([ATTENTION], 64, "F16"), Imitation(), None):
-        for step in (tiny.forward, tiny.forward_few):
-            with pytest.raises(InputError, match="not one of this engine's"):
-                step(ids([1, 2]), foreign)  # type: ignore[arg-type]
+    strange = KVCache(PagePool({"F16": 64}, 1 << 20), "F16", 64)
+    for foreign in (other.new_cache(), strange, Imitation(), None):
         with pytest.raises(InputError, match="not one of this engine's"):
-            tiny.forward_batch(ids([1]), [foreign])  # type: ignore[list-item]
+            tiny.step([Rows(foreign, [1, 2])])  # type: ignore[arg-type]
     other.close()
     cache = tiny.new_cache()
-    for bad in (-1, 1.0, "3", None, np.int64(2)):
-        cache.length = bad  # type: ignore[assignment]
-        with pytest.raises(InputError, match="length"):
-            tiny.forward(ids([1]), cache)
-    cache.length = 10**12
-    with pytest.raises(ContextLengthError):
-        tiny.forward(ids([1]), cache)
-    with pytest.raises(AttributeError):
-        cache.address = 4096  # type: ignore[misc]
-    with pytest.raises(InputError, match="kv_type"):
-        tiny.new_cache("Q4")
+    for name in ("address", "length", "pool", "kv_type"):
+        with pytest.raises(AttributeError):
+            setattr(cache, name, 4096)
 
 
-def test_the_caches_of_a_batch_are_different_and_of_one_type(tiny: CPUEngine) -> None:
+def test_the_caches_of_a_step_are_different_and_of_one_type(tiny: CPUEngine) -> None:
     cache = tiny.new_cache()
     with pytest.raises(InputError, match="twice"):
-        tiny.forward_batch(ids([1, 2]), [cache, cache])
+        tiny.step([Rows(cache, [1]), Rows(cache, [2])])
     with pytest.raises(InputError, match="one type"):
-        tiny.forward_batch(ids([1, 2]), [cache, tiny.new_cache("F32")])
-    with pytest.raises(InputError, match="as many caches"):
-        tiny.forward_batch(ids([1, 2]), [cache])
+        tiny.step([Rows(cache, [1]), Rows(tiny.new_cache("F32"), [2])])
     assert cache.length == 0
 
 
@@ -356,18 +393,59 @@ def test_the_caches_of_a_batch_are_different_and_of_one_type(tiny: CPUEngine) ->
 )
 def test_tokens_are_a_flat_sequence_of_ids(tiny: CPUEngine, tokens: Any) -> None:
     cache = tiny.new_cache()
-    for step in (tiny.forward, tiny.forward_few):
-        with pytest.raises(InputError):
-            step(tokens, cache)
     with pytest.raises(InputError):
-        tiny.forward_batch(tokens, [cache])
+        tiny.step([Rows(cache, tokens)])
     assert cache.length == 0
 
 
-def test_a_cache_without_memory_says_what_it_needs(tmp_path: Path) -> None:
+def test_pages_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, context_length=512)
+    with pytest.raises(InputError, match="kv_memory is 1000 bytes, but one sequence of 512"):
+        load_engine(open_weights(path), kv_memory=1000)
+    probe = load_engine(open_weights(path))
+    page = probe.pool.sizes["F16"]
+    probe.close()
+    engine = load_engine(open_weights(path), kv_memory=4 * page)
+    first, second = engine.new_cache(), engine.new_cache()
+    engine.step([Rows(first, [1] * 300)])
+    with pytest.raises(TrinityError, match="no page of keys and values"):
+        engine.step([Rows(second, [2] * 200)])
+    assert engine.pool.nbytes == 4 * page
+    first.release()
+    expected = at_once(engine, [2] * 200)
+    assert np.array_equal(at_once(engine, [2] * 200, second), expected)
+    assert engine.pool.nbytes == 4 * page
+    engine.close()
+
+
+def test_shared_pages_give_the_same_logits(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, arch="bitnet-b1.58", type="I2_S", context_length=512)
+    engine, fresh = (load_engine(open_weights(path)) for _ in range(2))
+    rng = np.random.default_rng(5)
+    text = [int(t) for t in rng.integers(0, 300, 420)]
+    expected = at_once(fresh, text)
+    first = engine.new_cache()
+    engine.step([Rows(first, text[:400])])
+    for shared, end in ((399, 400), (300, 400), (384, 400), (130, 140), (2, 400)):
+        other = [*text[:shared], *(299 - t for t in text[shared:end]), 5]
+        alone = at_once(fresh, other)[-1]
+        second = engine.new_cache()
+        held = second.reuse(other)
+        # A few tokens of a page are not worth a copy.
+        assert held >= (shared if shared % 128 >= LEAST_COPY else shared // 128 * 128)
+        found = engine.step([Rows(second, other[held:])])[0]
+        assert np.array_equal(found, alone), shared
+        second.release()
+    # The first one's pages were left alone.
+    assert np.array_equal(at_once(engine, text[400:], first), expected[400:])
+    engine.close()
+    fresh.close()
+
+
+def test_memory_that_the_system_does_not_give(tmp_path: Path) -> None:
     metadata = {"llama.context_length": 2**31 - 1}
-    with pytest.raises(TrinityError, match=r"2147483648 positions in F32 .* [PTE]B of memory"):
-        KVCache([ATTENTION] * 100000, 2**31 - 1, "F32")
     with pytest.raises(TrinityError, match="EB of memory"):
         zeros(2**62, "f4", "a test")
     write_tiny_model(tmp_path / "long.gguf", metadata=metadata)

@@ -282,6 +282,6 @@ def test_log_probabilities_are_log_softmax() -> None:
     assert found.token_id == 5
     assert found.logprob == pytest.approx(expected[5], abs=1e-5)
     order = np.argsort(-logits)[:3]
-    assert [i for i, _ in found.top] == order.tolist()
-    np.testing.assert_allclose([p for _, p in found.top], expected[order], atol=1e-5)
+    assert [entry.token_id for entry in found.top] == order.tolist()
+    np.testing.assert_allclose([entry.logprob for entry in found.top], expected[order], atol=1e-5)
     assert log_normalizer(np.zeros(4, np.float32)) == pytest.approx(math.log(4))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.tiny_models import write_tiny_model
-from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyEngine, ToyTokenizer, ids_of, toy_model
+from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyEngine, chunks_of, ids_of, toy_model
 from trinity.errors import TrinityError
 from trinity.formats import open_weights
+from trinity.runtime.account import Account
 from trinity.runtime.engine import load_engine
-from trinity.runtime.generation import Chunk, Limits, Progress, generate_step, stream
+from trinity.runtime.generation import collect
+from trinity.runtime.limits import Limits
 from trinity.runtime.sampler import SamplingParams
-from trinity.runtime.session import Session
+from trinity.runtime.speculation import Guesses
 from trinity_kernels.isa import available_levels
 
 GREEDY = SamplingParams(temperature=0)
@@ -31,7 +32,7 @@ PROMPT = [BOS, *ids_of("one two one two one two ")]
 def steps_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens a step has: so proposals are always worth their price."""
     clock = itertools.count()
-    monkeypatch.setattr("trinity.runtime.speculation.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("trinity.runtime.scheduler.perf_counter", lambda: float(next(clock)))
 
 
 class Babbler(ToyEngine):
@@ -50,14 +51,11 @@ class Babbler(ToyEngine):
 
 def generated(
     engine: ToyEngine, proposals: int, params: SamplingParams = GREEDY, **limits: Any
-) -> tuple[list[tuple[Any, ...]], list[int], Any]:
-    """Everything that a caller sees, and what the session holds afterwards."""
-    session = Session(engine)
-    chunks = list(
-        stream(session, ToyTokenizer(), PROMPT, params, Limits(**limits), proposals=proposals)  # type: ignore[arg-type]
-    )
+) -> tuple[list[tuple[Any, ...]], Any]:
+    """Everything that a caller sees."""
+    chunks = list(chunks_of(engine, PROMPT, params, Limits(**limits), speculative=proposals))
     seen = [(c.text, c.token_ids, c.logprobs, c.finish_reason) for c in chunks]
-    return seen, list(session.tokens), chunks[-1].timings
+    return seen, chunks[-1].timings
 
 
 @settings(max_examples=150, deadline=None)
@@ -79,11 +77,10 @@ def test_the_answer_is_the_same(data: st.DataObject) -> None:
         "logprobs": draw(st.sampled_from([None, 0, 2])),
     }
     context = draw(st.sampled_from([40, 200]))
-    plain, held, timings = generated(Babbler(context_length=context), 0, params, **limits)
+    plain, timings = generated(Babbler(context_length=context), 0, params, **limits)
     proposals = draw(st.integers(1, 20))
-    found, kept, spent = generated(Babbler(context_length=context), proposals, params, **limits)
+    found, spent = generated(Babbler(context_length=context), proposals, params, **limits)
     assert found == plain
-    assert kept == held
     assert (spent.completion_tokens, spent.decode_steps) == (
         timings.completion_tokens,
         timings.decode_steps,
@@ -96,7 +93,7 @@ def test_what_repeats_takes_fewer_steps() -> None:
     engine = ToyEngine(context_length=200, prefill_chunk=64)
     text = "round and round it goes. " * 6
     engine.says(text, after=len(PROMPT))
-    seen, _, timings = generated(engine, 15)
+    seen, timings = generated(engine, 15)
     assert "".join(piece[0] for piece in seen) == text
     steps = len(engine.evaluated) - 1
     assert steps < len(text) / 3
@@ -104,52 +101,42 @@ def test_what_repeats_takes_fewer_steps() -> None:
     assert timings.accepted_tokens > 0.8 * timings.proposed_tokens
     # No step evaluates more than what is still wanted.
     engine.evaluated.clear()
-    generated(engine, 15, max_tokens=130)
-    assert sum(map(len, engine.evaluated)) <= len(PROMPT) + 130 + timings.proposed_tokens
+    _, timings = generated(engine, 15, max_tokens=130)
+    assert sum(map(len, engine.evaluated)) <= 130 + timings.proposed_tokens
+    assert max(map(len, engine.evaluated)) > 10
 
 
 def test_wrong_proposals_are_forgotten() -> None:
     engine = Babbler()
-    _, _, timings = generated(engine, 15, ignore_eos=True, max_tokens=120)
+    _, timings = generated(engine, 15, ignore_eos=True, max_tokens=120)
     assert 10 < timings.accepted_tokens < timings.proposed_tokens - 10
 
 
 @pytest.mark.parametrize("after", range(0, 60, 7))
-def test_cancellation_between_tokens(after: int) -> None:
-    def cancelled(proposals: int) -> tuple[list[Chunk], list[int]]:
-        cancel = threading.Event()
-        session, chunks = Session(Babbler()), []
-        if after == 0:
-            cancel.set()
-        for chunk in stream(
-            session, ToyTokenizer(), PROMPT, GREEDY, Limits(),  # type: ignore[arg-type]
-            cancel=cancel, proposals=proposals,
-        ):  # fmt: skip
-            chunks.append((chunk.text, chunk.token_ids, chunk.finish_reason))
-            if len(chunks) == after:
-                cancel.set()
-        return chunks, list(session.tokens)  # type: ignore[return-value]
+def test_a_cancelled_answer_is_a_part_of_the_whole(after: int) -> None:
+    class Patience:
+        asked = 0
 
-    assert cancelled(15) == cancelled(0)
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > after
 
-
-@pytest.mark.parametrize("after", [1, 20, 33])
-def test_a_stream_that_is_left_early(after: int) -> None:
-    held = []
+    limits = Limits(ignore_eos=True)
+    whole = collect(chunks_of(Babbler(), PROMPT, GREEDY, limits))
     for proposals in (0, 15):
-        session = Session(Babbler())
-        steps = generate_step(session, PROMPT, GREEDY, Limits(), proposals=proposals)
-        for _ in range(after):
-            next(steps)
-        steps.close()
-        held.append(list(session.tokens))
-    assert held[0] == held[1]
+        found = collect(chunks_of(
+            Babbler(), PROMPT, GREEDY, limits, speculative=proposals, cancel=Patience()
+        ))  # fmt: skip
+        assert found.token_ids == whole.token_ids[: len(found.token_ids)]
+        assert len(found.token_ids) >= max(after - 2, 0)
+        if not proposals:
+            assert found.finish_reason == "cancelled"
+            assert len(found.token_ids) <= after
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-def test_an_interrupted_step_leaves_a_usable_session(at: int) -> None:
+def test_a_step_that_fails_leaves_nothing_wrong(at: int) -> None:
     engine = Babbler()
-    session = Session(engine)
     steps = itertools.count()
 
     def interrupt(tokens: list[int]) -> None:
@@ -158,10 +145,10 @@ def test_an_interrupted_step_leaves_a_usable_session(at: int) -> None:
 
     engine.before_forward = interrupt
     with pytest.raises(KeyboardInterrupt):
-        list(generate_step(session, PROMPT, GREEDY, Limits(), proposals=15))
+        generated(engine, 15)
     engine.before_forward = lambda tokens: None
-    again = list(generate_step(session, PROMPT, GREEDY, Limits(), proposals=15))
-    assert again == list(generate_step(Session(Babbler()), PROMPT, GREEDY, Limits()))
+    again, _ = generated(engine, 15)
+    assert again == generated(Babbler(), 0)[0]
 
 
 @pytest.mark.parametrize("broken", [30, 37, 44])
@@ -170,12 +157,39 @@ def test_an_error_comes_after_the_same_tokens(broken: int) -> None:
         engine, found = Babbler(), []
         good = engine.logits_of
         engine.logits_of = lambda tokens: good(tokens) * (np.nan if len(tokens) == broken else 1)  # type: ignore[method-assign]
-        steps = generate_step(Session(engine), PROMPT, GREEDY, Limits(), proposals=proposals)
         with pytest.raises(TrinityError, match="not finite"):
-            found.extend(token for token, _ in steps)
+            for chunk in chunks_of(engine, PROMPT, GREEDY, Limits(), speculative=proposals):
+                found.extend(chunk.token_ids)
         return found
 
     assert tokens(15) == tokens(0)
+
+
+def test_two_at_once_propose_nothing_and_say_the_same() -> None:
+    model, engine = toy_model(context_length=300, prefill_chunk=64)
+    engine.logits_of = Babbler().logits_of  # type: ignore[method-assign]
+    alone = [model.generate(PROMPT, seed=i, max_tokens=60) for i in range(2)]
+    assert max(len(step) for step in engine.evaluated[1:]) > 1
+    engine.evaluated.clear()
+    both = model.generate(PROMPT, n=2, seed=0, max_tokens=60, ignore_eos=True)
+    for one, other in zip(alone, both, strict=True):
+        assert other.token_ids[: len(one.token_ids)] == one.token_ids
+        assert other.timings.proposed_tokens < 15
+
+
+def test_what_came_is_learned_once() -> None:
+    """Of tokens that came while others ran, too."""
+    account, learned = Account(), []
+    account.single(1.0)
+    account.learn = lambda *seen: learned.append(seen)  # type: ignore[method-assign]
+    guesses = Guesses()
+    text = [1, 2, 3, 4, 5, 6, 1, 2, 3]
+    assert guesses.propose(text, account, 2) == [4, 5]
+    text += [4, 7, 8]
+    assert guesses.propose(text, account, 2) == []
+    assert learned == [(3, 1, True)]
+    assert guesses.propose([*text, 9], account, 0) == []
+    assert len(learned) == 1
 
 
 def test_conversations_are_the_same() -> None:
@@ -210,15 +224,31 @@ def test_real_engines_give_the_same_tokens(
     prompt = [1, *range(200, 230)] * 5
     answers = []
     for proposals in (0, 15, 2):
-        progress = Progress()
-        steps = generate_step(
-            Session(engine), prompt, params, Limits(max_tokens=120, logprobs=1, ignore_eos=True),
-            progress=progress, proposals=proposals,
-        )  # fmt: skip
-        answers.append(list(steps))
-        timings = progress.timings
-        assert timings.decode_steps == 119
+        found = collect(chunks_of(
+            engine, prompt, params, Limits(max_tokens=120, logprobs=1, ignore_eos=True),
+            Plain(), speculative=proposals, cache_prompt=False,
+        ))  # fmt: skip
+        answers.append((found.token_ids, found.logprobs))
+        assert found.timings.decode_steps == 119
         if params is GREEDY and proposals:
-            assert timings.accepted_tokens > 20
+            assert found.timings.accepted_tokens > 20
     engine.close()
     assert answers[0] == answers[1] == answers[2]
+
+
+class Plain:
+    """A tokenizer for any vocabulary, whose tokens have no text."""
+
+    eog_ids = frozenset[int]()
+
+    def stream(self, *, skip_special: bool = True) -> Plain:
+        return self
+
+    def push(self, token: int) -> str:
+        return ""
+
+    def bytes_of(self, token: int) -> bytes:
+        return b""
+
+    def finish(self) -> str:
+        return ""

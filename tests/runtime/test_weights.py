@@ -13,6 +13,7 @@ from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats import open_weights
 from trinity.runtime.engine import load_engine
+from trinity.runtime.interface import Rows
 
 TOKENS = np.array([1, 5, 300, 270, 44, 9], np.int32)
 
@@ -24,7 +25,7 @@ def test_arm_order_gives_the_logits_of_the_same_model(tmp_path: Path, isa: str |
         path = tmp_path / f"{layout}.gguf"
         write_tiny_model(path, arch="bitnet-b1.58", type=type_name, hidden_size=128)
         engine = load_engine(open_weights(path, i2s_layout=layout), isa=isa)
-        found.append(engine.forward(TOKENS, engine.new_cache(), all_logits=True))
+        found.append(engine.step([Rows(engine.new_cache(), TOKENS, len(TOKENS))]))
         engine.close()
     assert np.array_equal(found[0], found[1])
 
@@ -37,7 +38,7 @@ def test_rows_that_straddle_blocks(tmp_path: Path) -> None:
     )
     provider = open_weights(path)
     engine = load_engine(provider, kv_type="f32")
-    found = engine.forward(TOKENS, engine.new_cache(), all_logits=True)
+    found = engine.step([Rows(engine.new_cache(), TOKENS, len(TOKENS))])
     expected = naive_logits(
         float_tensors(provider), provider.config, TOKENS.tolist(),
         arch="bitnet", int8_activations=True,

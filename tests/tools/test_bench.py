@@ -3,17 +3,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from tests.tiny_models import write_tiny_model
-from tests.toy_model import ToyCache, ToyEngine
+from tests.toy_model import ToyEngine
 from trinity.errors import InputError
 from trinity.formats import open_weights
 from trinity.runtime.engine import load_engine
+from trinity.runtime.interface import Rows
 from trinity.runtime.profile import OperationTime
 from trinity.tools.bench import Bench, Measurement, Plan, Profile, Report, run_bench
 from trinity.tools.bench_report import Measured, as_object, markdown, quantity, totals
@@ -34,22 +35,16 @@ class BatchEngine(ToyEngine):
         self.batches: list[list[int]] = []
         self.profiled: list[tuple[int, list[int]]] = []
 
-    def forward_batch(
-        self, tokens: NDArray[np.int32], caches: Sequence[ToyCache]
+    def step(
+        self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        assert len(tokens) == len({id(cache) for cache in caches})
-        self.batches.append([cache.length for cache in caches])
-        return np.stack(
-            [
-                self.forward(token, cache)[0].copy()
-                for token, cache in zip(np.split(tokens, len(tokens)), caches, strict=True)
-            ]
-        )
+        if len(rows) > 1:
+            self.batches.append([piece.cache.length for piece in rows])
+        return super().step(rows, exact=exact, out=out)
 
-    def profile(
-        self, tokens: NDArray[np.int32], caches: Sequence[ToyCache], *, rounds: int = 3
-    ) -> list[OperationTime]:
-        self.profiled.append((len(tokens), [cache.length for cache in caches]))
+    def profile(self, rows: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
+        tokens = sum(len(piece.tokens) for piece in rows)
+        self.profiled.append((tokens, [piece.cache.length for piece in rows]))
         return list(OPERATIONS)
 
 
@@ -104,8 +99,7 @@ def test_filled_caches_are_kept() -> None:
     assert bench.fill(10, 2) == caches
     assert [cache.length for cache in caches] == [10, 10]
     assert len(engine.evaluated) == evaluated + 6
-    first, second = (cache.tokens for cache in cast(list[ToyCache], caches))
-    assert first != second
+    assert caches[0].address != caches[1].address
 
 
 def test_speculative_test() -> None:
@@ -177,11 +171,12 @@ def test_profile_of_the_engine(tmp_path: Path, type_name: str) -> None:
         caches = [engine.new_cache() for _ in range(3)]
         tokens = np.arange(5, 25, dtype=np.int32)
         weights = engine.bytes_per_token(0)
-        expected = engine.forward(tokens, caches[0]).copy()
+        expected = engine.step([Rows(caches[0], tokens)])
         caches[0].truncate(19)
         for count, used in ((20, 1), (1, 1), (3, 3)):
             lengths = [cache.length for cache in caches]
-            found = engine.profile(tokens[:count], caches[:used], rounds=1)
+            part = tokens[: count // used]
+            found = engine.profile([Rows(cache, part) for cache in caches[:used]], rounds=1)
             assert [cache.length for cache in caches] == lengths
             matmuls = [op for op in found if op.kernel.startswith("matmul")]
             assert sum(op.nbytes for op in matmuls) == weights
@@ -191,7 +186,7 @@ def test_profile_of_the_engine(tmp_path: Path, type_name: str) -> None:
             positions = sum(lengths[:used]) + used
             one = engine.bytes_per_token(1) - weights
             assert read == (0 if count == 20 else one * positions)
-        again = engine.forward(tokens[19:], caches[0])
+        again = engine.step([Rows(caches[0], tokens[19:])])
         assert np.allclose(again, expected, atol=0.05)
         engine.close()
 

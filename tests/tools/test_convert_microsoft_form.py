@@ -11,8 +11,8 @@ import pytest
 
 from scripts.make_synthetic import SHAPES, write_model
 from tests.formats.raw_safetensors import bfloat16, write_safetensors
+from tests.tokenizers.huggingface.directories import write_real
 from tests.tools.golden_models import edit_json, model_directory
-from tests.tools.test_convert_tokenizer import write_real
 from trinity.formats import GGUFProvider
 from trinity.model import load
 from trinity.tools.convert import convert

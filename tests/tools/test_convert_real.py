@@ -18,7 +18,6 @@ from trinity.formats import GGUFProvider
 from trinity.model import Model, load
 from trinity.tokenizers.spm import _bytes, _number, _piece
 from trinity.tools.convert import convert
-from trinity.tools.convert.plan import EMBEDDING, HEAD
 
 MODULES = {
     "attn_norm": "input_layernorm",
@@ -32,8 +31,8 @@ MODULES = {
     "ffn_down": "mlp.down_proj",
 }
 NAMES = {
-    "token_embd.weight": EMBEDDING,
-    "output.weight": HEAD,
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output.weight": "lm_head.weight",
     "output_norm.weight": "model.norm.weight",
 }
 HEADS = {"attn_q": 8, "attn_k": 4}

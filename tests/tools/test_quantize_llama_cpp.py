@@ -17,6 +17,7 @@ from tests.naive import naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.formats import open_weights
 from trinity.runtime.engine import load_engine
+from trinity.runtime.interface import Rows
 from trinity.tools.quantize import MIXES, quantize
 
 pytestmark = pytest.mark.skipif(
@@ -99,7 +100,7 @@ def our_greedy(path: Path, start: list[int], count: int) -> list[int]:
     cache = engine.new_cache()
     found, step = [], start
     for _ in range(count):
-        step = [int(engine.forward(np.array(step, np.int32), cache)[-1].argmax())]
+        step = [int(engine.step([Rows(cache, step)])[0].argmax())]
         found += step
     engine.close()
     return found

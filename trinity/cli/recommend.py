@@ -11,6 +11,8 @@ from trinity.cli import options
 from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from trinity.tools.recommend import Recommendation
 
 LEAST_RAM = 1e6  # a number without a unit is a slip
@@ -91,22 +93,19 @@ def show(found: Recommendation) -> None:
     """Print the table and the choice."""
     from rich.text import Text
 
-    from trinity.cli.inspect_tables import printable, show_with, table
+    from trinity.cli.inspect_tables import print_rows, printable, show_with
     from trinity.tools.recommend import size_text
 
-    def write(console: object) -> None:
+    def write(console: Console) -> None:
         numbers = ("bits per weight", "file", "memory", "tokens/s")
-        made = table("type", *numbers, "", right=numbers)
+        rows = []
         for row in found.rows:
             size, memory = size_text(row.file_bytes), size_text(row.memory_bytes)
             mark = "take this" if row.type == found.take else ("" if row.fits else "too large")
-            made.add_row(
-                row.type, f"{row.bits_per_weight:.2f}", size, memory,
-                f"{row.tokens_per_second:.1f}", mark,
-            )  # fmt: skip
-        console.print(made)  # type: ignore[attr-defined]
-        reason = Text(f"{printable(found.reason, None)}.", "bold")
-        console.print(reason)  # type: ignore[attr-defined]
+            speed = f"{row.tokens_per_second:.1f}"
+            rows.append((row.type, f"{row.bits_per_weight:.2f}", size, memory, speed, mark))
+        print_rows(console, ("type", *numbers, ""), rows, numbers)
+        console.print(Text(f"{printable(found.reason, None)}.", "bold"))
 
     put(f"{printable(found.model, None)}; memory to use: {size_text(found.ram_bytes)}")
     put(

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import (
     LARGEST_INTEGERS,
@@ -41,6 +44,18 @@ class Llama3Scaling:
     low_freq_factor: float
     high_freq_factor: float
     original_context_length: int
+
+    def divisors(self, theta: float, head_dim: int) -> NDArray[np.float32]:
+        """rope_freqs.weight: what each of head_dim / 2 frequencies is divided by.
+
+        Source: transformers modeling_rope_utils.py, _compute_llama3_parameters: long wave lengths
+        are stretched by the factor, short ones not at all, those between in proportion.
+        """
+        frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+        turns = self.original_context_length * frequencies / (2 * np.pi)
+        smooth = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        smooth = np.clip(smooth, 0, 1)
+        return (1 / ((1 - smooth) / self.factor + smooth)).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,7 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
     """The configuration that the object ``values`` of the file ``source`` describes.
 
     Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for
-    what trinity cannot convert.
+    what trinity cannot read.
     """
     read = _Reader(values, source)
     names = values.get("architectures")
@@ -102,12 +117,12 @@ def hf_config(values: Mapping[str, object], source: str) -> HFConfig:
     if num_heads * head_dim > MAX_QUERY_WIDTH:
         raise read.error(
             "num_attention_heads", f"makes {num_heads * head_dim} with heads of {head_dim} "
-            f"dimensions; at most {MAX_QUERY_WIDTH} are converted"
+            f"dimensions; at most {MAX_QUERY_WIDTH} are read"
         )  # fmt: skip
     if num_layers * num_kv_heads > MAX_CACHED_HEADS:
         raise read.error(
             "num_hidden_layers", f"makes {num_layers * num_kv_heads} heads in all with "
-            f"num_key_value_heads {num_kv_heads}; at most {MAX_CACHED_HEADS} are converted"
+            f"num_key_value_heads {num_kv_heads}; at most {MAX_CACHED_HEADS} are read"
         )  # fmt: skip
     default_act = "relu2" if class_name == "BitNetForCausalLM" else "silu"
     rope = _rope(read, 500_000.0 if class_name == "BitNetForCausalLM" else 10_000.0)
@@ -198,7 +213,7 @@ def _rope(read: _Reader, default_theta: float) -> tuple[float, float, Llama3Scal
     for reader in (read, inner):
         if reader.real("partial_rotary_factor", "rope_factor", 1.0) != 1.0:
             raise UnsupportedError(
-                f"{reader.source}: partial_rotary_factor is not 1; trinity converts models whose "
+                f"{reader.source}: partial_rotary_factor is not 1; trinity reads models whose "
                 "heads rotate as a whole"
             )
     kind = scaling.get("rope_type", scaling.get("type"))
@@ -208,7 +223,7 @@ def _rope(read: _Reader, default_theta: float) -> tuple[float, float, Llama3Scal
         return theta, inner.real("factor", "rope_factor"), None
     if kind != "llama3":
         raise UnsupportedError(
-            f"{read.source}: RoPE scaling of type {_shown(kind)}; trinity converts default, "
+            f"{read.source}: RoPE scaling of type {_shown(kind)}; trinity reads default, "
             "linear and llama3"
         )
     low = inner.real("low_freq_factor", "rope_factor")
@@ -233,7 +248,7 @@ def _quantization(value: object, source: str) -> Ternary | None:
     if not isinstance(value, dict) or value.get("quant_method") != "bitnet":
         method = value.get("quant_method") if isinstance(value, dict) else value
         raise UnsupportedError(
-            f"{source}: quantization_config has the method {_shown(method)}; trinity converts "
+            f"{source}: quantization_config has the method {_shown(method)}; trinity reads "
             "bitnet and models that are not quantized"
         )
     where = f"{source}: quantization_config"
@@ -253,7 +268,7 @@ def _quantization(value: object, source: str) -> Ternary | None:
     kept = value.get("modules_to_not_convert") or []
     if not isinstance(kept, list) or not set(map(str, kept)) <= {"lm_head", "embed_tokens"}:
         raise UnsupportedError(
-            f"{where}: modules_to_not_convert is {_shown(kept)}; trinity converts models all of "
+            f"{where}: modules_to_not_convert is {_shown(kept)}; trinity reads models all of "
             "whose layers are ternary"
         )
     # Only AutoBitLinear has an online mode; BitLinear is always packed.

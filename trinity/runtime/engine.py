@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
 
@@ -23,17 +24,18 @@ from trinity.formats.provider import Tensor, WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.models import decoder_of
 from trinity.runtime.channel_squares import ChannelSquares
+from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
-from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import enough_memory, zeros
-from trinity.runtime.paging import populate, small_pages
+from trinity.runtime.pages import KVCache, PagePool, layer_offsets
+from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
-from trinity_kernels.ops.kv_layout import KV_TYPES, TILE, layer_bytes
-from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE, layer_bytes
+from trinity_kernels.ops.matmul import operands, variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
 from trinity_kernels.record import RECORD
@@ -46,16 +48,28 @@ PREFILL_CHUNK = 512
 LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
 USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weights
+USUAL_SEQUENCES, MEMORY_SHARE = 16, 4  # whole contexts in the pool; in a part of the free memory
 OUTPUT_ROWS = 16
 CHECK_SECONDS = 0.1  # between looks at the file
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Records of the layers, then ``head`` on those from the residual stream to logits."""
+
+    records: NDArray[np.void]
+    head: int
+
+
 class CPUEngine:
-    """Maps token ids to logits. One step at a time; not to be called from two threads at once."""
+    """Maps rows of tokens to logits. One step at a time; not to be called from two threads at once.
+
+    ``batch_invariant``: every step is as if ``exact`` was asked for.
+    """
 
     def __init__(
         self, provider: WeightProvider, *, threads: int, context_length: int, kv_type: str,
-        isa: str, progress: Progress | None,
+        isa: str, kv_memory: int | None, batch_invariant: bool, progress: Progress | None,
     ) -> None:  # fmt: skip
         config = provider.config
         self.config: ModelConfig = config
@@ -63,7 +77,9 @@ class CPUEngine:
         self.threads = threads
         self.isa = isa
         self.kv_type = kv_type
+        self.batch_invariant = batch_invariant
         self.prefill_chunk = min(PREFILL_CHUNK, context_length)
+        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._weights = Weights(provider)
         catch_bus_errors(TABLE)
         # All tensors are found to be what the configuration asks for before memory is taken for it.
@@ -80,11 +96,12 @@ class CPUEngine:
                 "which trinity runs in layers only; take a file with another type of embedding"
             )
         self._embedding_scale = np.float32(architecture.embedding_scale(config))
-        capacity = -(-context_length // TILE) * TILE
+        self._page_bytes = {kind: layer_offsets(decoder.attention, kind)[-1] for kind in KV_TYPES}
+        self._kv_memory = self._memory_limit(kv_memory)
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
-            decoder, self._weights, capacity, threads, not halves, choice.address
+            decoder, self._weights, context_length, threads, not halves, choice.address
         )  # fmt: skip
         output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
         linears = [weight for layer in builder.layers for weight in layer.values()]
@@ -94,72 +111,82 @@ class CPUEngine:
         populate(weight.data for weight in [*linears, output])
         types = {w.type for w in linears} | ({output.type} if output.form != "f32" else set())
         builder.kernel = variants.choose_kernel(isa, types, choice.work)
-        # What forward_few multiplies by: nobody shall wait for the compiler in mid-text.
+        # What exact steps multiply by: nobody shall wait for the compiler in mid-text.
         for type_name in sorted({weight.type for weight in [*linears, output]}):
             if not variants.serves(builder.kernel, type_name, exact=True):
                 choice.prepare(matmul, type_name)
-        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
-        self._few = Step(self.few)
         self._buffers = Buffers(
             decoder,
             [*linears, output],
             self.prefill_chunk,
-            OUTPUT_ROWS,
             threads,
             builder.kernel,
         )
         self._builder = builder
         self._output = output
-        self._head = _plan(builder.head(self._buffers, self._step, output))
-        self._plans: dict[str, tuple[NDArray[np.void], NDArray[np.void]]] = {}
-        self._exact_plans: dict[str, NDArray[np.void]] = {}
-        self._plans_for(kv_type)
+        self._plans: dict[tuple[str, bool, bool], _Plan] = {}
+        for few in (True, False):
+            self._plan(kv_type, few, batch_invariant)
         self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
         self._check_file()
-        self._key = object()  # what its caches are known by
+        self.renew_pool()
         try:
             self._team = Team(threads)
         except TeamError as error:
             raise TrinityError(str(error)) from error
         self._closed = False
 
-    def new_cache(self, kv_type: str | None = None) -> KVCache:
-        """An empty cache of ``context_length`` positions, of the engine's type or another.
+    def _memory_limit(self, wanted: int | None) -> int:
+        """Bytes that all pages may take together. Raises: InputError where that is no context."""
+        pages = -(-self.context_length // PAGE)
+        least = pages * self._page_bytes[self.kv_type]
+        if wanted is None:
+            share = min(USUAL_SEQUENCES * least, available_memory() // MEMORY_SHARE)
+            return max(share, pages * max(self._page_bytes.values()))
+        if wanted < least:
+            raise InputError(
+                f"kv_memory is {wanted} bytes, but one sequence of {self.context_length} tokens "
+                f"needs {least} for its keys and values: give more, or use a smaller "
+                "context_length (--ctx)"
+            )
+        return wanted
 
-        Raises: InputError for an unknown type, TrinityError where there is no memory for it.
+    def renew_pool(self) -> None:
+        """Begin with an empty pool; see runtime/interface.py."""
+        # A page's heads lie far apart: in large pages of the system the first token would fill all
+        # of it, which is right beside weights of that size, and not where a small file asks for it.
+        usual = self._page_bytes[self.kv_type] * (USUAL_CONTEXT // PAGE)
+        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
+            self.pool = PagePool(self._page_bytes, self._kv_memory, small_pages)
+        else:
+            self.pool = PagePool(self._page_bytes, self._kv_memory)
+
+    def new_cache(self, kv_type: str | None = None) -> KVCache:
+        """An empty cache of the engine's type or another, which grows to ``context_length``.
+
+        Raises: InputError for an unknown type.
         """
         kind = (kv_type or self.kv_type).upper()
         if kind not in KV_TYPES:
             raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
-        cache = KVCache(self._decoder.attention, self.context_length, kind, self._key)
-        # Heads lie far apart: in large pages the first token would fill the whole cache, which is
-        # right beside weights of that size, and not where a small file asks for a huge one.
-        usual = cache.nbytes * min(USUAL_CONTEXT, self.context_length) // self.context_length
-        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
-            small_pages(cache.address, cache.nbytes)
-        return cache
+        return KVCache(self.pool, kind, self.context_length)
 
-    def _plans_for(self, kv_type: str) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """The plans for many tokens (layers only) and for few (layers and head)."""
-        if kv_type not in self._plans:
-            builder, buffers = self._builder, self._buffers
-            few = builder.steps(buffers, self._few, kv_type, True)
-            few += builder.head(buffers, self._few, self._output)
-            many = builder.steps(buffers, self._step, kv_type, False)
-            self._plans[kv_type] = _plan(many), _plan(few)
-        return self._plans[kv_type]
+    def _plan(self, kv_type: str, few: bool, exact: bool) -> _Plan:
+        """The plan of a step, built when it is first wanted.
 
-    def _exact_plan(self, kv_type: str) -> NDArray[np.void]:
-        """The plan for few tokens in the arithmetic of one, built when it is first wanted."""
-        if self._builder.kernel is matmul:
-            return self._plans_for(kv_type)[1]
-        if kv_type not in self._exact_plans:
-            builder, buffers, step = self._builder, self._buffers, self._few
-            records = builder.steps(buffers, step, kv_type, True, exact=True)
-            records += builder.head(buffers, step, self._output, exact=True)
-            self._exact_plans[kv_type] = _plan(records)
-        return self._exact_plans[kv_type]
+        ``few``: at most 16 rows, whose attention is shared out by blocks. ``exact``: each row gets
+        the bits that it gets alone.
+        """
+        key = kv_type, few, exact
+        if key not in self._plans:
+            builder, buffers, step = self._builder, self._buffers, self._step
+            layers = builder.steps(buffers, step, kv_type, DECODE_ROWS if few else 0, exact)
+            head = builder.head(buffers, step, self._output, exact)
+            records = np.zeros(len(layers) + len(head), RECORD)
+            records["slots"] = layers + head
+            self._plans[key] = _Plan(records, len(layers))
+        return self._plans[key]
 
     def gather(self, squares: ChannelSquares | None) -> None:
         """From now on every step adds the squares of the linears' inputs to ``squares``.
@@ -168,8 +195,6 @@ class CPUEngine:
         """
         self._builder.squares = squares
         self._plans.clear()
-        self._exact_plans.clear()
-        self._head = _plan(self._builder.head(self._buffers, self._step, self._output))
 
     def linears(self) -> list[tuple[str, Weight]]:
         """Every bound linear with its canonical name, the output head last."""
@@ -181,83 +206,84 @@ class CPUEngine:
         cache = 0
         for layer in self._decoder.attention:
             seen = min(context, layer.window or context)
-            one = layer_bytes(self.kv_type, layer.num_kv_heads, layer.head_dim, TILE)
-            cache += one // TILE * seen
+            cache += layer_bytes(self.kv_type, layer.num_kv_heads, layer.head_dim, seen)
         return self._layer_bytes + self._head_bytes + cache
 
-    def forward(
-        self, tokens: NDArray[np.int32], cache: Any, *, all_logits: bool = False
+    def step(
+        self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """Logits (1, V) of the last token, or (n, V) of all; see runtime/interface.py."""
-        ids = self._ids(tokens, self.prefill_chunk)
-        count = len(ids)
-        if count == 1:
-            return self.forward_batch(ids, [cache])
-        self._check(cache, count)
-        if all_logits:
-            logits = zeros((count, self.config.vocab_size), "f4", f"the logits of {count} tokens")
+        """Logits (n, vocab) of the rows that want them; see runtime/interface.py."""
+        ids = self._take(rows)
+        wanted = self._step.wanted
+        shape = wanted, self.config.vocab_size
+        if out is None:
+            out = zeros(shape, "f4", f"the logits of {wanted} tokens")
+        elif out.dtype != np.float32 or not out.flags.c_contiguous or out.shape[1:] != shape[1:]:
+            raise InputError(f"out must be contiguous float32 of shape {shape}")
+        elif len(out) < wanted:
+            raise InputError(f"out has room for {len(out)} rows of logits, the step gives {wanted}")
         self._embed(ids)
-        self._builder.reach(cache.length + count)
-        step = self._step
-        step.tokens[0] = count
-        step.positions[:count] = np.arange(cache.length, cache.length + count)
-        step.caches[:count] = cache.address
-        self._walk(self._plans_for(cache.kv_type)[0])
-        cache.length += count
-        if not all_logits:
-            return self._outputs(np.array([count - 1]))
-        for start in range(0, count, OUTPUT_ROWS):
-            rows = np.arange(start, min(start + OUTPUT_ROWS, count))
-            logits[rows] = self._outputs(rows)
-        return logits
+        kv_type = rows[0].cache.kv_type
+        plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant)
+        self._run(plan, out[:wanted])
+        for piece in rows:
+            tokens = piece.tokens
+            piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
+        return out[:wanted]
 
-    def forward_batch(
-        self, tokens: NDArray[np.integer], caches: Sequence[KVCache]
-    ) -> NDArray[np.float32]:
-        """One token for each of several sequences, in one pass over the weights.
+    def _run(self, plan: _Plan, out: NDArray[np.float32]) -> None:
+        """Walk a plan, its head for 16 rows of logits at a time."""
+        if not len(out):
+            self._walk(plan.records[: plan.head])
+            return
+        step, records = self._step, plan.records
+        for start in range(0, len(out), OUTPUT_ROWS):
+            some = out[start : start + OUTPUT_ROWS]
+            step.output_rows[: len(some)] = step.wanted_rows[start : start + len(some)]
+            step.outputs[0] = len(some)
+            # The head's last record is its product.
+            records["slots"][-1, operands.OUT] = some.ctypes.data
+            self._walk(records)
+            records = plan.records[plan.head :]
 
-        Shapes: tokens (B,), B caches that are all different, B <= 16; returns (B, V), valid until
-        the next step.
-        """
-        ids = self._ids(tokens, self.few)
-        if len(ids) != len(caches):
-            raise InputError(
-                f"a batch takes as many caches as tokens, got {len(ids)} tokens and "
-                f"{len(caches)} caches"
-            )
-        step = self._few
-        for i, cache in enumerate(caches):
-            self._check(cache, 1)
-            self._builder.reach(cache.length + 1)
-            step.positions[i] = cache.length
-            step.caches[i] = cache.address
-        if len(caches) > 1:
-            _check_batch(caches)
-        logits = self._run_few(ids, self._plans_for(caches[0].kv_type)[1])
-        for cache in caches:
-            cache.length += 1
-        return logits
-
-    def forward_few(self, tokens: NDArray[np.int32], cache: Any) -> NDArray[np.float32]:
-        """Logits (n, V) after each of at most ``few`` tokens; see runtime/interface.py."""
-        ids = self._ids(tokens, self.few)
-        count = len(ids)
-        self._check(cache, count)
-        self._builder.reach(cache.length + count)
-        self._few.positions[:count] = np.arange(cache.length, cache.length + count)
-        self._few.caches[:count] = cache.address
-        logits = self._run_few(ids, self._exact_plan(cache.kv_type))
-        cache.length += count
-        return logits
-
-    def _run_few(self, ids: NDArray[np.integer], plan: NDArray[np.void]) -> NDArray[np.float32]:
-        """Logits of a step whose positions and caches are set."""
-        count, step = len(ids), self._few
-        self._embed(ids)
-        step.tokens[0] = step.outputs[0] = count
-        step.output_rows[:count] = np.arange(count)
-        self._walk(plan)
-        return self._buffers.logits[:count]
+    def _take(self, rows: Sequence[Rows]) -> NDArray[np.integer]:
+        """Check the rows, make room for them and set the step's numbers; all ids (M,)."""
+        if self._closed:
+            raise InputError("this model is closed")
+        step, found, at = self._step, [], 0
+        wanted_rows: list[int] = []
+        for piece in rows:
+            cache = piece.cache
+            ids = self._ids(piece.tokens)
+            count = len(ids)
+            if at + count > self.prefill_chunk:
+                raise InputError(f"a step takes {self.prefill_chunk} rows, got {at + count}")
+            if not 0 <= piece.logits <= count:
+                raise InputError(f"logits of {piece.logits} rows are wanted, of {count}")
+            self._check(cache, count)
+            if not cache.reserve(cache.length + count):
+                raise TrinityError(
+                    f"no page of keys and values is left for a sequence of {cache.length + count} "
+                    "tokens: release another cache, or give more kv_memory (--kv-memory)"
+                )
+            self._builder.reach(cache.length + count)
+            end = at + count
+            if count == 1:
+                step.positions[at] = cache.length
+            else:
+                step.positions[at:end] = np.arange(cache.length, cache.length + count)
+            step.caches[at:end] = cache.address
+            wanted_rows.extend(range(end - piece.logits, end))
+            found.append(ids)
+            at = end
+        if not found:
+            raise InputError("a step takes at least one row, got none")
+        if len(rows) > 1:
+            _check_different([piece.cache for piece in rows])
+        step.tokens[0] = at
+        step.wanted = len(wanted_rows)
+        step.wanted_rows[: len(wanted_rows)] = wanted_rows
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def _walk(self, plan: NDArray[np.void]) -> None:
         if monotonic() >= self._next_check or faults() != self._faults:
@@ -276,63 +302,48 @@ class CPUEngine:
         self._faults = found
         self._next_check = monotonic() + CHECK_SECONDS
 
-    def profile(
-        self, tokens: NDArray[np.int32], caches: Sequence[KVCache], *, rounds: int = 3
-    ) -> list[OperationTime]:
+    def profile(self, rows: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
         """The time of every operation of a step, each run alone; the caches stay as they are.
 
-        The step is ``forward_batch``'s where there are as many caches as tokens, else that of
-        ``forward`` with the one cache. Raises: as these do.
+        Raises: as ``step``.
         """
-        before, team = [cache.length for cache in caches], self._team
+        before, team = [piece.cache.length for piece in rows], self._team
         recorder = PlanRecorder(team)
         self._team = cast(Team, recorder)
         try:
-            if len(tokens) == len(caches):
-                self.forward_batch(tokens, caches)
-            else:
-                self.forward(tokens, caches[0])
+            logits = self.step(rows)
         finally:
             self._team = team
-        for cache, length in zip(caches, before, strict=True):
-            cache.truncate(length)
-        return time_operations(
+        ids = np.concatenate([np.asarray(piece.tokens) for piece in rows])
+        times = time_operations(
             team, np.concatenate(recorder.plans), self._choice.names(),
-            sum(before) + len(caches), lambda: self._embed(np.asarray(tokens)), rounds,
+            sum(before) + len(rows), lambda: self._embed(ids), rounds,
         )  # fmt: skip
-
-    def _outputs(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        self._step.outputs[0] = len(rows)
-        self._step.output_rows[: len(rows)] = rows
-        self._walk(self._head)
-        return self._buffers.logits[: len(rows)]
+        del logits  # till here the records wrote into it
+        for piece, length in zip(rows, before, strict=True):
+            piece.cache.truncate(length)
+        return times
 
     def _check(self, cache: Any, count: int) -> None:
         """Kernels reach a cache by its address: nothing but an own one, with room, may go there."""
-        if self._closed:
-            raise InputError("this model is closed")
-        if type(cache) is not KVCache or cache.owner is not self._key:
+        if type(cache) is not KVCache or cache.pool is not self.pool:
             raise InputError(
                 "the cache is not one of this engine's; take one from its new_cache(), got "
                 f"{type(cache).__name__}"
             )
-        length = cache.length
-        if type(length) is not int or length < 0:
-            raise InputError(f"the cache's length is {length!r}, which no step has left there")
-        if length + count > self.context_length:
+        if cache.length + count > self.context_length:
             raise ContextLengthError(
-                f"{length} + {count} tokens do not fit a context of {self.context_length}"
+                f"{cache.length} + {count} tokens do not fit a context of {self.context_length}"
             )
 
-    def _ids(self, tokens: Any, most: int) -> NDArray[np.integer]:
+    def _ids(self, tokens: Any) -> NDArray[np.integer]:
         """``tokens`` as an array, which is checked."""
         ids = np.asarray(tokens)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
             raise InputError(
-                f"tokens must be a flat sequence of integers, got shape {ids.shape} of {ids.dtype}"
+                "tokens must be a flat sequence of integers, at least one, got shape "
+                f"{ids.shape} of {ids.dtype}"
             )
-        if not 1 <= len(ids) <= most:
-            raise InputError(f"this step takes 1 to {most} tokens, got {len(ids)}")
         if ids.min() < 0 or ids.max() >= self.config.vocab_size:
             raise InputError(
                 f"token ids must lie in 0..{self.config.vocab_size - 1}, "
@@ -357,18 +368,12 @@ class CPUEngine:
             self._team.close()
 
 
-def _check_batch(caches: Sequence[KVCache]) -> None:
+def _check_different(caches: Sequence[KVCache]) -> None:
     if len({cache.address for cache in caches}) != len(caches):
-        raise InputError("the caches of a batch must all be different, and one is there twice")
+        raise InputError("the caches of a step must all be different, and one is there twice")
     kinds = sorted({cache.kv_type for cache in caches})
     if len(kinds) > 1:
-        raise InputError(f"the caches of a batch must have one type, got {' and '.join(kinds)}")
-
-
-def _plan(records: list[NDArray[np.int64]]) -> NDArray[np.void]:
-    plan = np.zeros(len(records), RECORD)
-    plan["slots"] = records
-    return plan
+        raise InputError(f"the caches of a step must have one type, got {' and '.join(kinds)}")
 
 
 def _warn_of_inverted_scales(
@@ -397,7 +402,10 @@ def load_engine(
     """Bind a provider's model to this machine.
 
     ``threads``: default the physical cores that this process may use. ``context_length``: default
-    the model's own, at most 4096 unless asked for. ``progress`` gets lines about compilation.
+    the model's own, at most 4096 unless asked for. ``kv_memory``: bytes of all keys and values;
+    default 16 whole contexts in a quarter of the free memory, but one context at least.
+    ``batch_invariant``: answers do not depend on what else is in a step, whatever the weights'
+    types; prompts take longer. ``progress`` gets lines about compilation.
     Raises: InputError, KernelError, ConfigError, UnsupportedError.
     """
     LoadOptions(
@@ -414,5 +422,6 @@ def load_engine(
     with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
         return CPUEngine(
             provider, threads=threads or default_threads(), context_length=context,
-            kv_type=kv_type.upper(), isa=level, progress=progress,
+            kv_type=kv_type.upper(), isa=level, kv_memory=kv_memory,
+            batch_invariant=batch_invariant, progress=progress,
         )  # fmt: skip

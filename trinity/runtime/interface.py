@@ -1,26 +1,30 @@
-"""What generation needs of an engine: forward steps over a cache."""
+"""What runs above an engine need of it: one step over rows of several sequences."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 
+if TYPE_CHECKING:  # else every import of the API would load the compiler
+    from trinity.runtime.pages import KVCache, PagePool
 
-class Cache(Protocol):
-    """The keys and values of one sequence."""
 
-    @property
-    def length(self) -> int:
-        """Tokens evaluated so far."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a step that belong to one sequence: ``tokens`` at positions ``cache.length`` on.
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on."""
-        ...
+    ``logits``: of how many of them, the last ones, logits are wanted.
+    """
+
+    cache: KVCache
+    tokens: Sequence[int] | NDArray[np.integer]
+    logits: int = 1
 
 
 class Engine(Protocol):
@@ -33,7 +37,7 @@ class Engine(Protocol):
 
     @property
     def context_length(self) -> int:
-        """The most positions that a cache holds."""
+        """The most positions that a sequence has."""
         ...
 
     @property
@@ -47,33 +51,45 @@ class Engine(Protocol):
         ...
 
     @property
+    def kv_type(self) -> str:
+        """The element type of keys and values, unless another is asked for: F16 or F32."""
+        ...
+
+    @property
     def prefill_chunk(self) -> int:
-        """The most tokens that one ``forward`` takes."""
+        """The most rows that one step takes."""
         ...
 
     @property
     def few(self) -> int:
-        """The most tokens that one ``forward_few`` takes."""
+        """The most rows of a step that costs little more than a step of one row."""
         ...
 
-    def new_cache(self, kv_type: str | None = None) -> Cache:
+    @property
+    def pool(self) -> PagePool:
+        """The pages of all its caches."""
+        ...
+
+    def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache, of the engine's element type or another (F16, F32)."""
         ...
 
-    def forward(
-        self, tokens: NDArray[np.int32], cache: Cache, *, all_logits: bool = False
-    ) -> NDArray[np.float32]:
-        """Evaluate ``tokens`` at positions ``cache.length`` on and append them to the cache.
-
-        Shapes: returns (1, vocab) for the last token, or (n, vocab) with ``all_logits``. The array
-        is the engine's own buffer and holds until the next call.
-        """
+    def renew_pool(self) -> None:
+        """Begin with an empty pool: the caches so far are those of the process that forked."""
         ...
 
-    def forward_few(self, tokens: NDArray[np.int32], cache: Cache) -> NDArray[np.float32]:
-        """As ``forward`` with all logits, in the very arithmetic of steps of one token each.
+    def step(
+        self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Evaluate rows of several sequences in one pass over the weights.
 
-        Shapes: returns (n, vocab), the same bits as n steps give, the engine's own buffer.
+        All caches are different and of one element type; the step appends to each the tokens of its
+        rows. ``exact``: each row gets the bits that it gets in a step of its own; ternary weights
+        do so anyway.
+        Shapes: returns (n, vocab) for the n rows whose logits are wanted, in the order of ``rows``:
+        the first rows of ``out`` where it was given, else an array of the caller's own.
+        Raises: InputError, ContextLengthError; TrinityError where no page is left for a sequence
+        (``KVCache.reserve`` tells before) or the model's file is damaged.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict, Unpack
 
 from trinity.checks import check_integer
@@ -14,26 +14,28 @@ from trinity.runtime.sampling_params import SamplingParams
 
 
 class GenerationOptions(TypedDict, total=False):
-    """Options of generate, stream, chat, chat_stream and astream; all may be left out.
+    """Options of every method that generates; all may be left out.
 
     Sampling, explained in ``SamplingParams``: temperature (0.8; 0 is greedy), top_k (40), top_p
     (0.95), min_p (0.05), repetition_penalty (1), frequency_penalty (0), presence_penalty (0),
     penalty_last_n (64), logit_bias (none), seed (from the operating system).
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
-    or several), ignore_eos (False), logprobs (None; n notes the n best tokens too).
+    or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too).
 
     The prompt: add_bos (True: where the model's file wants one), parse_special (False: text such
-    as "<|eot_id|>" is text). ``cache_prompt`` (True) keeps the part of the KV cache that the
-    prompt shares with the call before; without it, equal calls do exactly the same arithmetic,
+    as "<|eot_id|>" is text). ``cache_prompt`` (True) shares keys and values with other requests
+    that begin with the same tokens; without it, equal calls do exactly the same arithmetic,
     which matters for quantized types whose prefill and decode round differently.
 
     ``speculative`` (True): in a text that repeats itself, guess the next tokens from the text so
     far and evaluate them in one step. It changes the time alone. A number is the most tokens to
     guess at once, 0 or False turns it off.
 
+    ``priority`` (0): of the requests that wait, those with lower numbers are taken first.
+
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
-    ends before the next token or the next part of the prompt.
+    ends before the next token or the next part of the prompt. The scheduler's thread asks it.
     """
 
     temperature: float
@@ -54,6 +56,7 @@ class GenerationOptions(TypedDict, total=False):
     parse_special: bool
     cache_prompt: bool
     speculative: bool | int
+    priority: int
     cancel: Cancel | None
 
 
@@ -95,6 +98,9 @@ class Request:
             values="True, False, or the most tokens to guess at once",
         ),
     ] = True
+    priority: Annotated[
+        int, Option("Of the requests that wait, those with lower numbers are taken first.")
+    ] = 0
     cancel: Annotated[
         Cancel | None,
         Option("Ends the answer once it is set.", values="anything with is_set()"),
@@ -107,6 +113,13 @@ class Request:
     def proposals(self) -> int:
         """The most tokens to guess at once."""
         return PROPOSALS if self.speculative is True else int(self.speculative)
+
+    def sample(self, number: int) -> Request:
+        """The request for one of several answers: a seed is followed by others."""
+        seed = self.sampling.seed
+        if seed is None:
+            return self
+        return replace(self, sampling=replace(self.sampling, seed=seed + number))
 
     @classmethod
     def of(cls, **options: Unpack[GenerationOptions]) -> Request:

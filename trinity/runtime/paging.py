@@ -28,7 +28,7 @@ def populate(arrays: Iterable[NDArray[np.uint8]]) -> threading.Thread | None:
         return None
     kept = list(arrays)
     total = sum(array.nbytes for array in kept)
-    if 2 * total > _available_memory():
+    if 2 * total > available_memory():
         return None
     thread = threading.Thread(target=_populate, args=(kept,), name="trinity-pages", daemon=True)
     thread.start()
@@ -58,7 +58,8 @@ def _populate(arrays: list[NDArray[np.uint8]]) -> None:
                 return
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
+    """Bytes of memory that are free or can be freed; 0 where that is not known."""
     try:
         with open("/proc/meminfo") as file:
             for line in file:

@@ -15,13 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
-from trinity.runtime.cancel import Cancel
-from trinity.runtime.interface import Engine
 from trinity.runtime.sampler import check_finite
 
 DEFAULT_WINDOW = 512
 SMALLEST_WINDOW = 4
-LOGITS_BYTES = 64 << 20  # of one step: a large vocabulary's logits are evaluated in parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +65,6 @@ def cut_windows(tokens: Sequence[int], window: int, bos: int | None) -> NDArray[
 def scored_part(window: NDArray[np.int32]) -> NDArray[np.int32]:
     """The tokens of a window that are predicted: all after its middle one."""
     return window[len(window) // 2 + 1 :]
-
-
-def window_nlls(
-    engine: Engine, window: NDArray[np.int32], cancel: Cancel | None = None
-) -> NDArray[np.float64] | None:
-    """Negative log-likelihoods, in nats, of ``scored_part(window)``; None if cancelled.
-
-    The cache has the engine's own element type, as in generation.
-    Raises: TrinityError where the model's output is not finite.
-    """
-    first = len(window) // 2
-    row_bytes = engine.config.vocab_size * np.dtype(np.float32).itemsize
-    rows = max(1, min(engine.prefill_chunk, LOGITS_BYTES // row_bytes))
-    cache = engine.new_cache()
-    nlls = []
-    # The last token predicts nothing that is known.
-    starts = [*range(0, first, engine.prefill_chunk), *range(first, len(window) - 1, rows)]
-    for start, end in zip(starts, [*starts[1:], len(window) - 1], strict=True):
-        if cancel is not None and cancel.is_set():
-            return None
-        scored = start >= first
-        logits = engine.forward(window[start:end], cache, all_logits=scored)
-        if scored:
-            nlls.append(negative_log_likelihoods(logits, window[start + 1 : end + 1]))
-    return np.concatenate(nlls)
 
 
 def negative_log_likelihoods(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trinity.models.decoder import Decoder
 from trinity.models.operations import Attention, Gated, Linear, Norm, Operation, Rope, Rotation
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.kv_cache import layer_offsets
+from trinity.runtime.pages import layer_offsets
 from trinity.runtime.rotation import RopeTable
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import record as slots
@@ -42,9 +42,12 @@ class Step:
 
     def __init__(self, rows: int) -> None:
         self.tokens = np.zeros(1, np.int64)
-        self.outputs = np.zeros(1, np.int64)
         self.positions = np.zeros(rows, np.int32)
         self.caches = np.zeros(rows, np.int64)
+        self.wanted = 0
+        self.wanted_rows = np.zeros(rows, np.int32)
+        # Those of them that the head works on at once.
+        self.outputs = np.zeros(1, np.int64)
         self.output_rows = np.zeros(rows, np.int32)
 
 
@@ -52,8 +55,7 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, decoder: Decoder, weights: list[Weight], rows: int, outputs: int, threads: int,
-        kernel: Kernel,
+        self, decoder: Decoder, weights: list[Weight], rows: int, threads: int, kernel: Kernel,
     ) -> None:  # fmt: skip
         config = decoder.config
         self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
@@ -70,7 +72,6 @@ class Buffers:
         self.tiles = _aligned(max((tile_bytes(w.form, w.k, rows) for w in tiles), default=0))
         self.scratch_stride = -(-scratch // 64) * 64
         self.scratch = _aligned(self.scratch_stride * threads)
-        self.logits = np.zeros((outputs, config.vocab_size), np.float32)
 
     def address(self, name: str) -> int:
         """Where a named buffer begins."""
@@ -87,13 +88,13 @@ class PlanBuilder:
     """Turns a decoder's operations into records over one model's weights and buffers."""
 
     def __init__(
-        self, decoder: Decoder, weights: Weights, capacity: int, threads: int,
+        self, decoder: Decoder, weights: Weights, context_length: int, threads: int,
         interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
         self.decoder = decoder
         self.config = decoder.config
         self.weights = weights
-        self.capacity = capacity
+        self.context_length = context_length
         self.threads = threads
         self.address = address
         self.interleaved = interleaved
@@ -120,11 +121,12 @@ class PlanBuilder:
 
     def _table(self, rotation: Rotation) -> RopeTable:
         factors, name = None, rotation.factors
-        if rotation.long_factors and self.capacity > rotation.scaling.original_context_length:
+        original = rotation.scaling.original_context_length
+        if rotation.long_factors and self.context_length > original:
             name = rotation.long_factors
         if name and self.weights.has(name):
             factors = self.weights.frequency_factors(name, rotation.dim // 2)
-        return RopeTable(rotation, self.capacity, factors)
+        return RopeTable(rotation, self.context_length, factors)
 
     def reach(self, positions: int) -> None:
         """Make sure that the tables of rotations hold the first ``positions``."""
@@ -137,13 +139,13 @@ class PlanBuilder:
         return int(self.vectors[-1].ctypes.data)
 
     def steps(
-        self, buffers: Buffers, step: Step, kv_type: str, few: bool, exact: bool = False
+        self, buffers: Buffers, step: Step, kv_type: str, few: int, exact: bool = False
     ) -> list[NDArray[np.int64]]:
-        """The records of all layers. ``few``: some 16 tokens, whose attention is shared out.
+        """The records of all layers. ``few``: of so few tokens attention is shared out; 0: of many.
 
         ``exact``: whatever their number, each token gets the bits that it gets alone.
         """
-        writer = _Writer(self, buffers, step, few, kv_type, exact)
+        writer = _Writer(self, buffers, step, kv_type, few, exact)
         for index, layer in enumerate(self.decoder.layers):
             writer.layer = index
             for operation in layer:
@@ -153,14 +155,15 @@ class PlanBuilder:
     def head(
         self, buffers: Buffers, step: Step, output: Weight, exact: bool = False
     ) -> list[NDArray[np.int64]]:
-        """The records from the residual stream to logits, for the rows that ``step`` names."""
+        """The records from the residual stream to logits, for the rows that ``step`` names.
+
+        The last one is the product; the caller sets where its logits go.
+        """
         # A head of plain numbers is exact: ternary models have the same bits in every batch.
-        writer = _Writer(self, buffers, step, few=True, exact=exact or output.form == "f32")
+        writer = _Writer(self, buffers, step, exact=exact or output.form == "f32")
         writer.norm("x", self.vector("output_norm.weight", output.k), "h", output.k,
                     rows=step.outputs, index=step.output_rows)  # fmt: skip
-        logits = buffers.logits
-        writer.linear("h", [(output, int(logits.ctypes.data), logits.strides[0])], False,
-                      rows=step.outputs)  # fmt: skip
+        writer.linear("h", [(output, 0, 4 * output.n)], False, rows=step.outputs)
         return writer.records
 
 
@@ -168,7 +171,7 @@ class _Writer:
     """Appends records; each method writes one operation."""
 
     def __init__(
-        self, builder: PlanBuilder, buffers: Buffers, step: Step, few: bool, kv_type: str = "",
+        self, builder: PlanBuilder, buffers: Buffers, step: Step, kv_type: str = "", few: int = 0,
         exact: bool = False,
     ) -> None:  # fmt: skip
         self.builder = builder
@@ -181,7 +184,7 @@ class _Writer:
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
         layers = builder.decoder.attention
-        self.offsets = layer_offsets(layers, kv_type, builder.capacity) if kv_type else []
+        self.offsets = layer_offsets(layers, kv_type) if kv_type else []
         self.scratch_stride = max(
             -(-attention.scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) // 64) * 64
             for a in layers
@@ -190,7 +193,7 @@ class _Writer:
         # The records hold addresses into these: they live as long as the builder.
         builder.vectors.append(self.scratch.view(np.float32))
         if kv_type and few:
-            self.max_blocks = -(-builder.capacity // attention.BLOCK)
+            self.max_blocks = -(-builder.context_length // attention.BLOCK)
             part = max(a.num_heads * attention.part_bytes(a.head_dim) for a in layers)
             self.parts = _aligned(len(step.positions) * self.max_blocks * part)
             builder.vectors.append(self.parts.view(np.float32))
@@ -333,7 +336,6 @@ class _Writer:
         return {
             op.LAYER_OFFSET: self.offsets[self.layer], op.HEAD_DIM: operation.head_dim,
             op.HEADS: operation.num_heads, op.KV_HEADS: operation.num_kv_heads,
-            op.CAPACITY: self.builder.capacity,
         }  # fmt: skip
 
     def attention(self, operation: Attention) -> None:
@@ -354,7 +356,7 @@ class _Writer:
             op.SINKS: sinks,
         }  # fmt: skip
         if self.few:
-            values |= {op.PARTS: self.parts.ctypes.data, op.MAX_BLOCKS: self.max_blocks}
+            values[op.PARTS] = self.parts.ctypes.data
             self.record(op.attention_parts, self.kv_type, values)
             self.record(op.attention_merge, "none", values)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,12 +29,14 @@ GROWTH = 8  # and how many times more each time that these are too few
 class TokenLogprob:
     """Natural log of the model's own probability of a token, before any sampling option.
 
-    ``top`` holds the most probable tokens and their log-probabilities, best first.
+    ``text`` is the token's, with U+FFFD for bytes that are no text by themselves. ``top`` holds
+    the most probable tokens, best first; they have no ``top`` of their own.
     """
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()
+    text: str = ""
+    top: tuple[TokenLogprob, ...] = ()
 
 
 class Sampler:
@@ -168,11 +170,16 @@ def log_normalizer(logits: Floats) -> float:
     return highest + math.log(total)
 
 
-def token_logprob(logits: Floats, token_id: int, top: int = 0) -> TokenLogprob:
-    """The log-probability of ``token_id`` under raw ``logits``, and the ``top`` best tokens'."""
+def token_logprob(
+    logits: Floats, token_id: int, top: int = 0, text: Callable[[int], str] = lambda token: ""
+) -> TokenLogprob:
+    """The log-probability of ``token_id`` under raw ``logits``, and the ``top`` best tokens'.
+
+    ``text`` gives a token's text.
+    """
     normalizer = log_normalizer(logits)
-    return TokenLogprob(
-        token_id,
-        float(logits[token_id]) - normalizer,
-        tuple((int(i), float(logits[i]) - normalizer) for i in best(logits, top)),
-    )
+
+    def found(token: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
+        return TokenLogprob(token, float(logits[token]) - normalizer, text(token), top)
+
+    return found(token_id, tuple(found(int(token)) for token in best(logits, top)))

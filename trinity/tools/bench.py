@@ -13,18 +13,19 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.checks import check_integer
 from trinity.errors import InputError
-from trinity.runtime.interface import Cache, Engine
+from trinity.runtime.account import Account
+from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.options import PROPOSALS
+from trinity.runtime.pages import KVCache
 from trinity.runtime.profile import OperationTime
-from trinity.runtime.session import Session
-from trinity.runtime.speculation import Decoder
+from trinity.runtime.speculation import Guesses
 from trinity.tools.machine import anonymous_rss, peak_rss
 
 MAX_BATCH = 16
@@ -39,16 +40,8 @@ class MeasurableEngine(Engine, Protocol):
         """Bytes of weights and cache that one token after ``context`` others reads."""
         ...
 
-    def forward_batch(
-        self, tokens: NDArray[np.int32], caches: Sequence[Any]
-    ) -> NDArray[np.float32]:
-        """One token for each of several sequences: (B,) and B caches to (B, V)."""
-        ...
-
-    def profile(
-        self, tokens: NDArray[np.int32], caches: Sequence[Any], *, rounds: int = 3
-    ) -> list[OperationTime]:
-        """The time of every operation of a step: a batch's, or a prompt's with one cache."""
+    def profile(self, rows: Sequence[Rows], *, rounds: int = 3) -> list[OperationTime]:
+        """The time of every operation of a step."""
         ...
 
 
@@ -222,15 +215,12 @@ def speculation(bench: Bench, plan: Plan, progress: Progress) -> Measurement:
     name = f"tg{count} spec"
     progress(f"{name}: warm-up")
     bench.repetition(count)
-    seconds, decoder = [], None
+    seconds, proposed, accepted = [], 0, 0
     for number in range(plan.rounds):
         progress(f"{name}: round {number + 1} of {plan.rounds}")
-        elapsed, decoder = bench.repetition(count)
+        elapsed, proposed, accepted = bench.repetition(count)
         seconds.append(elapsed)
-    assert decoder is not None
-    return Measurement(
-        name, count, tuple(seconds), proposed=decoder.proposed, accepted=decoder.accepted
-    )
+    return Measurement(name, count, tuple(seconds), proposed=proposed, accepted=accepted)
 
 
 class Bench:
@@ -241,10 +231,11 @@ class Bench:
         rng = np.random.default_rng(0)
         shape = (MAX_BATCH, engine.context_length)
         self.tokens = rng.integers(0, engine.config.vocab_size, shape, np.int32)
-        self.caches: list[Cache] = []
-        self.session: Session | None = None
+        self.caches: list[KVCache] = []
+        self.logits = np.empty((MAX_BATCH, engine.config.vocab_size), np.float32)
+        self.account = Account()
 
-    def fill(self, depth: int, batch: int) -> list[Cache]:
+    def fill(self, depth: int, batch: int) -> list[KVCache]:
         """The first ``batch`` caches, each brought to ``depth`` positions."""
         while len(self.caches) < batch:
             self.caches.append(self.engine.new_cache())
@@ -253,10 +244,11 @@ class Bench:
             self.extend(cache, self.tokens[row, cache.length : depth])
         return self.caches[:batch]
 
-    def extend(self, cache: Cache, tokens: NDArray[np.int32]) -> None:
+    def extend(self, cache: KVCache, tokens: NDArray[np.int32]) -> None:
         """Evaluate ``tokens`` in steps as large as the engine takes."""
         for start in range(0, len(tokens), self.engine.prefill_chunk):
-            self.engine.forward(tokens[start : start + self.engine.prefill_chunk], cache)
+            part = tokens[start : start + self.engine.prefill_chunk]
+            self.engine.step([Rows(cache, part)], out=self.logits)
 
     def prompt(self, count: int, depth: int = 0, batch: int = 1) -> float:
         """Seconds to evaluate ``count`` tokens as a prompt after ``depth`` others."""
@@ -269,37 +261,53 @@ class Bench:
     def generation(self, count: int, depth: int = 0, batch: int = 1) -> float:
         """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` sequences."""
         caches, engine = self.fill(depth, batch), self.engine
-        steps = np.ascontiguousarray(self.tokens[:batch, depth : depth + count].T)
+        steps = self.tokens[:batch, depth : depth + count].T.tolist()
         started = perf_counter()
         for step in steps:
-            if batch == 1:
-                engine.forward(step, caches[0])
-            else:
-                engine.forward_batch(step, caches)
+            rows = [Rows(cache, [token]) for cache, token in zip(caches, step, strict=True)]
+            engine.step(rows, out=self.logits)
         return perf_counter() - started
 
-    def repetition(self, count: int) -> tuple[float, Decoder]:
-        """Seconds to generate ``count`` tokens that repeat a passage, and what proposed them."""
-        if self.session is None:
-            self.session = Session(self.engine)
+    def repetition(self, count: int) -> tuple[float, int, int]:
+        """Seconds to generate ``count`` tokens that repeat a passage; proposed and right ones."""
         passage = self.tokens[0, :PASSAGE].tolist()
-        self.session.evaluate(passage)
-        decoder = Decoder(self.session, PROPOSALS)
-        started = perf_counter()
-        for number in range(count):
-            decoder.step(passage[number % PASSAGE], wanted=count - number)
-        elapsed = perf_counter() - started
-        decoder.settle()
-        return elapsed, decoder
+        cache = self.engine.new_cache()
+        self.extend(cache, self.tokens[0, :PASSAGE])
+        guesses, tokens, end = Guesses(), list(passage), PASSAGE + count
+        proposed = accepted = 0
+        started = before = perf_counter()
+        while len(tokens) < end:
+            tokens.append(passage[len(tokens) % PASSAGE])  # what the logits would have chosen
+            most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
+            proposals = guesses.propose(tokens, self.account, most)
+            rows = Rows(cache, [tokens[-1], *proposals], 1 + len(proposals))
+            self.engine.step([rows], exact=bool(proposals), out=self.logits)
+            right = 0
+            while right < len(proposals) and proposals[right] == passage[len(tokens) % PASSAGE]:
+                tokens.append(proposals[right])
+                right += 1
+            cache.truncate(len(tokens))
+            proposed, accepted = proposed + len(proposals), accepted + right
+            now = perf_counter()
+            if proposals:
+                self.account.several(len(proposals), right, now - before)
+            else:
+                self.account.single(now - before)
+            before = now
+        cache.release()
+        return before - started, proposed, accepted
 
     def profile(self, test: str, kind: str, count: int, depth: int, batch: int) -> Profile:
         """One step of a test, whole (the median of five) and operation by operation."""
         if kind == "pp":
             count = min(count, self.engine.prefill_chunk)
             seconds = [self.prompt(count, depth) for _ in range(5)]
-            tokens = self.tokens[0, depth : depth + count]
         else:
             seconds = [self.generation(1, depth, batch) for _ in range(5)]
-            tokens = self.tokens[:batch, depth].copy()
-        operations = self.engine.profile(tokens, self.fill(depth, batch))
+            count = 1
+        rows = [
+            Rows(cache, self.tokens[row, depth : depth + count])
+            for row, cache in enumerate(self.fill(depth, batch))
+        ]
+        operations = self.engine.profile(rows)
         return Profile(test, statistics.median(seconds), tuple(operations))

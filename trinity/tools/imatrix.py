@@ -27,12 +27,15 @@ from trinity.formats.imatrix import (
     check_same_shapes,
     merge,
 )
-from trinity.model import Model, check_ids
+from trinity.model import Model
+from trinity.runtime.batching import LOGITS_BYTES
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
-from trinity.runtime.interface import Cache, Engine
-from trinity.runtime.perplexity import LOGITS_BYTES, negative_log_likelihoods
-from trinity.runtime.session import check_context
+from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.pages import KVCache
+from trinity.runtime.perplexity import negative_log_likelihoods
+from trinity.runtime.prompts import check_ids
+from trinity.runtime.sequence import check_context
 from trinity.runtime.weights import Weight
 
 
@@ -74,7 +77,7 @@ def gather_imatrix(
     save_frequency: int = 10,
     cancel: Cancel | None = None,
 ) -> Imatrix:
-    """The importance matrix of ``model`` over ``text``; nobody else may use the model meanwhile.
+    """The importance matrix of ``model`` over ``text``; who else uses the model waits meanwhile.
 
     ``chunks``: how many chunks of ``chunk_size`` tokens, all if None; ``from_chunk`` leaves some
     out before them. ``dataset`` names the text in the file. ``process_output`` gathers for the
@@ -115,16 +118,17 @@ def gather_imatrix(
         found = found if base is None else merge(found, base)
         return replace(found, datasets=datasets, position=Position(done, digest))
 
-    run = _Run(engine, process_output, perplexity)
-    try:
-        while done < end and run.chunk(windows[done], cancel):
-            done += 1
-            if save is not None and done < end and done % save_frequency == 0:
-                save(result())
-            if progress is not None:
-                progress(Progress(done - from_chunk, end - from_chunk, run.perplexity))
-    finally:
-        run.close()
+    with model.exclusive():
+        run = _Run(engine, process_output, perplexity)
+        try:
+            while done < end and run.chunk(windows[done], cancel):
+                done += 1
+                if save is not None and done < end and done % save_frequency == 0:
+                    save(result())
+                if progress is not None:
+                    progress(Progress(done - from_chunk, end - from_chunk, run.perplexity))
+        finally:
+            run.close()
     if done > first:
         found = result()
         if save is not None:
@@ -236,7 +240,7 @@ class _Run:
             self._counts[name] += count
         return True
 
-    def _evaluate(self, tokens: NDArray[np.int32], cache: Cache, cancel: Cancel | None) -> bool:
+    def _evaluate(self, tokens: NDArray[np.int32], cache: KVCache, cancel: Cancel | None) -> bool:
         half, size = len(tokens) // 2, len(tokens)
         scores = self._wants_perplexity
         cache.truncate(0)
@@ -246,9 +250,8 @@ class _Run:
             if cancel is not None and cancel.is_set():
                 return False
             scored = scores and start >= half
-            logits = self._engine.forward(
-                tokens[start:end], cache, all_logits=scored or self._process_output
-            )
+            wanted = end - start if scored or self._process_output else 0
+            logits = self._engine.step([Rows(cache, tokens[start:end], wanted)])
             targets = tokens[start + 1 : end + 1]
             if scored and len(targets):
                 nlls = negative_log_likelihoods(logits[: len(targets)], targets)

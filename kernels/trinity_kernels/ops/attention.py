@@ -1,8 +1,10 @@
 """Causal grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
 
 Shapes: Q and OUT are M rows of HEADS * HEAD_DIM float32; the token at POSITIONS[t] sees the
-positions up to its own in the cache at CACHES[t] (kv_layout.py draws it), the last WINDOW of them
-where WINDOW is not 0. A score is q k * SCALE; SOFTCAP c, where not 0, makes it c * tanh(score / c).
+positions up to its own, the last WINDOW of them where WINDOW is not 0. CACHES[t] is the address of
+its sequence's table: an int64 for each 128 positions, the address of their page (kv_layout.py draws
+a layer's part of it, which begins LAYER_OFFSET bytes into the page). A score is q k * SCALE;
+SOFTCAP c, where not 0, makes it c * tanh(score / c).
 SINKS, where not 0, is the address of a float32 for each head: a score without a value.
 A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
@@ -24,6 +26,7 @@ from trinity_kernels.lanes import tree_sum
 from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.ops.kv_layout import (
+    PAGE,
     get_element,
     key_head,
     load_16,
@@ -38,10 +41,10 @@ if not jit_disabled():
     from trinity_kernels import simd
     from trinity_kernels.ops.exponential import exp_f32x16
 
-Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS, CAPACITY = range(3, 12)
-OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS, MAX_BLOCKS = range(12, 19)
-WINDOW, SOFTCAP, SINKS = range(19, 22)
-BLOCK = 128
+Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS = range(3, 11)
+OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)
+WINDOW, SOFTCAP, SINKS = range(17, 20)
+BLOCK = PAGE
 
 
 def part_bytes(head_dim: int) -> int:
@@ -64,11 +67,12 @@ def _capped(score: Any, softcap: Any) -> Any:
 def _block(
     isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
     hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
-    part_stride: int,
+    part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     """The parts of ``group`` heads over ``count`` positions that begin at keys and values.
 
-    The first ``hidden`` of them lie before the window.
+    The first ``hidden`` of them lie before the window. ``ahead`` is where the next block's keys
+    begin.
     """
     padded = padded_dim(head_dim)
     for g in range(group):
@@ -283,10 +287,9 @@ if not jit_disabled():
 def _vector_block(
     isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
     hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
-    part_stride: int,
+    part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     padded = padded_dim(head_dim)
-    ahead = keys + width(qt) * 128 * head_dim  # a thread's blocks follow one another
     # Whole tiles before the window are not read.
     before = hidden // 16 * 16
     keys += width(qt) * before * head_dim
@@ -379,6 +382,20 @@ def _sink_of(sinks: int, head: int) -> int:
     return sinks + 4 * head if sinks != 0 else 0
 
 
+@inline
+def _keys_at(qt: Any, table: int, block: int, offset: int, head: int, head_dim: int) -> int:
+    """Where a block's keys of a KV head begin."""
+    return int(key_head(qt, get_i64(table + 8 * block) + offset, head, head_dim))
+
+
+@inline
+def _values_at(
+    qt: Any, table: int, block: int, offset: int, head: int, kv_heads: int, head_dim: int
+) -> int:
+    """Where a block's values of a KV head begin."""
+    return int(value_head(qt, get_i64(table + 8 * block) + offset, head, kv_heads, head_dim))
+
+
 @kernel
 def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Many tokens: a KV head of a token belongs to one thread."""
@@ -387,7 +404,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     padded = padded_dim(head_dim)
     kv_heads = get_i64(record + 8 * KV_HEADS)
     group = get_i64(record + 8 * HEADS) // kv_heads
-    capacity = get_i64(record + 8 * CAPACITY)
+    offset = get_i64(record + 8 * LAYER_OFFSET)
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
     window = get_i64(record + 8 * WINDOW)
@@ -402,26 +419,29 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             q += 4 * head * group * head_dim
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
             out += 4 * head * group * head_dim
-            layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
-            layer += get_i64(record + 8 * LAYER_OFFSET)
-            keys = key_head(qt, layer, head, head_dim, capacity)
-            values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
+            table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
             visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
             lowest = _window_start(visible, window)
-            begin = lowest // 128 * 128
-            for start in range(begin, visible, 128):
+            begin = lowest // 128
+            end = (visible + 127) // 128
+            keys = _keys_at(qt, table, begin, offset, head, head_dim)
+            for block in range(begin, end):
+                values = _values_at(qt, table, block, offset, head, kv_heads, head_dim)
+                ahead = keys
+                if block + 1 < end:
+                    ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
                 to = merged
-                if start > begin:
+                if block > begin:
                     to = parts
+                start = 128 * block
                 _block(
-                    isa, qt, q, head_dim, group,
-                    keys + width(qt) * start * head_dim, values + width(qt) * start * padded,
-                    max(lowest - start, 0), min(visible - start, 128), scale, softcap, p, to,
-                    part_stride,
+                    isa, qt, q, head_dim, group, keys, values, max(lowest - start, 0),
+                    min(visible - start, 128), scale, softcap, p, to, part_stride, ahead,
                 )  # fmt: skip
-                if start > begin:
+                if block > begin:
                     for g in range(group):
                         _merge(isa, merged + g * part_stride, parts + g * part_stride, padded)
+                keys = ahead
             for g in range(group):
                 sink = _sink_of(sinks, head * group + g)
                 _finish(merged + g * part_stride, padded, out + 4 * g * head_dim, head_dim, sink)
@@ -429,15 +449,17 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
 
 @kernel
 def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Few tokens: each block of a KV head of a token is one share of the work."""
+    """Few tokens: each block of a KV head of a token is one share of the work.
+
+    Parts lie by token, block and head, one behind the other.
+    """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     head_dim = get_i64(record + 8 * HEAD_DIM)
     padded = padded_dim(head_dim)
     kv_heads = get_i64(record + 8 * KV_HEADS)
     heads = get_i64(record + 8 * HEADS)
     group = heads // kv_heads
-    capacity = get_i64(record + 8 * CAPACITY)
-    max_blocks = get_i64(record + 8 * MAX_BLOCKS)
+    offset = get_i64(record + 8 * LAYER_OFFSET)
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
     window = get_i64(record + 8 * WINDOW)
@@ -450,27 +472,32 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     first = total * thread // threads
     last = total * (thread + 1) // threads
     turn = 0
+    parts = get_i64(record + 8 * PARTS)
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
         lowest = _window_start(visible, window)
-        layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t) + get_i64(record + 8 * LAYER_OFFSET)
+        begin = lowest // 128
+        end = (visible + 127) // 128
+        table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
         for head in range(kv_heads):
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
             q += 4 * head * group * head_dim
-            keys = key_head(qt, layer, head, head_dim, capacity)
-            values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
-            for block in range(lowest // 128, (visible + 127) // 128):
+            for block in range(begin, end):
                 turn += 1
                 if first < turn <= last:
+                    keys = _keys_at(qt, table, block, offset, head, head_dim)
+                    values = _values_at(qt, table, block, offset, head, kv_heads, head_dim)
+                    ahead = keys
+                    if block + 1 < end:
+                        ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
                     start = 128 * block
-                    at = (t * heads + head * group) * max_blocks + block
                     _block(
-                        isa, qt, q, head_dim, group,
-                        keys + width(qt) * start * head_dim,
-                        values + width(qt) * start * padded,
-                        max(lowest - start, 0), min(visible - start, 128), scale, softcap, p,
-                        get_i64(record + 8 * PARTS) + at * part_stride, max_blocks * part_stride,
+                        isa, qt, q, head_dim, group, keys, values, max(lowest - start, 0),
+                        min(visible - start, 128), scale, softcap, p,
+                        parts + ((block - begin) * heads + head * group) * part_stride,
+                        part_stride, ahead,
                     )  # fmt: skip
+        parts += (end - begin) * heads * part_stride
 
 
 @kernel
@@ -480,17 +507,19 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     head_dim = get_i64(record + 8 * HEAD_DIM)
     padded = padded_dim(head_dim)
     heads = get_i64(record + 8 * HEADS)
-    max_blocks = get_i64(record + 8 * MAX_BLOCKS)
     window = get_i64(record + 8 * WINDOW)
     sinks = get_i64(record + 8 * SINKS)
     part_stride = 4 * (padded + 16)
-    for item in range(thread, tokens * heads, threads):
-        t = item // heads
-        head = item % heads
+    parts = get_i64(record + 8 * PARTS)
+    for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        first = _window_start(visible, window) // 128
-        merged = get_i64(record + 8 * PARTS) + (item * max_blocks + first) * part_stride
-        for block in range(1, (visible + 127) // 128 - first):
-            _merge(isa, merged, merged + block * part_stride, padded)
+        blocks = (visible + 127) // 128 - _window_start(visible, window) // 128
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-        _finish(merged, padded, out + 4 * head * head_dim, head_dim, _sink_of(sinks, head))
+        for head in range(heads):
+            if (t * heads + head) % threads == thread:
+                merged = parts + head * part_stride
+                for block in range(1, blocks):
+                    _merge(isa, merged, merged + block * heads * part_stride, padded)
+                sink = _sink_of(sinks, head)
+                _finish(merged, padded, out + 4 * head * head_dim, head_dim, sink)
+        parts += blocks * heads * part_stride

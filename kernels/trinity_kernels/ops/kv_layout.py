@@ -1,6 +1,6 @@
-"""How one layer's keys and values lie in the cache.
+"""How one layer's keys and values lie in a page of 128 positions.
 
-Per layer and KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
+Per KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
 come from one stream of vectors without summing across lanes; values as ``[position][padded]``,
 ``padded`` being head_dim rounded up to 32. Elements are float16 or float32, told by the
 quantization tag "F16" or "F32". Keys of all heads come first, then the values of all heads.
@@ -17,14 +17,14 @@ from trinity_kernels.isa import jit_disabled
 if not jit_disabled():
     from trinity_kernels import simd
 
-TILE = 16
+PAGE = 128
 KV_TYPES = ("F16", "F32")
 
 
-def layer_bytes(kv_type: str, kv_heads: int, head_dim: int, capacity: int) -> int:
-    """Bytes of one layer for ``capacity`` positions (a multiple of 16)."""
+def layer_bytes(kv_type: str, kv_heads: int, head_dim: int, positions: int = PAGE) -> int:
+    """Bytes of one layer's part of a page, or of ``positions`` of it."""
     width = 2 if kv_type == "F16" else 4
-    return width * kv_heads * capacity * (head_dim + -(-head_dim // 32) * 32)
+    return width * kv_heads * positions * (head_dim + -(-head_dim // 32) * 32)
 
 
 @inline
@@ -82,14 +82,14 @@ def _load_of(qt: Any, address: Any) -> Any:
 
 
 @inline
-def key_head(qt: Any, layer: int, head: int, head_dim: int, capacity: int) -> int:
+def key_head(qt: Any, layer: int, head: int, head_dim: int) -> int:
     """Where the keys of a KV head begin."""
-    return layer + width(qt) * head * capacity * head_dim
+    return layer + width(qt) * head * 128 * head_dim
 
 
 @inline
-def value_head(qt: Any, layer: int, head: int, kv_heads: int, head_dim: int, capacity: int) -> int:
+def value_head(qt: Any, layer: int, head: int, kv_heads: int, head_dim: int) -> int:
     """Where the values of a KV head begin."""
-    keys = kv_heads * capacity * head_dim
-    head_bytes: int = width(qt) * (keys + head * capacity * padded_dim(head_dim))
+    keys = kv_heads * 128 * head_dim
+    head_bytes: int = width(qt) * (keys + head * 128 * padded_dim(head_dim))
     return layer + head_bytes

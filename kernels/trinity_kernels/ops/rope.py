@@ -1,8 +1,8 @@
-"""Rotate queries and keys by their positions, and put keys and values into the cache.
+"""Rotate queries and keys by their positions, and put keys and values into their pages.
 
 Shapes: Q M rows of HEADS * HEAD_DIM, KEY and VALUE M rows of KV_HEADS * HEAD_DIM, float32; Q is
 rotated in place. TABLE holds, per position, ROPE_DIM / 2 cosines, then as many sines, float32.
-POSITIONS is M int32, CACHES the M int64 addresses of the tokens' caches (kv_layout.py).
+POSITIONS is M int32, CACHES the M int64 addresses of the tokens' tables of pages (attention.py).
 INTERLEAVED: 1 rotates dimensions (2i, 2i+1), 0 rotates (i, i + ROPE_DIM / 2); dimensions from
 ROPE_DIM on stay as they are. Numerics: every product and sum is rounded to float32.
 """
@@ -19,7 +19,7 @@ from trinity_kernels.ops.kv_layout import key_head, padded_dim, set_element, val
 from trinity_kernels.record import ROWS
 
 Q, Q_STRIDE, KEY, VALUE, KV_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, TABLE = range(3, 12)
-HEAD_DIM, ROPE_DIM, HEADS, KV_HEADS, CAPACITY, INTERLEAVED = range(12, 18)
+HEAD_DIM, ROPE_DIM, HEADS, KV_HEADS, INTERLEAVED = range(12, 17)
 
 
 @inline
@@ -47,7 +47,6 @@ def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     rope_dim = get_i64(record + 8 * ROPE_DIM)
     kv_heads = get_i64(record + 8 * KV_HEADS)
     group = get_i64(record + 8 * HEADS) // kv_heads
-    capacity = get_i64(record + 8 * CAPACITY)
     interleaved = get_i64(record + 8 * INTERLEAVED)
     for item in range(thread, tokens * kv_heads, threads):
         t = item // kv_heads
@@ -61,11 +60,13 @@ def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         key = get_i64(record + 8 * KEY) + row
         value = get_i64(record + 8 * VALUE) + row
         _rotate(key, table, rope_dim, interleaved)
-        layer = get_i64(get_i64(record + 8 * CACHES) + 8 * t) + get_i64(record + 8 * LAYER_OFFSET)
-        keys = key_head(qt, layer, head, head_dim, capacity)
-        tile = keys + width(qt) * (position // 16 * 16 * head_dim + position % 16)
-        values = value_head(qt, layer, head, kv_heads, head_dim, capacity)
-        line = values + width(qt) * position * padded_dim(head_dim)
+        layer = get_i64(get_i64(get_i64(record + 8 * CACHES) + 8 * t) + position // 128 * 8)
+        layer += get_i64(record + 8 * LAYER_OFFSET)
+        at = position % 128
+        keys = key_head(qt, layer, head, head_dim)
+        tile = keys + width(qt) * (at // 16 * 16 * head_dim + at % 16)
+        values = value_head(qt, layer, head, kv_heads, head_dim)
+        line = values + width(qt) * at * padded_dim(head_dim)
         for d in range(head_dim):
             set_element(qt, tile + width(qt) * 16 * d, get_f32(key + 4 * d))
             set_element(qt, line + width(qt) * d, get_f32(value + 4 * d))

@@ -15,22 +15,17 @@ from trinity.errors import InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_writer import Chunk, GGUFWriter, refuse_existing
 from trinity.formats.hf_config import HFConfig, Ternary, hf_config
+from trinity.formats.hf_files import CONFIG, files_of_directory, model_name
+from trinity.formats.hf_metadata import model_metadata, usable_context
+from trinity.formats.hf_names import Family, family_of
+from trinity.formats.hf_tensors import HFTensor, hf_tensors
+from trinity.formats.hf_weights import check_stored, weight_scale
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
-from trinity.tools.convert.encode import (
-    OUTTYPES,
-    check_tensor,
-    chosen_type,
-    needs_scale_tensor,
-    rope_factors,
-    tensor_data,
-)
-from trinity.tools.convert.families import Family, family_of
-from trinity.tools.convert.metadata_keys import model_keys, usable_context
-from trinity.tools.convert.plan import Planned, planned_tensors
-from trinity.tools.convert.ternary import weight_scale
-from trinity.tools.convert.tokenizer_keys import tokenizer_keys
+from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
+from trinity.tools.convert.encode import OUTTYPES, chosen_type, needs_scale_tensor, tensor_data
+from trinity.tools.convert.file_keys import file_keys
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.quants import TYPES, nbytes
 
@@ -85,24 +80,31 @@ def convert(
     with Checkpoint(source) as checkpoint:
         _check_not_a_source(target, checkpoint.directory)
         refuse_existing(target, overwrite)
-        values, config = _config(checkpoint.directory)
+        files = files_of_directory(checkpoint.directory)
+        if CONFIG not in files:
+            raise InputError(
+                f"{checkpoint.directory}: no {CONFIG}; give the directory of a whole model"
+            )
+        config = hf_config(read_json_object(files[CONFIG]), files[CONFIG])
         family = family_of(config)
         architecture = family.architecture(config)
         ternary = _ternary(config, family, outtype, weight_scale)
-        plan = planned_tensors(config, family, checkpoint)
-        for planned in plan:
-            check_tensor(planned, ternary, checkpoint)
-        types = {planned.name: chosen_type(planned, outtype, ternary) for planned in plan}
-        notes = [*_window_notes(config), *_ternary_notes(plan, ternary, outtype, checkpoint)]
-        name = _name(checkpoint.directory)
-        tokenizer = tokenizer_keys(checkpoint.directory, config, values)
-        keys = model_keys(config, architecture, name, outtype, tokenizer)
+        tensors = hf_tensors(config, family, checkpoint)
+        for tensor in tensors:
+            check_stored(tensor, ternary, checkpoint)
+        types = {tensor.name: chosen_type(tensor, outtype, ternary) for tensor in tensors}
+        notes = [*_window_notes(config), *_ternary_notes(tensors, ternary, outtype, checkpoint)]
+        keys = file_keys(
+            model_metadata(config, architecture, model_name(checkpoint.directory)),
+            tokenizer_metadata(files, checkpoint.directory, config.vocab_size),
+            OUTTYPES[outtype][1],
+        )
         with GGUFWriter(target) as writer:
-            for key, (value, value_type) in keys.items():
-                writer.add(key, value, value_type)
-            num_tensors = _add_tensors(writer, plan, types, ternary, checkpoint, progress)
+            for key, value in keys.items():
+                writer.add(key, value, "array[string]" if isinstance(value, list) else None)
+            num_tensors = _add_tensors(writer, tensors, types, ternary, checkpoint, progress)
             if config.llama3_scaling is not None:
-                factors = rope_factors(config.llama3_scaling, config.rope_theta, config.head_dim)
+                factors = config.llama3_scaling.divisors(config.rope_theta, config.head_dim)
                 writer.add_tensor("rope_freqs.weight", factors.shape, "F32", factors)
                 num_tensors += 1
     num_bytes = os.path.getsize(target)
@@ -112,30 +114,30 @@ def convert(
 
 def _add_tensors(
     writer: GGUFWriter,
-    plan: Sequence[Planned],
+    tensors: Sequence[HFTensor],
     types: Mapping[str, str],
     ternary: Ternary | None,
     checkpoint: Checkpoint,
     progress: Progress,
 ) -> int:
-    """Give the writer all tensors of the plan, to be made in their turn; returns their number."""
+    """Give the writer all tensors, to be made in their turn; returns their number."""
     scales: dict[str, np.float32] = {}
-    for planned in plan:
-        if needs_scale_tensor(planned, types[planned.name], ternary, checkpoint):
-            scales[planned.name] = np.float32(1)
-    total = sum(nbytes(types[planned.name], planned.shape) for planned in plan)
+    for tensor in tensors:
+        if needs_scale_tensor(tensor, types[tensor.name], ternary, checkpoint):
+            scales[tensor.name] = np.float32(1)
+    total = sum(nbytes(types[tensor.name], tensor.shape) for tensor in tensors)
     done = 0
-    for planned in plan:
-        type_name = types[planned.name]
-        data = tensor_data(planned, type_name, ternary, checkpoint, scales)
-        begun = partial(progress, done, total, planned.name)
+    for tensor in tensors:
+        type_name = types[tensor.name]
+        data = tensor_data(tensor, type_name, ternary, checkpoint, scales)
+        begun = partial(progress, done, total, tensor.name)
         made = partial(_in_turn, begun, data, checkpoint)
-        writer.add_tensor(planned.name, planned.shape, type_name, made)
-        if planned.name in scales:
-            name = planned.name.removesuffix("weight") + "scale"
-            writer.add_tensor(name, (1,), "F32", partial(_scale_of, planned.name, scales))
-        done += nbytes(type_name, planned.shape)
-    return len(plan) + len(scales)
+        writer.add_tensor(tensor.name, tensor.shape, type_name, made)
+        if tensor.name in scales:
+            name = tensor.name.removesuffix("weight") + "scale"
+            writer.add_tensor(name, (1,), "F32", partial(_scale_of, tensor.name, scales))
+        done += nbytes(type_name, tensor.shape)
+    return len(tensors) + len(scales)
 
 
 def _in_turn(
@@ -153,14 +155,6 @@ def _scale_of(name: str, scales: Mapping[str, np.float32]) -> Chunk:
     return np.array([scales[name]], "<f4")
 
 
-def _name(directory: str) -> str:
-    """The directory's name; in Hugging Face's cache, models--OWNER--NAME/snapshots/HASH, NAME."""
-    *_, model, above, last = ("", "", *os.path.abspath(directory).split(os.sep))
-    if above == "snapshots" and model.startswith("models--"):
-        return model.rpartition("--")[2]
-    return last
-
-
 def _check_not_a_source(target: str, directory: str) -> None:
     """Raises InputError where the file would replace one of those that it is made from."""
     beside = os.path.dirname(os.path.realpath(target)) == os.path.realpath(directory)
@@ -170,21 +164,11 @@ def _check_not_a_source(target: str, directory: str) -> None:
         )
 
 
-def _config(directory: str) -> tuple[dict[str, object], HFConfig]:
-    path = os.path.join(directory, "config.json")
-    if not os.path.lexists(path):
-        raise InputError(f"{directory}: no config.json; give the directory of a whole model")
-    values = read_json_object(path)
-    return values, hf_config(values, path)
-
-
 def _ternary(
     config: HFConfig, family: Family, outtype: str, rule: ScaleRule | None
 ) -> Ternary | None:
     """How the layers' weights are ternary, if they are."""
-    ternary = config.quantization
-    if ternary is None and family.ternary:
-        ternary = Ternary(packed=False)
+    ternary = family.ternary_form(config)
     if rule is not None:
         if ternary is None or not ternary.packed:
             raise InputError("weight_scale is for packed ternary weights, which this model has not")
@@ -209,7 +193,7 @@ def _window_notes(config: HFConfig) -> list[str]:
 
 
 def _ternary_notes(
-    plan: Iterable[Planned], ternary: Ternary | None, outtype: str, checkpoint: Checkpoint
+    tensors: Iterable[HFTensor], ternary: Ternary | None, outtype: str, checkpoint: Checkpoint
 ) -> list[str]:
     if ternary is None:
         return []
@@ -221,9 +205,9 @@ def _ternary_notes(
         )
     if ternary.packed:
         scales = [
-            float(weight_scale(planned, ternary, checkpoint))
-            for planned in plan
-            if planned.kind == "linear"
+            float(weight_scale(tensor, ternary, checkpoint))
+            for tensor in tensors
+            if tensor.kind == "linear"
         ]
         if median(scales) > LARGEST_USUAL_SCALE:
             used, other = ("divide", "multiply") if ternary.divides else ("multiply", "divide")

@@ -11,15 +11,9 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_writer import Chunk
-from trinity.formats.hf_config import Llama3Scaling, Ternary
-from trinity.tools.convert.plan import Planned
-from trinity.tools.convert.ternary import (
-    TernaryMatrix,
-    check_form,
-    check_shape,
-    read_ternary,
-    weight_scale,
-)
+from trinity.formats.hf_config import Ternary
+from trinity.formats.hf_tensors import HFTensor
+from trinity.formats.hf_weights import TernaryMatrix, read_ternary, weight_scale
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes
 
@@ -39,25 +33,25 @@ _CODES_PER_BLOCK = 128
 _HALF_SCALES = ("TQ1_0", "TQ2_0")
 
 
-def chosen_type(planned: Planned, outtype: str, ternary: Ternary | None) -> str:
-    """The tensor type that ``planned`` gets.
+def chosen_type(needed: HFTensor, outtype: str, ternary: Ternary | None) -> str:
+    """The tensor type that ``needed`` gets.
 
     As llama.cpp and Microsoft's file have it: vectors F32; the embedding and the output of files
     with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks. Raises
     UnsupportedError for a ternary type of a matrix that it cannot hold.
     """
     wanted = OUTTYPES[outtype][0]
-    if planned.kind == "vector":
+    if needed.kind == "vector":
         return "F32"
     quant = TYPES[wanted]
-    if quant.ternary and planned.kind == "matrix":
+    if quant.ternary and needed.kind == "matrix":
         return "F16"
-    rows, columns = planned.shape
+    rows, columns = needed.shape
     if wanted == "I2_S" and rows * columns % _CODES_PER_BLOCK:
-        raise UnsupportedError(_misfit(planned, wanted, "a multiple of 128 weights in a matrix"))
+        raise UnsupportedError(_misfit(needed, wanted, "a multiple of 128 weights in a matrix"))
     if wanted in _HALF_SCALES and columns % quant.block_size:
         raise UnsupportedError(
-            _misfit(planned, wanted, f"rows of a multiple of {quant.block_size} weights")
+            _misfit(needed, wanted, f"rows of a multiple of {quant.block_size} weights")
             + "; --outtype i2_s holds it"
         )
     if wanted == "Q8_0" and columns % quant.block_size:
@@ -65,28 +59,12 @@ def chosen_type(planned: Planned, outtype: str, ternary: Ternary | None) -> str:
     return wanted
 
 
-def _misfit(planned: Planned, wanted: str, needs: str) -> str:
-    return f"{wanted} needs {needs}, but {planned.source!r} has the shape {planned.shape}"
-
-
-def check_tensor(planned: Planned, ternary: Ternary | None, checkpoint: Checkpoint) -> None:
-    """Form and dtype of one source tensor, without reading its weights. Raises FormatError."""
-    if ternary is not None and planned.kind == "linear":
-        check_form(planned, ternary, checkpoint)
-        if ternary.packed:
-            return
-    tensor = checkpoint.tensor(planned.source)
-    check_shape(tensor, planned.shape)
-    if tensor.dtype == "U8":
-        raise FormatError(
-            f"{tensor.source}: tensor {tensor.name!r} is stored as U8, which is how packed ternary "
-            "weights are; config.json has no quantization_config that says so"
-        )
-    tensor.floats(tensor.data[:0].reshape(1, 0))  # refuses dtypes that are no floats
+def _misfit(needed: HFTensor, wanted: str, needs: str) -> str:
+    return f"{wanted} needs {needs}, but {needed.source!r} has the shape {needed.shape}"
 
 
 def needs_scale_tensor(
-    planned: Planned, type_name: str, ternary: Ternary | None, checkpoint: Checkpoint
+    needed: HFTensor, type_name: str, ternary: Ternary | None, checkpoint: Checkpoint
 ) -> bool:
     """Whether the weight is written as -1, 0, +1 with its scale in a tensor of its own.
 
@@ -95,19 +73,19 @@ def needs_scale_tensor(
     ever such a number; bfloat16 scales of packed weights are. The feed-forward's biases would be
     scaled too, so weights beside one stay as they are.
     """
-    if ternary is None or planned.kind != "linear" or type_name not in _HALF_SCALES:
+    if ternary is None or needed.kind != "linear" or type_name not in _HALF_SCALES:
         return False
-    if planned.has_bias and ".ffn_" in planned.name:
+    if needed.has_bias and ".ffn_" in needed.name:
         return False
     if not ternary.packed:
         return True
-    scale = weight_scale(planned, ternary, checkpoint)
+    scale = weight_scale(needed, ternary, checkpoint)
     with np.errstate(over="ignore"):  # then it is infinite in half precision, so another number
         return bool(np.float32(np.float16(scale)) != scale)
 
 
 def tensor_data(
-    planned: Planned,
+    needed: HFTensor,
     type_name: str,
     ternary: Ternary | None,
     checkpoint: Checkpoint,
@@ -117,9 +95,9 @@ def tensor_data(
 
     Weights that are keys of ``scales`` are written bare, and their scales put there.
     """
-    if ternary is not None and planned.kind == "linear":
-        return partial(_ternary_chunks, planned, type_name, ternary, checkpoint, scales)
-    return partial(_float_chunks, planned, type_name, checkpoint)
+    if ternary is not None and needed.kind == "linear":
+        return partial(_ternary_chunks, needed, type_name, ternary, checkpoint, scales)
+    return partial(_float_chunks, needed, type_name, checkpoint)
 
 
 def permutation(rows: int, heads: int) -> NDArray[np.intp]:
@@ -133,20 +111,20 @@ def permutation(rows: int, heads: int) -> NDArray[np.intp]:
 
 
 def _ternary_chunks(
-    planned: Planned,
+    needed: HFTensor,
     type_name: str,
     ternary: Ternary,
     checkpoint: Checkpoint,
     scales: dict[str, np.float32],
 ) -> Iterator[Chunk]:
-    matrix = read_ternary(planned, ternary, checkpoint)
-    if planned.name in scales:
-        scales[planned.name] = matrix.scale
+    matrix = read_ternary(needed, ternary, checkpoint)
+    if needed.name in scales:
+        scales[needed.name] = matrix.scale
         matrix = TernaryMatrix(matrix.codes, np.float32(1))
-    rows, columns = planned.shape
-    order = permutation(rows, planned.heads) if planned.heads else np.arange(rows)
+    rows, columns = needed.shape
+    order = permutation(rows, needed.permuted_heads) if needed.permuted_heads else np.arange(rows)
     if type_name == "I2_S":
-        codes = matrix.codes[order] if planned.heads else matrix.codes
+        codes = matrix.codes[order] if needed.permuted_heads else matrix.codes
         blocks = codes.reshape(-1, _CODES_PER_BLOCK)
         for first in range(0, len(blocks), _CHUNK_ELEMENTS // _CODES_PER_BLOCK):
             yield pack_codes(blocks[first : first + _CHUNK_ELEMENTS // _CODES_PER_BLOCK])
@@ -159,11 +137,11 @@ def _ternary_chunks(
         yield TYPES[type_name].quantize(matrix.floats(order[first : first + step]))
 
 
-def _float_chunks(planned: Planned, type_name: str, checkpoint: Checkpoint) -> Iterator[Chunk]:
-    tensor = checkpoint.tensor(planned.source)  # now, so that a file that has shrunk is noticed
-    rows = planned.shape[0]
-    columns = planned.shape[1] if len(planned.shape) == 2 else 1
-    order = permutation(rows, planned.heads) if planned.heads else None
+def _float_chunks(needed: HFTensor, type_name: str, checkpoint: Checkpoint) -> Iterator[Chunk]:
+    tensor = checkpoint.tensor(needed.source)  # now, so that a file that has shrunk is noticed
+    rows = needed.shape[0]
+    columns = needed.shape[1] if len(needed.shape) == 2 else 1
+    order = permutation(rows, needed.permuted_heads) if needed.permuted_heads else None
     step = max(1, _CHUNK_ELEMENTS // columns)
     for first in range(0, rows, step):
         last = min(first + step, rows)
@@ -182,18 +160,3 @@ def _float_chunks(planned: Planned, type_name: str, checkpoint: Checkpoint) -> I
                 "f32"
             )
         yield encoded
-
-
-def rope_factors(scaling: Llama3Scaling, theta: float, head_dim: int) -> NDArray[np.float32]:
-    """rope_freqs.weight: what each of head_dim / 2 frequencies is divided by.
-
-    Source: transformers modeling_rope_utils.py, _compute_llama3_parameters: long wave lengths are
-    stretched by the factor, short ones not at all, those between in proportion.
-    """
-    frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    turns = scaling.original_context_length * frequencies / (2 * np.pi)
-    smooth = (turns - scaling.low_freq_factor) / (
-        scaling.high_freq_factor - scaling.low_freq_factor
-    )
-    smooth = np.clip(smooth, 0, 1)
-    return (1 / ((1 - smooth) / scaling.factor + smooth)).astype(np.float32)

@@ -9,19 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.toy_model import BOS, ToyEngine, ToyTokenizer, ids_of
+from tests.toy_model import BOS, ToyEngine, chunks_of, ids_of
 from trinity.errors import ContextLengthError, InputError, TrinityError
-from trinity.runtime.generation import (
-    Completion,
-    Limits,
-    Progress,
-    Timings,
-    generate,
-    generate_step,
-    stream,
-)
+from trinity.runtime.generation import Completion, Timings, collect
+from trinity.runtime.limits import Limits
 from trinity.runtime.sampler import SamplingParams
-from trinity.runtime.session import Session
 from trinity.runtime.stop import StopMatcher
 
 GREEDY = SamplingParams(temperature=0)
@@ -29,7 +21,7 @@ PROMPT = [BOS, *ids_of("ab")]
 
 
 def completed(engine: ToyEngine, params: SamplingParams = GREEDY, **limits: Any) -> Completion:
-    return generate(Session(engine), ToyTokenizer(), PROMPT, params, Limits(**limits))  # type: ignore[arg-type]
+    return collect(chunks_of(engine, PROMPT, params, Limits(**limits)))
 
 
 def talker(text: str, **options: int) -> ToyEngine:
@@ -115,14 +107,14 @@ def test_held_text_comes_out_at_the_end() -> None:
 
 def test_stop_string_is_never_shown() -> None:
     engine = talker("abcabd tail")
-    chunks = stream(Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits(stop=["abd"]))  # type: ignore[arg-type]
+    chunks = chunks_of(engine, PROMPT, GREEDY, Limits(stop=["abd"]))
     texts = [(c.text, c.finish_reason) for c in chunks]
     assert texts == [("abc", None), ("", "stop")]
 
 
 def test_chunks_hold_whole_characters_and_all_tokens() -> None:
     engine = talker("é≈x")
-    chunks = list(stream(Session(engine), ToyTokenizer(), PROMPT, GREEDY, Limits()))  # type: ignore[arg-type]
+    chunks = list(chunks_of(engine, PROMPT, GREEDY, Limits()))
     assert [c.text for c in chunks] == ["é", "≈", "x", ""]
     assert [len(c.token_ids) for c in chunks] == [2, 3, 1, 0]
     assert [c.finish_reason for c in chunks] == [None, None, None, "stop"]
@@ -158,7 +150,9 @@ def test_log_probabilities() -> None:
     logits = engine.logits_of(PROMPT).astype(np.float64)
     expected = logits.max() - math.log(np.exp(logits).sum())
     assert found.logprobs[0].logprob == pytest.approx(expected, abs=1e-5)
-    assert found.logprobs[0].top[0] == (found.token_ids[0], found.logprobs[0].logprob)
+    best = found.logprobs[0].top[0]
+    assert (best.token_id, best.logprob) == (found.token_ids[0], found.logprobs[0].logprob)
+    assert best.text == bytes([best.token_id - 3]).decode(errors="replace")
     assert len(found.logprobs[0].top) == 2
     assert completed(ToyEngine(), max_tokens=2).logprobs is None
     assert completed(ToyEngine(), max_tokens=0, logprobs=0).logprobs == []
@@ -177,14 +171,7 @@ def test_cancellation_during_the_prompt() -> None:
     engine = talker("hello", prefill_chunk=1)
     cancel = threading.Event()
     engine.before_forward = lambda tokens: cancel.set()
-    found = generate(
-        Session(engine),
-        ToyTokenizer(),
-        PROMPT,
-        GREEDY,
-        Limits(),
-        cancel=cancel,  # type: ignore[arg-type]
-    )
+    found = collect(chunks_of(engine, PROMPT, GREEDY, Limits(), cancel=cancel))
     assert (found.text, found.finish_reason) == ("", "cancelled")
     assert len(engine.evaluated) == 1
 
@@ -193,14 +180,7 @@ def test_cancellation_between_tokens() -> None:
     engine = talker("hello")
     cancel = threading.Event()
     engine.before_forward = lambda tokens: cancel.set() if tokens == ids_of("e") else None
-    found = generate(
-        Session(engine),
-        ToyTokenizer(),
-        PROMPT,
-        GREEDY,
-        Limits(),
-        cancel=cancel,  # type: ignore[arg-type]
-    )
+    found = collect(chunks_of(engine, PROMPT, GREEDY, Limits(), cancel=cancel))
     assert (found.text, found.finish_reason) == ("hel", "cancelled")
 
 
@@ -228,24 +208,19 @@ def test_output_that_is_not_finite_is_an_error() -> None:
 
 def test_timings_count() -> None:
     engine = talker("hello")
-    session = Session(engine)
-    session.evaluate(PROMPT[:2])
-    found = generate(session, ToyTokenizer(), PROMPT, GREEDY, Limits())  # type: ignore[arg-type]
+    completed(engine, max_tokens=1)
+    engine.says("hello", after=6)
+    prompt = [*PROMPT, *ids_of("hel")]
+    found = collect(chunks_of(engine, prompt, GREEDY, Limits()))
     timings = found.timings
-    assert (timings.prompt_tokens, timings.cached_tokens) == (3, 2)
+    assert (timings.prompt_tokens, timings.cached_tokens) == (6, 0)  # 3 tokens are not worth it
+    found = collect(chunks_of(engine, prompt, GREEDY, Limits()))
+    assert found.timings.cached_tokens == 5
     assert (timings.completion_tokens, timings.decode_steps) == (5, 5)
     assert timings.prompt_seconds > 0
+    assert timings.waiting_seconds > 0
     assert timings.tokens_per_second > 0
     assert Timings().tokens_per_second == Timings().prompt_tokens_per_second == 0
-
-
-def test_ids_alone() -> None:
-    progress = Progress()
-    steps = generate_step(
-        Session(talker("hi")), PROMPT, GREEDY, Limits(), eog_ids={2}, progress=progress
-    )
-    assert [token for token, _ in steps] == ids_of("hi")
-    assert progress.finish_reason == "stop"
 
 
 @pytest.mark.parametrize(

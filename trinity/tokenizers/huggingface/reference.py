@@ -15,7 +15,7 @@ from typing import Any
 from trinity.confined import Confined
 from trinity.errors import ConfinedError, TokenizerError
 
-_MODULE = "trinity.tokenizers.file_library"
+_MODULE = "trinity.tokenizers.huggingface.file_library"
 # What the library may take beyond the file: a large vocabulary of 9 MB takes 250 MB and 2 s.
 _MEMORY, _MEMORY_PER_BYTE = 200_000_000, 40
 _SECONDS, _BYTES_PER_SECOND = 2.0, 2_000_000

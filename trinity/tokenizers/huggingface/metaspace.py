@@ -13,15 +13,15 @@ import re
 from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
-from trinity.tokenizers.spm import SPACE
-from trinity.tokenizers.vocabulary import BYTE, NORMAL, UNKNOWN
-from trinity.tools.convert.bpe_source import (
+from trinity.tokenizers.huggingface.reference import json_reference
+from trinity.tokenizers.huggingface.tokenizer_json import (
     merges_of,
     read_added_tokens,
     read_vocab,
 )
-from trinity.tools.convert.reference import json_reference
-from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.spm import SPACE
+from trinity.tokenizers.vocabulary import BYTE, NORMAL, UNKNOWN
 
 _BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")
 _ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}

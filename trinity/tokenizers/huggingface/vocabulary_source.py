@@ -1,13 +1,16 @@
-"""What convert knows of a vocabulary, whichever file it comes from."""
+"""A vocabulary as it is being read, whichever file it comes from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trinity.errors import ConfigError
-from trinity.tokenizers.vocabulary import CONTROL, UNUSED, USER_DEFINED
-from trinity.tools.convert.reference import Reference
+from trinity.errors import ConfigError, TokenizerError
+from trinity.tokenizers.huggingface.reference import Reference
+from trinity.tokenizers.vocabulary import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED
 
+_PADDING_SCORE = -10000.0
+_ADDED_SCORE = -1000.0
 # Texts with no ids of their own, in whose ids conversions can be compared: words, digits,
 # contractions, white space, punctuation, scripts, composed characters, emoji.
 CHECK_TEXT = (
@@ -22,11 +25,12 @@ CHECK_TEXT = (
 
 @dataclass(slots=True)
 class VocabularySource:
-    """A vocabulary on its way into a GGUF file.
+    """A vocabulary on its way into canonical metadata.
 
-    ``keys`` are metadata keys of its kind alone (model, pre, merges, scores). ``tokens`` and
-    ``types`` have one entry per id, at most ``rows``, as the embedding has; ids without a token
-    are None. ``reference`` is what the library that the files were made for says.
+    ``model``, ``pre``, ``merges``, ``scores`` and ``add_space_prefix`` are what
+    tokenizer.ggml.NAME says; None where the kind has no such key. ``tokens`` and ``types`` have
+    one entry per id, at most ``rows``, as the embedding has; ids without a token are None.
+    ``reference`` is what the library that the files were made for says.
     """
 
     source: str
@@ -47,11 +51,34 @@ class VocabularySource:
             self.tokens += [None] * missing
             self.types += [UNUSED] * missing
             if self.scores is not None:
-                self.scores += [PADDING_SCORE] * missing
+                self.scores += [_PADDING_SCORE] * missing
         self.tokens[token_id] = token
         self.types[token_id] = kind
         if self.scores is not None:
             self.scores[token_id] = score
+
+    def put_added(self, token_id: object, fields: Mapping[str, object]) -> None:
+        """One added token: its id, its content and whether it is special.
+
+        Raises TokenizerError where it is malformed, ConfigError for an id beyond the embedding.
+        """
+        text = fields.get("content")
+        if not isinstance(text, str) or not isinstance(token_id, int) or isinstance(token_id, bool):
+            raise TokenizerError(
+                f"{self.source}: an added token is {dict(fields)!r:.100}; expected content and id"
+            )
+        if token_id < 0:
+            raise TokenizerError(
+                f"{self.source}: the added token {text!r:.60} has the id {token_id}"
+            )
+        self.check_id(token_id)
+        kind = _added_kind(text, fields.get("special") is True)
+        known = self.tokens[token_id] if token_id < len(self.tokens) else None
+        if known == text and self.types[token_id] in (UNKNOWN, CONTROL, BYTE):
+            return
+        if kind == USER_DEFINED:
+            text = text.replace("\u2581", " ")  # such tokens are matched before spaces are escaped
+        self.put(token_id, text, kind, _ADDED_SCORE)
 
     def check_id(self, token_id: int) -> None:
         """Raises ConfigError for an id beyond the embedding's rows."""
@@ -68,17 +95,13 @@ class VocabularySource:
         """
         self.check_id(len(self.tokens) - 1)
         if len(self.tokens) < self.rows:
-            self.put(self.rows - 1, f"[PAD{self.rows - 1}]", UNUSED, PADDING_SCORE)
+            self.put(self.rows - 1, f"[PAD{self.rows - 1}]", UNUSED, _PADDING_SCORE)
         for token_id, token in enumerate(self.tokens):
             if token is None:
                 self.tokens[token_id] = f"[PAD{token_id}]"
 
 
-PADDING_SCORE = -10000.0
-ADDED_SCORE = -1000.0
-
-
-def added_kind(text: str, special: bool) -> int:
+def _added_kind(text: str, special: bool) -> int:
     """The type of a token that was added to a vocabulary. Source: llama.cpp's converter."""
     looks_special = text in ("<pad>", "<mask>", "<2mass>", "[@BOS@]") or any(
         text.startswith(start) and text.endswith(end)

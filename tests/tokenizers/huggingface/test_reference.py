@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
+import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +17,9 @@ import pytest
 
 from tests.tools.golden_models import model_directory
 from trinity.errors import TokenizerError
-from trinity.tools.convert.reference import Reference, json_reference, model_reference
+from trinity.tokenizers.huggingface.reference import Reference, json_reference, model_reference
 
+ROOT = Path(__file__).resolve().parents[3]
 TEXTS = ("Hello  world, it's 3.14", "b")
 Values = dict[str, Any]
 
@@ -134,3 +139,23 @@ def test_character_maps_of_sentencepiece(tmp_path: Path) -> None:
 def test_a_file_that_is_no_model() -> None:
     with pytest.raises(TokenizerError, match="the sentencepiece library refuses it"):
         model_reference(b"\xff" * 100, "t.model", TEXTS)
+
+
+def test_from_an_editable_installation(values: Values) -> None:
+    """The packages need not be in sys.path: an import hook finds them, which no child has."""
+    code = f"""
+    import json, sys
+    outside = [p for p in sys.path if not os.path.exists(os.path.join(p, "trinity_kernels"))]
+    sys.path[:] = [*outside, {str(ROOT)!r}, {str(ROOT / "kernels")!r}]
+    import trinity_kernels
+    from trinity.tokenizers.huggingface.reference import json_reference
+    sys.path[:] = outside
+    print(json_reference(json.load(sys.stdin), "t.json", ["Hello"]).ids["Hello"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os\n{textwrap.dedent(code)}"],
+        input=json.dumps(values), capture_output=True, text=True, cwd=tempfile.gettempdir(),
+        timeout=120,
+    )  # fmt: skip
+    expected = json_reference(values, "t.json", ["Hello"]).ids["Hello"]
+    assert (done.stderr, done.stdout) == ("", f"{expected}\n")

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.formats.mapping import MappedFile
 from trinity.formats.sentencepiece_model import BPE, MAX_BYTES, parse_sentencepiece_model
-from trinity.tools.convert.bpe_source import put_added
-from trinity.tools.convert.reference import model_reference
-from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.reference import model_reference
+from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
 
 
 def spm_source(
@@ -46,11 +45,11 @@ def spm_source(
         add_space_prefix=model.add_dummy_prefix,
     )
     for text, token_id in added.items():
-        put_added(token_id, {"content": text}, source)
+        source.put_added(token_id, {"content": text})
     decoder = tokenizer_config.get("added_tokens_decoder") or {}
     if not isinstance(decoder, dict):
         raise TokenizerError(f"{path}: added_tokens_decoder is no object; download it again")
     for key, fields in decoder.items():
         token_id = int(key) if key.isdecimal() and len(key) < 10 else None
-        put_added(token_id, fields if isinstance(fields, dict) else {}, source)
+        source.put_added(token_id, fields if isinstance(fields, dict) else {})
     return source

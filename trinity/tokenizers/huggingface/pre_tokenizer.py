@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from trinity.errors import UnsupportedError
 from trinity.tokenizers import tokenizer_from_metadata
+from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
-from trinity.tools.convert.vocabulary_source import CHECK_TEXT, VocabularySource
 
 MERGES_THAT_TELL = 20_000
 # Every kind of character next to every other, runs of each, and upper and lower case in words.

@@ -1,0 +1,109 @@
+"""tokenizer.json with byte-level BPE: ids stay those of the libraries it is made for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tokenizers.huggingface.directories import (
+    REAL,
+    keys_of,
+    write_real,
+)
+from tests.tools.golden_models import edit_json, model_directory
+from trinity.errors import (
+    TokenizerError,
+    TrinityError,
+    UnsupportedError,
+)
+from trinity.formats import GGUFProvider
+from trinity.tokenizers import tokenizer_from_metadata
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_vocabularies(name: str, shared_data: Path, tmp_path: Path) -> None:
+    """Tokens, types and merges come back; every test text of llama.cpp has the ids it should."""
+    file = shared_data / "vocab" / f"ggml-vocab-{name}.gguf"
+    directory = model_directory("llama-grouped", tmp_path)
+    (directory / "generation_config.json").unlink()
+    with GGUFProvider(file) as provider:
+        metadata = dict(provider.metadata)
+    write_real(directory, name, metadata)
+    keys = keys_of(directory)
+    for key in ("model", "pre", "tokens", "merges", "bos_token_id", "eos_token_id"):
+        expected = metadata[f"tokenizer.ggml.{key}"]
+        assert keys[f"tokenizer.ggml.{key}"] == expected, key
+    np.testing.assert_array_equal(
+        keys["tokenizer.ggml.token_type"], metadata["tokenizer.ggml.token_type"]
+    )
+    tokenizer = tokenizer_from_metadata(keys)
+    *texts, _ = Path(f"{file}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    for text, line in zip(texts, Path(f"{file}.out").read_text().splitlines(), strict=True):
+        assert tokenizer.encode(text, add_bos=False) == [int(word) for word in line.split()], text
+
+
+def edit_model(directory: Path, **changes: object) -> None:
+    """Set keys of tokenizer.json's model."""
+    path = directory / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    values["model"] |= changes
+    path.write_text(json.dumps(values), "utf-8")
+
+
+BPE_REFUSED: dict[str, tuple[dict[str, object], dict[str, object], type[TrinityError], str]] = {
+    # changes of the file, changes of its model, error, message
+    "word pieces": ({}, {"type": "WordPiece"}, UnsupportedError, "type 'WordPiece'"),
+    "another normalizer": (
+        {"normalizer": {"type": "Lowercase"}}, {}, UnsupportedError, "Lowercase",
+    ),
+    "prefix of continued words": (
+        {}, {"continuing_subword_prefix": "##"}, UnsupportedError, "continuing_subword_prefix",
+    ),
+    "merges that are no list": ({}, {"merges": {}}, TokenizerError, "library refuses|no list"),
+    "a merge of three": ({}, {"merges": ["a b c"]}, TokenizerError, "library refuses|not two"),
+    "a merge of numbers": ({}, {"merges": [[1, 2]]}, TokenizerError, "library refuses|not two"),
+    "a merge of no tokens": (
+        {}, {"merges": ["\u0120zz q"]}, TokenizerError, "tokenizers library refuses it",
+    ),
+    "text as ids": ({}, {"vocab": {"a": "1"}}, TokenizerError, "library refuses|no whole numbers"),
+    "added tokens that are no list": (
+        {"added_tokens": 5}, {}, TokenizerError, "library refuses|added_tokens",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BPE_REFUSED)
+def test_bpe_that_is_refused(case: str, tmp_path: Path) -> None:
+    changes, model, kind, message = BPE_REFUSED[case]
+    directory = model_directory("llama-grouped", tmp_path)
+    edit_json(directory / "tokenizer.json", **changes)
+    edit_model(directory, **model)
+    with pytest.raises(kind, match=message) as caught:
+        keys_of(directory)
+    assert "tokenizer.json" in str(caught.value)
+
+
+def test_ids_without_a_token_are_filled(tmp_path: Path) -> None:
+    """Embeddings often have more rows than there are tokens."""
+    directory = model_directory("llama-grouped", tmp_path)
+    edit_json(directory / "config.json", vocab_size=288)
+    keys = keys_of(directory)
+    tokens = keys["tokenizer.ggml.tokens"]
+    assert len(tokens) == 288
+    assert tokens[283:] == [f"[PAD{i}]" for i in range(283, 288)]
+    assert keys["tokenizer.ggml.token_type"].tolist()[283:] == [5] * 5
+
+
+def test_rules_beyond_gguf_are_noticed_by_the_ids(tmp_path: Path) -> None:
+    """A token that counts only as a whole word, which GGUF cannot say."""
+    directory = model_directory("llama-grouped", tmp_path)
+    values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
+    added = {**values["added_tokens"][0], "id": 283, "content": "orld", "special": False}
+    values["added_tokens"].append({**added, "single_word": True})
+    (directory / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    edit_json(directory / "config.json", vocab_size=284)
+    with pytest.raises(UnsupportedError, match="splits text differently"):
+        keys_of(directory)

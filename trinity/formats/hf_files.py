@@ -1,0 +1,46 @@
+"""The files that describe a model of Hugging Face's format, beside its weights, by name.
+
+Readers take them as a mapping of names to paths, so that a store that keeps them elsewhere under
+other names can be read in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from trinity.formats.json_object import read_json_object
+
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER_JSON = "tokenizer.json"
+TOKENIZER_MODEL = "tokenizer.model"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+ADDED_TOKENS = "added_tokens.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+_NAMES = (
+    CONFIG, GENERATION_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_CONFIG, ADDED_TOKENS,
+    CHAT_TEMPLATE,
+)  # fmt: skip
+
+
+def files_of_directory(directory: str) -> dict[str, str]:
+    """Name to path of those of the files that the directory has."""
+    paths = {name: os.path.join(directory, name) for name in _NAMES}
+    return {name: path for name, path in paths.items() if os.path.lexists(path)}
+
+
+def optional_object(files: Mapping[str, str], name: str) -> dict[str, object]:
+    """The object in a JSON file, {} where there is no such file.
+
+    Raises as ``read_json_object``.
+    """
+    return read_json_object(files[name]) if name in files else {}
+
+
+def model_name(directory: str) -> str:
+    """The directory's name; in Hugging Face's cache, models--OWNER--NAME/snapshots/HASH, NAME."""
+    *_, model, above, last = ("", "", *os.path.abspath(directory).split(os.sep))
+    if above == "snapshots" and model.startswith("models--"):
+        return model.rpartition("--")[2]
+    return last

@@ -1,0 +1,158 @@
+"""The sequence that generates: from logits to tokens, text, stop strings and chunks."""
+
+from __future__ import annotations
+
+from collections import abc
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from trinity.runtime.account import Account
+from trinity.runtime.generation import Chunk, FinishReason, Timings
+from trinity.runtime.inbox import Sink
+from trinity.runtime.options import Request
+from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
+from trinity.runtime.sequence import Logits, Sequence, check_context
+from trinity.runtime.speculation import Guesses
+from trinity.runtime.stop import StopMatcher
+
+if TYPE_CHECKING:
+    from trinity.runtime.pages import KVCache
+    from trinity.tokenizers import Tokenizer
+
+
+class Answer(Sequence):
+    """A prompt and the answer to it, which goes to ``sink`` as chunks.
+
+    Raises: ContextLengthError where the prompt exceeds the context; InputError as ``Sampler``.
+    """
+
+    def __init__(
+        self, prompt: abc.Sequence[int], request: Request, tokenizer: Tokenizer, sink: Sink,
+        *, vocab_size: int, context_length: int,
+    ) -> None:  # fmt: skip
+        check_context(len(prompt), context_length)
+        super().__init__(
+            list(prompt), sink, shares=request.cache_prompt, priority=request.priority,
+            cancel=request.cancel,
+        )  # fmt: skip
+        self.timings = Timings(prompt_tokens=len(prompt))
+        self.accepted = 0  # proposals of the newest step that were right
+        self._limits = request.limits
+        self._sampler = Sampler(request.sampling, vocab_size)
+        self._enders = frozenset() if request.limits.ignore_eos else frozenset(tokenizer.eog_ids)
+        self._context_length = context_length
+        self._tokenizer = tokenizer
+        self._decoder = tokenizer.stream(skip_special=True)
+        self._matcher = StopMatcher(request.limits.stop or ())
+        self._ids: list[int] = []  # since the newest chunk
+        self._logprobs: list[TokenLogprob] = []
+        self._most_proposals = request.proposals
+        self._guesses = Guesses()
+        self._proposals: list[int] = []
+        self._started = False
+        self._since = 0.0  # when it was submitted, then started, then had its first token
+
+    @property
+    def first(self) -> int:
+        """Only what follows the newest token is wanted."""
+        return len(self.tokens) - 1
+
+    @property
+    def running(self) -> bool:
+        """Whether the newest token is the only one that is not evaluated."""
+        return self.cache is not None and self.cache.length == len(self.tokens) - 1
+
+    def submitted(self, arrival: int) -> None:
+        """Note its place and the time."""
+        super().submitted(arrival)
+        self._since = perf_counter()
+
+    def start(self, cache: KVCache) -> None:
+        """Be evaluated in ``cache``; the first time ends the waiting."""
+        super().start(cache)
+        if not self._started:
+            self._started = True
+            self.timings.cached_tokens = cache.length
+            self.timings.waiting_seconds = self._lap()
+
+    def propose(self, account: Account, most: int) -> list[int]:
+        """Tokens to evaluate behind the newest one; ``advance`` then wants their logits too."""
+        done = self.timings.completion_tokens
+        most = min(most, self._most_proposals, self._context_length - len(self.tokens))
+        if self._limits.max_tokens is not None:
+            most = min(most, self._limits.max_tokens - done - 1)
+        if done and self._most_proposals and account.worthwhile:
+            self._proposals = self._guesses.propose(self.tokens, account, most)
+            self.timings.proposed_tokens += len(self._proposals)
+        return self._proposals
+
+    def advance(self, logits: Logits) -> None:
+        """Choose the next token, and further ones while they are the proposed ones."""
+        assert self.cache is not None
+        proposals, self._proposals, self.accepted = self._proposals, [], 0
+        if self._limits.max_tokens == 0:
+            self.finish("length")
+            return
+        for row in range(len(logits)):
+            self._choose(logits[row])
+            if self.ended:
+                return
+            if row == len(proposals) or self.tokens[-1] != proposals[row]:
+                break
+            self.accepted += 1
+            self.timings.accepted_tokens += 1
+        if self.cache.length >= len(self.tokens):
+            self.cache.truncate(len(self.tokens) - 1)
+
+    def finish(self, reason: FinishReason) -> None:
+        """End with the text that was held back."""
+        if self._started and not self.timings.completion_tokens:
+            self.timings.prompt_seconds = perf_counter() - self._since
+        text = self._matcher.push(self._decoder.finish())
+        if self._matcher.stopped:
+            reason = "stop"
+        self.end(self._chunk(text + self._matcher.finish(), reason))
+
+    def _choose(self, logits: Logits) -> None:
+        timings, limits = self.timings, self._limits
+        token = self._sampler.sample(logits, self.tokens)
+        if timings.completion_tokens:
+            timings.decode_steps += 1
+            timings.completion_seconds = perf_counter() - self._since
+        else:
+            timings.prompt_seconds = self._lap()
+        if token in self._enders:
+            self.finish("stop")
+            return
+        timings.completion_tokens += 1
+        if limits.logprobs is not None:
+            self._logprobs.append(token_logprob(logits, token, limits.logprobs, self._text_of))
+        self.tokens.append(token)
+        self._ids.append(token)
+        text = self._matcher.push(self._decoder.push(token))
+        if self._matcher.stopped:
+            self.end(self._chunk(text, "stop"))
+            return
+        if text:
+            self.give(self._chunk(text))
+        # A token after the last position is still known.
+        full = len(self.tokens) > self._context_length
+        if full or timings.completion_tokens == limits.max_tokens:
+            self.finish("length")
+
+    def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
+        logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)
+        timings = self.timings if reason else None
+        chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings)
+        self._ids.clear()
+        self._logprobs.clear()
+        return chunk
+
+    def _text_of(self, token: int) -> str:
+        stream = self._tokenizer.stream(skip_special=False)
+        return stream.bytes_of(token).decode("utf-8", "replace")
+
+    def _lap(self) -> float:
+        """Seconds since the last lap, or since it was submitted."""
+        before, self._since = self._since, perf_counter()
+        return self._since - before

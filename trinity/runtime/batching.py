@@ -1,0 +1,232 @@
+"""Which sequences have pages, and which of their tokens the next step evaluates.
+
+Sequences that run come first, one row each. Then come pieces of prompts, first come first served
+among those of one priority, as many rows as keep the step short enough for those that run. Who
+finds no page makes the youngest sequence give its pages back, which is evaluated again later.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trinity.errors import TrinityError
+from trinity.runtime.account import Account
+from trinity.runtime.answer import Answer
+from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.memory import enough_memory
+from trinity.runtime.sequence import Sequence
+from trinity.runtime.step_costs import StepCosts
+
+if TYPE_CHECKING:
+    from trinity.runtime.pages import KVCache
+
+LOGITS_BYTES = 64 << 20  # of one step
+CANDIDATES = 64  # of those that wait, looked at before a step
+WORTH_WAITING = 16  # tokens that another sequence is about to evaluate, too
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows of a step: ``count`` pending tokens of a sequence and the proposals behind them."""
+
+    sequence: Sequence
+    cache: KVCache
+    count: int
+    logits: int
+    is_prompt: bool = False
+    proposals: list[int] = field(default_factory=list)
+
+    def rows(self) -> Rows:
+        """What the engine takes."""
+        start = self.cache.length
+        tokens = self.sequence.tokens[start : start + self.count]
+        return Rows(self.cache, tokens + self.proposals, self.logits)
+
+
+class Batch:
+    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache."""
+
+    def __init__(self, engine: Engine, target_seconds: float) -> None:
+        self.waiting: list[Sequence] = []
+        self.admitted: list[Sequence] = []
+        self.closed = False  # nobody is admitted
+        self.costs = StepCosts(target_seconds)
+        self.account = Account()
+        self._engine = engine
+        self._most_logits = max(1, LOGITS_BYTES // (4 * engine.config.vocab_size))
+        self._kv_type = ""  # of the newest step
+        self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
+        self._pages_came = False
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.admitted)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its admission."""
+        sequence.kv_type = sequence.kv_type or self._engine.kv_type
+        insort(self.waiting, sequence, key=lambda other: other.rank)
+
+    def all(self) -> list[Sequence]:
+        """Every sequence that has not ended."""
+        return self.admitted + self.waiting
+
+    def remove_ended(self) -> None:
+        """Forget the sequences that ended."""
+        if any(sequence.ended for sequence in self.admitted):
+            self.admitted = [s for s in self.admitted if not s.ended]
+            self._pages_came = True
+        if any(sequence.ended for sequence in self.waiting):
+            self.waiting = [s for s in self.waiting if not s.ended]
+        if self._blocked is not None and self._blocked.ended:
+            self._blocked = None
+
+    def drop_cancelled(self) -> None:
+        """End the sequences that nobody wants any more."""
+        for sequence in self.all():
+            try:
+                if sequence.cancelled:
+                    sequence.finish("cancelled")
+            except BaseException as error:  # of a caller's ``cancel``, or of its last chunk
+                sequence.fail(error)
+        self.remove_ended()
+
+    def next_step(self) -> list[Piece]:
+        """What the next step evaluates: caches of one element type, the types in turn."""
+        present = self.admitted + self.waiting[:CANDIDATES]
+        kinds = sorted({str(sequence.kv_type) for sequence in present})
+        for kv_type in [k for k in kinds if k > self._kv_type] + kinds:
+            pieces = self._running(kv_type)
+            pieces += self._prompts(kv_type, pieces)
+            self.remove_ended()
+            if pieces:
+                self._kv_type = kv_type
+                return pieces
+        return []
+
+    def _running(self, kv_type: str) -> list[Piece]:
+        """A row of each sequence that runs; where there are too many, the others are next."""
+        most = min(self._engine.prefill_chunk, self._most_logits)
+        served = [s for s in self.admitted if s.kv_type == kv_type and s.running][:most]
+        if len(served) == most:
+            self.admitted = [s for s in self.admitted if s not in served] + served
+        pieces = []
+        for sequence in sorted(served, key=lambda s: s.rank):
+            cache = sequence.cache
+            if cache is not None and self._reserve(sequence, cache):
+                pieces.append(Piece(sequence, cache, 1, 1))
+        if len(pieces) == len(self.admitted) == 1 and not self.waiting:
+            self._guess(pieces[0])
+        return pieces
+
+    def _guess(self, piece: Piece) -> None:
+        """A sequence that is alone may have proposals."""
+        if isinstance(piece.sequence, Answer):
+            most = self._engine.few - 1
+            proposals = piece.sequence.propose(self.account, most)
+            if proposals and not piece.cache.reserve(piece.cache.length + 1 + len(proposals)):
+                proposals = piece.sequence.propose(self.account, 0)
+            piece.proposals = proposals
+            piece.logits += len(proposals)
+
+    def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
+        rows = self._engine.prefill_chunk
+        if any(sequence.running for sequence in self.admitted):
+            rows = min(rows, len(running) + self.costs.prompt_rows())
+        rows -= len(running)
+        logits = self._most_logits - len(running)
+        pieces: list[Piece] = []
+        for sequence in self._prompting(kv_type):
+            if sequence.cache is None:
+                self._admit(sequence, pieces)
+            if sequence.cache is not None:
+                count, wanted = sequence.piece(rows, logits)
+                if count:
+                    pieces.append(Piece(sequence, sequence.cache, count, wanted, True))
+                rows -= count
+                logits -= wanted
+            if rows <= 0:
+                break
+        return pieces
+
+    def _prompting(self, kv_type: str) -> list[Sequence]:
+        """Those with tokens to evaluate that do not run, by rank."""
+        found = [s for s in self.admitted if not s.running]
+        if not self.closed:
+            found += self.waiting[:CANDIDATES]
+        return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
+
+    def _may_enter(self, sequence: Sequence, pieces: list[Piece]) -> bool:
+        blocked = self._blocked
+        if sequence is blocked and self.admitted and not self._pages_came:
+            return False
+        if blocked is not None and blocked.rank < sequence.rank:
+            return False
+        return not any(_evaluates_for(piece, sequence) for piece in pieces)
+
+    def _admit(self, sequence: Sequence, pieces: list[Piece]) -> None:
+        """Give a waiting sequence a cache where there are pages for its tokens and one page more.
+
+        It gets what others have evaluated of its tokens. So it waits for one that is about to.
+        """
+        if not self._may_enter(sequence, pieces):
+            return
+        cache, found = self._engine.new_cache(sequence.kv_type), False
+        try:
+            with enough_memory("for a request"):
+                if sequence.shares:
+                    cache.reuse(sequence.tokens)
+                else:
+                    cache.separate()
+                found = cache.reserve(len(sequence.tokens))
+                found = found and (not self.admitted or cache.pool.available(cache.kv_type) > 0)
+            if not found and not self.admitted:
+                raise TrinityError(
+                    f"{len(sequence.tokens)} tokens of prompt and answer need more keys and values "
+                    f"than the {cache.pool.limit} bytes that they may have: load the model with "
+                    "more kv_memory, or give it less text"
+                )
+        except BaseException as error:
+            cache.release()
+            sequence.fail(error)
+            return
+        self._blocked = None if found else sequence
+        self._pages_came = False
+        if found:
+            self.waiting.remove(sequence)
+            self.admitted.append(sequence)
+            sequence.start(cache)
+        else:
+            cache.release()
+
+    def _reserve(self, sequence: Sequence, cache: KVCache) -> bool:
+        """Room for one more token, at the cost of younger sequences; False where it lost its own."""
+        while True:
+            try:
+                with enough_memory("for a request"):
+                    if cache.reserve(cache.length + 1):
+                        return True
+            except BaseException as error:
+                sequence.fail(error)
+                return False
+            youngest = max(self.admitted, key=lambda s: s.rank)
+            self._preempt(youngest)
+            if youngest is sequence:
+                return False
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take a sequence's pages; it waits in front of those that came later."""
+        sequence.release()
+        self.admitted.remove(sequence)
+        self.add(sequence)
+        self._pages_came = True
+
+
+def _evaluates_for(piece: Piece, sequence: Sequence) -> bool:
+    """Whether a piece evaluates tokens that ``sequence`` begins with, too, and may share."""
+    if not (sequence.shares and piece.sequence.shares):
+        return False
+    count = piece.cache.length + WORTH_WAITING
+    tokens = sequence.tokens
+    return count < len(tokens) and piece.sequence.tokens[:count] == tokens[:count]

@@ -1,0 +1,72 @@
+"""Sequences that are given and only scored: their logits, or how likely their tokens are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.runtime.cancel import Cancel
+from trinity.runtime.generation import FinishReason
+from trinity.runtime.inbox import Sink
+from trinity.runtime.perplexity import negative_log_likelihoods
+from trinity.runtime.sequence import Logits, Sequence
+
+
+class _Given(Sequence):
+    """Its result is None where it was cancelled."""
+
+    def finish(self, reason: FinishReason) -> None:
+        """End without a result."""
+        self.end(None)
+
+
+class AllLogits(_Given):
+    """Writes the logits after every one of ``tokens`` into ``out`` (n_tokens, vocab), its result.
+
+    Numerics: a float32 cache, in which everything is evaluated from the beginning.
+    """
+
+    def __init__(self, tokens: list[int], out: Logits, sink: Sink) -> None:
+        super().__init__(tokens, sink, kv_type="F32")
+        self._out = out
+
+    @property
+    def first(self) -> int:
+        """All logits are wanted."""
+        return 0
+
+    def advance(self, logits: Logits) -> None:
+        """Copy them to their place."""
+        assert self.cache is not None
+        end = self.cache.length
+        self._out[end - len(logits) : end] = logits
+        if end == len(self.tokens):
+            self.end(self._out)
+
+
+class Likelihoods(_Given):
+    """Negative log-likelihoods, in nats, of all tokens of ``window`` after its middle one.
+
+    The cache has the engine's own element type, as in generation; the result is (n,) float64.
+    It fails with a TrinityError where the model's output is not finite.
+    """
+
+    def __init__(self, window: NDArray[np.int32], sink: Sink, cancel: Cancel | None = None) -> None:
+        # The last token predicts nothing that is known.
+        super().__init__(window[:-1].tolist(), sink, cancel=cancel)
+        self._window = window
+        self._found: list[NDArray[np.float64]] = []
+
+    @property
+    def first(self) -> int:
+        """What follows the middle is predicted."""
+        return len(self._window) // 2
+
+    def advance(self, logits: Logits) -> None:
+        """Look up what they say of the tokens that follow."""
+        assert self.cache is not None
+        end = self.cache.length
+        targets = self._window[end - len(logits) + 1 : end + 1]
+        self._found.append(negative_log_likelihoods(logits, targets))
+        if end == len(self.tokens):
+            self.end(np.concatenate(self._found))

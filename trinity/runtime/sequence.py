@@ -1,0 +1,122 @@
+"""A sequence of tokens that the scheduler evaluates, for whatever is made of their logits.
+
+Once it is submitted it belongs to the scheduler's thread; only ``cancel`` is for others.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import ContextLengthError
+from trinity.runtime.generation import FinishReason
+from trinity.runtime.inbox import Sink
+
+if TYPE_CHECKING:
+    from trinity.runtime.cancel import Cancel
+    from trinity.runtime.pages import KVCache
+
+Logits = NDArray[np.float32]
+
+
+class Sequence(ABC):
+    """Tokens of which the first ``cache.length`` are evaluated; without a cache it waits.
+
+    ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
+    ``shares`` says whether it may use pages that other sequences have filled. The one with the
+    smallest ``rank`` has precedence.
+    """
+
+    def __init__(
+        self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
+        priority: int = 0, cancel: Cancel | None = None,
+    ) -> None:  # fmt: skip
+        self.tokens = tokens
+        self.kv_type = kv_type
+        self.shares = shares
+        self.rank = (priority, 0)
+        self.cache: KVCache | None = None
+        self.ended = False
+        self._sink = weakref.ref(sink)
+        self._cancel = cancel
+        self._cancelled = False
+
+    @property
+    @abstractmethod
+    def first(self) -> int:
+        """The place of the first token whose logits are wanted."""
+
+    @abstractmethod
+    def advance(self, logits: Logits) -> None:
+        """Go on by the logits (n, vocab) of the newest n evaluated tokens; keep no view of them."""
+
+    @abstractmethod
+    def finish(self, reason: FinishReason) -> None:
+        """End before it would have ended by itself."""
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody waits for its next token."""
+        return False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants it any more."""
+        if self._cancelled or self._sink() is None:
+            return True
+        return self._cancel is not None and self._cancel.is_set()
+
+    def cancel(self) -> None:
+        """End it before its next step, from any thread."""
+        self._cancelled = True
+
+    def submitted(self, arrival: int) -> None:
+        """Note its place among those of its priority."""
+        self.rank = (self.rank[0], arrival)
+
+    def start(self, cache: KVCache) -> None:
+        """Be evaluated in ``cache``, which may hold the first tokens already."""
+        self.cache = cache
+
+    def release(self) -> None:
+        """Give the pages back; what they held will be evaluated again."""
+        if self.cache is not None:
+            self.cache.release()
+            self.cache = None
+
+    def piece(self, rows: int, logits: int) -> tuple[int, int]:
+        """How many tokens a step takes, and of how many logits are wanted, given room for both."""
+        assert self.cache is not None
+        start = self.cache.length
+        without = max(self.first - start, 0)
+        count = min(rows, len(self.tokens) - start, without + logits)
+        return count, max(count - without, 0)
+
+    def fail(self, error: BaseException) -> None:
+        """End by an exception, which is raised where the result is waited for."""
+        self.end(error)
+
+    def end(self, item: Any) -> None:
+        """Give the last result; pages are back before anybody sees it."""
+        self.ended = True
+        self.release()
+        self.give(item)
+
+    def give(self, item: Any) -> None:
+        """Put a result where it is waited for."""
+        sink = self._sink()
+        if sink is not None:
+            sink.put(item)
+
+
+def check_context(length: int, context_length: int) -> None:
+    """Raise ContextLengthError where ``length`` tokens do not fit."""
+    if length > context_length:
+        raise ContextLengthError(
+            f"the prompt has {length} tokens, but the context holds {context_length}: shorten the "
+            "prompt, or load the model with a larger context_length (--ctx) if it supports one"
+        )

@@ -1,0 +1,46 @@
+"""How many rows of prompts fit into a step, so that running sequences do not wait too long."""
+
+from __future__ import annotations
+
+FIRST_ROWS = 16  # tried before anything is measured
+LEAST_ROWS = 8  # so that a prompt gets on, however slow the machine is
+SHARE = 0.3  # of a new measurement in a mean
+
+
+class StepCosts:
+    """A step's seconds: those of the running sequences' rows, and so many for each prompt row.
+
+    Both are moving means of what was measured, so they follow a context that grows and a machine
+    that gets busy. ``target``: seconds that a step may take where somebody waits for its token.
+    """
+
+    def __init__(self, target: float) -> None:
+        self.target = target
+        self._running = 0.0
+        self._prompt_row = 0.0
+        self._most = FIRST_ROWS  # beside running sequences, for a few rows may cost like many
+
+    def prompt_rows(self) -> int:
+        """Rows of prompts for a step with running sequences."""
+        rows = float(self._most)
+        if self._prompt_row:
+            rows = min(rows, (self.target - self._running) / self._prompt_row)
+        return max(int(rows), LEAST_ROWS)
+
+    def note(self, running: int, prompt: int, seconds: float) -> None:
+        """Note the seconds of a step with rows of running sequences and of prompts."""
+        if not prompt:
+            self._running = _mean(self._running, seconds)
+            return
+        rest = seconds - self._running if running else seconds
+        self._prompt_row = _mean(self._prompt_row, max(rest, 0.1 * seconds) / prompt)
+        if running:
+            # At most twice as many rows next: what is beyond them has not been measured.
+            self._most = max(self._most, 2 * prompt)
+
+
+def _mean(old: float, new: float) -> float:
+    if not old:
+        return new
+    # A pause of the whole process is no step's cost.
+    return (1 - SHARE) * old + SHARE * min(new, 3 * old)

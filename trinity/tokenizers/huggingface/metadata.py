@@ -1,0 +1,114 @@
+"""All keys of a tokenizer, from the files that describe a model of Hugging Face's format.
+
+Source: llama.cpp gguf-py/gguf/vocab.py, SpecialVocab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.formats.hf_files import (
+    ADDED_TOKENS,
+    CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    TOKENIZER_MODEL,
+    optional_object,
+)
+from trinity.formats.json_object import read_json_object
+from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
+from trinity.tokenizers.huggingface.byte_level import byte_level_source
+from trinity.tokenizers.huggingface.chat_template import chat_template
+from trinity.tokenizers.huggingface.metaspace import is_metaspace, metaspace_source
+from trinity.tokenizers.huggingface.special_tokens import (
+    SPECIALS,
+    adds_around,
+    further_ends,
+    special_ids,
+)
+from trinity.tokenizers.huggingface.spm import spm_source
+from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+
+
+def tokenizer_metadata(files: Mapping[str, str], source: str, rows: int) -> dict[str, object]:
+    """The keys of the vocabulary, its special tokens and the chat template.
+
+    ``files`` maps names to paths, as ``files_of_directory`` does; ``source`` names the model in
+    errors; ``rows`` are those of the embedding, each of which gets a token. The result is held
+    against the library that the files were made for: the same ids for a text with everything in
+    it. Raises InputError where there is no tokenizer, FormatError, TokenizerError or
+    UnsupportedError for one that is malformed or that GGUF cannot say, ConfigError where it has
+    more tokens than the embedding has rows.
+    """
+    tokenizer_config = optional_object(files, TOKENIZER_CONFIG)
+    vocabulary = _vocabulary(files, source, tokenizer_config, rows)
+    vocabulary.fit()
+    keys: dict[str, object] = {"tokenizer.ggml.model": vocabulary.model}
+    if vocabulary.pre is not None:
+        keys["tokenizer.ggml.pre"] = vocabulary.pre
+    keys["tokenizer.ggml.tokens"] = vocabulary.tokens
+    if vocabulary.scores is not None:
+        keys["tokenizer.ggml.scores"] = np.array(vocabulary.scores, np.float32)
+    keys["tokenizer.ggml.token_type"] = np.array(vocabulary.types, np.int32)
+    if vocabulary.merges is not None:
+        keys["tokenizer.ggml.merges"] = vocabulary.merges
+    fallbacks = optional_object(files, GENERATION_CONFIG), optional_object(files, CONFIG)
+    specials = special_ids(vocabulary, tokenizer_config, fallbacks)
+    for name, token_id in specials.items():
+        keys[f"tokenizer.ggml.{SPECIALS[name]}_token_id"] = token_id
+    keys["tokenizer.ggml.add_bos_token"] = adds_around(
+        "bos", specials, vocabulary, tokenizer_config
+    )
+    if adds_around("eos", specials, vocabulary, tokenizer_config):
+        keys["tokenizer.ggml.add_eos_token"] = True
+    if vocabulary.add_space_prefix is False:
+        keys["tokenizer.ggml.add_space_prefix"] = False
+    template = chat_template(files, tokenizer_config)
+    if template is not None:
+        keys["tokenizer.chat_template"] = template
+    tokenizer = tokenizer_from_metadata(keys)
+    unknown = further_ends(fallbacks, tokenizer)
+    for name, token_id in zip(("eot", "eom"), unknown, strict=False):
+        keys[f"tokenizer.ggml.{name}_token_id"] = token_id
+    _check(tokenizer, vocabulary)
+    return keys
+
+
+def _vocabulary(
+    files: Mapping[str, str], source: str, tokenizer_config: Mapping[str, object], rows: int
+) -> VocabularySource:
+    if TOKENIZER_MODEL in files:
+        try:
+            added = optional_object(files, ADDED_TOKENS)
+            return spm_source(files[TOKENIZER_MODEL], added, tokenizer_config, rows)
+        except FormatError:  # Llama 3 has another kind of file under that name
+            if TOKENIZER_JSON not in files:
+                raise
+    if TOKENIZER_JSON in files:
+        path = files[TOKENIZER_JSON]
+        values = read_json_object(path, is_config=False)
+        return (metaspace_source if is_metaspace(values) else byte_level_source)(values, path, rows)
+    raise InputError(
+        f"{source}: no {TOKENIZER_JSON} and no {TOKENIZER_MODEL}, and a model without a tokenizer "
+        "cannot be used; download the rest of the model"
+    )
+
+
+def _check(tokenizer: Tokenizer, vocabulary: VocabularySource) -> None:
+    """The vocabulary as trinity reads it gives the ids of the library it was made for."""
+    ours = tokenizer.encode(CHECK_TEXT, add_bos=False)
+    theirs = vocabulary.reference.ids[CHECK_TEXT]
+    if ours != theirs:
+        at = next(
+            (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
+            min(len(ours), len(theirs)),
+        )
+        raise UnsupportedError(
+            f"{vocabulary.source}: as GGUF has it this tokenizer splits text differently: token "
+            f"{at} of a test text is {ours[at : at + 3]}, and {theirs[at : at + 3]} by the library "
+            "it was made for; it has a rule that GGUF cannot say"
+        )

@@ -1,0 +1,80 @@
+"""Special tokens: their ids, which of them go around a text, which end a generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trinity.errors import UnsupportedError
+from trinity.tokenizers import Tokenizer
+from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
+
+# Names of special tokens in tokenizer_config.json and in tokenizer.ggml.NAME_token_id.
+SPECIALS = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding"}
+
+
+def special_ids(
+    vocabulary: VocabularySource,
+    tokenizer_config: Mapping[str, object],
+    fallbacks: Sequence[Mapping[str, object]],
+) -> dict[str, int]:
+    """bos, eos, ...: by text from tokenizer_config.json, else by id from the other files."""
+    ids = {token: i for i, token in enumerate(vocabulary.tokens)}
+    found: dict[str, int] = {}
+    for name in SPECIALS:
+        token = tokenizer_config.get(f"{name}_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str) and text in ids:
+            found[name] = ids[text]
+            continue
+        for values in fallbacks:
+            token_ids = _id_list(values.get(f"{name}_token_id"), len(ids))
+            if token_ids:
+                found[name] = token_ids[0]
+                break
+    return found
+
+
+def adds_around(
+    name: str,
+    specials: Mapping[str, int],
+    vocabulary: VocabularySource,
+    tokenizer_config: Mapping[str, object],
+) -> bool:
+    """Whether the special token ``name``, "bos" or "eos", goes around each text.
+
+    Raises UnsupportedError where other tokens do, which GGUF cannot say.
+    """
+    token_id = specials.get(name)
+    reference = vocabulary.reference
+    ids = reference.prefix if name == "bos" else reference.suffix
+    if ids:
+        if ids != [token_id]:
+            shown = [vocabulary.tokens[i] if i < len(vocabulary.tokens) else i for i in ids]
+            raise UnsupportedError(
+                f"{vocabulary.source}: it puts {shown!r:.80} around each text, where {name} is "
+                f"{token_id}; GGUF knows only one token there, bos before and eos behind"
+            )
+        return True
+    # transformers' LlamaTokenizer adds BOS where its configuration does not say.
+    default = name == "bos" and vocabulary.model == "llama"
+    flag = tokenizer_config.get(f"add_{name}_token", default)
+    return flag is True and token_id is not None
+
+
+def further_ends(files: Sequence[Mapping[str, object]], tokenizer: Tokenizer) -> list[int]:
+    """Ends of generation that the files list, beside those that the tokenizer knows by itself.
+
+    generation_config.json lists them; eot and eom are the keys that GGUF has for more.
+    """
+    listed = [
+        i for values in files for i in _id_list(values.get("eos_token_id"), tokenizer.vocab_size)
+    ]
+    return [i for i in dict.fromkeys(listed) if i not in tokenizer.eog_ids]
+
+
+def _id_list(value: object, count: int) -> list[int]:
+    """The ids among ``value``: one id, several or none. Llama 3.1 has several ends."""
+    candidates = value if isinstance(value, list) else [value]
+    return [
+        i for i in candidates if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < count
+    ]
