@@ -308,15 +308,17 @@ class KVCache:
     def _copy(self, page: Page, count: int) -> bool:
         """Append a copy of a page's first ``count`` positions; False where there is no page."""
         self._pool.share(page)  # else it might be the one that is freed
-        copy = self._pool.take(self._last())
-        if copy is not None:
-            size = self._pool.sizes[self._kv_type]
-            to, of = copy.address - copy.data.ctypes.data, page.address - page.data.ctypes.data
-            copy.data[to : to + size] = page.data[of : of + size]
-            copy.tokens.extend(page.tokens[:count])
-            self._put(copy)
-        self._pool.give_back(page)
-        return copy is not None
+        try:
+            copy = self._pool.take(self._last())
+            if copy is not None:
+                size = self._pool.sizes[self._kv_type]
+                to, of = copy.address - copy.data.ctypes.data, page.address - page.data.ctypes.data
+                copy.data[to : to + size] = page.data[of : of + size]
+                copy.tokens.extend(page.tokens[:count])
+                self._put(copy)
+            return copy is not None
+        finally:
+            self._pool.give_back(page)
 
     def _own_tail(self) -> bool:
         """Let what follows ``length`` be this cache's own to write; False where no page is left."""
@@ -331,8 +333,13 @@ class KVCache:
             return True
         # Cut within a page that others use.
         self._pages.pop()
-        if not self._copy(page, count):
-            self._pages.append(page)
+        copied = False
+        try:
+            copied = self._copy(page, count)
+        finally:
+            if not copied:
+                self._pages.append(page)
+        if not copied:
             return False
         self._pool.give_back(page)
         return True

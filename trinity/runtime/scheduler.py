@@ -36,6 +36,7 @@ TARGET_SECONDS = 0.1
 # Between looks at whether there still is a thread; and for a Ctrl-C that does not end a wait.
 POLL_SECONDS = 0.2
 LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
+SHORT_SECONDS = 0.001
 KEPT_ROWS = 16  # of logits, while nothing is to be done
 
 
@@ -273,8 +274,8 @@ class _Worker:
                 lease.granted = True
                 lease.inbox.put(None)
             return LEASE_SECONDS
-        if batch:
-            return LEASE_SECONDS
+        if batch:  # an error made room for others
+            return SHORT_SECONDS
         if self._logits is not None and len(self._logits) > KEPT_ROWS:
             self._logits = None
         return None

@@ -1,0 +1,317 @@
+"""The scheduler's thread: how it begins, sleeps and ends, and what it leaves to nobody."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_pages
+from trinity.errors import InputError, TrinityError
+from trinity.runtime import scheduler as module
+from trinity.runtime.answer import Answer
+from trinity.runtime.generation import Chunk, Limits
+from trinity.runtime.inbox import Inbox
+from trinity.runtime.options import Request
+from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.scheduler import Scheduler
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 30  # which nothing here takes
+
+
+def request(engine: ToyEngine, inbox: Inbox, **limits: Any) -> Answer:
+    return Answer(
+        [1, 2, 3], Request(SamplingParams(temperature=0), Limits(ignore_eos=True, **limits)),
+        ToyTokenizer(), inbox, vocab_size=259, context_length=engine.context_length,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def last(scheduler: Scheduler, inbox: Inbox) -> Chunk:
+    while True:
+        chunk: Chunk = scheduler.wait(inbox)
+        if chunk.finish_reason:
+            return chunk
+
+
+def soon(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "trinity-scheduler"]
+
+
+def test_its_thread_starts_with_a_request_and_sleeps_without() -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    assert not threads()
+    inbox = Inbox()
+    scheduler.submit(request(engine, inbox, max_tokens=2))
+    assert last(scheduler, inbox).finish_reason == "length"
+    assert len(threads()) == 1
+    evaluated = len(engine.evaluated)
+    used = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - used < 0.2
+    assert len(engine.evaluated) == evaluated
+    scheduler.close()
+    soon(lambda: not threads())
+
+
+def test_it_ends_with_the_last_reference_to_a_model() -> None:
+    model, engine = toy_model()
+    model.generate("ab", max_tokens=1)
+    assert threads()
+    gone = weakref.ref(model)
+    known = weakref.ref(engine)
+    del model, engine
+    assert gone() is None  # at once, without the collector
+    soon(lambda: not threads())
+    soon(lambda: known() is None)
+
+
+def test_an_abandoned_stream_does_not_keep_a_model() -> None:
+    model, engine = toy_model(context_length=100_000)
+    chunks = model.stream("ab", ignore_eos=True)
+    next(chunks)
+    del chunks, model
+    soon(lambda: not threads())
+    assert used_pages(engine) == 0
+
+
+def test_an_exception_that_is_kept_keeps_no_request() -> None:
+    """Its traceback has the frames of the call."""
+    model, engine = toy_model(context_length=100_000)
+    cancel = Interrupting()
+    with pytest.raises(KeyboardInterrupt) as info:
+        model.generate("ab", ignore_eos=True, cancel=cancel)
+    soon(lambda: used_pages(engine) == 0)
+    del info
+
+
+class Interrupting:
+    """Raises in the scheduler's thread what a Ctrl-C raises in the main one."""
+
+    def is_set(self) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_close_from_several_threads_and_again() -> None:
+    engine = ToyEngine(context_length=100_000)
+    released: list[int] = []
+    scheduler = Scheduler(engine, release=lambda: released.append(1))
+    inboxes = [Inbox() for _ in range(3)]
+    for inbox in inboxes:
+        scheduler.submit(request(engine, inbox))
+    closers = [threading.Thread(target=scheduler.close) for _ in range(4)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(SECONDS)
+        assert not closer.is_alive()
+    scheduler.close()
+    assert engine.closed
+    assert released == [1]
+    assert [last(scheduler, inbox).finish_reason for inbox in inboxes] == ["cancelled"] * 3
+    with pytest.raises(InputError, match="closed"):
+        scheduler.submit(request(engine, Inbox()))
+
+
+def test_close_in_a_callback_of_its_own_thread() -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+
+    class Closing:
+        def is_set(self) -> bool:
+            scheduler.close()
+            return False
+
+    inbox = Inbox()
+    answer = Answer(
+        [1, 2], Request(SamplingParams(), Limits(), cancel=Closing()), ToyTokenizer(), inbox,  # type: ignore[arg-type]
+        vocab_size=259, context_length=64,
+    )  # fmt: skip
+    scheduler.submit(answer)
+    assert last(scheduler, inbox).finish_reason == "cancelled"
+    soon(lambda: engine.closed)
+
+
+def test_an_error_of_closing_is_raised_in_who_closes() -> None:
+    engine = ToyEngine()
+
+    def fail() -> None:
+        raise OSError("injected")
+
+    scheduler = Scheduler(engine, release=fail)
+    with pytest.raises(OSError, match="injected"):
+        scheduler.close()
+    scheduler.close()
+    assert engine.closed
+
+
+def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    inbox = Inbox()
+    answer = request(engine, inbox, max_tokens=1)
+
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(module, "uninterrupted", refuse)
+    with pytest.raises(TrinityError, match="no thread"):
+        scheduler.submit(answer)
+    monkeypatch.undo()
+    other = Inbox()
+    scheduler.submit(request(engine, other, max_tokens=1))
+    assert last(scheduler, other).finish_reason == "length"
+    monkeypatch.setattr(module, "uninterrupted", refuse)
+    scheduler.close()
+    assert engine.closed
+    unused = Scheduler(ToyEngine())
+    unused.close()
+    assert unused.engine.closed  # type: ignore[attr-defined]
+
+
+def test_a_thread_that_died_is_replaced() -> None:
+    """Nothing is known to end it; whoever waits would start another one."""
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    inbox = Inbox()
+    worker = scheduler._worker()
+    worker.messages.put(request(engine, inbox, max_tokens=1))
+    assert last(scheduler, inbox).finish_reason == "length"
+    scheduler.close()
+
+
+def test_an_error_of_its_own_ends_requests_not_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    inbox = Inbox()
+    monkeypatch.setattr(module.Batch, "next_step", lambda self: 1 / 0)
+    scheduler.submit(request(engine, inbox))
+    with pytest.raises(ZeroDivisionError):
+        last(scheduler, inbox)
+    monkeypatch.undo()
+    scheduler.submit(request(engine, inbox, max_tokens=1))
+    assert last(scheduler, inbox).finish_reason == "length"
+    scheduler.close()
+
+
+def test_a_lease_that_is_dropped_is_over() -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    lease = scheduler.exclusive()
+    lease.__enter__()
+    inbox = Inbox()
+    thread = threading.Thread(target=scheduler.submit, args=(request(engine, inbox, max_tokens=1),))
+    thread.start()
+    thread.join()
+    assert not engine.evaluated
+    del lease
+    gc.collect()
+    assert last(scheduler, inbox).finish_reason == "length"
+    scheduler.close()
+
+
+def test_two_leases_take_turns() -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    inside: list[int] = []
+
+    def work() -> None:
+        for _ in range(20):
+            with scheduler.exclusive():
+                inside.append(1)
+                assert len(inside) == 1
+                inside.pop()
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(SECONDS)
+        assert not worker.is_alive()
+    scheduler.close()
+
+
+def test_close_waits_for_a_lease_of_another_thread() -> None:
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    entered, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with scheduler.exclusive():
+            entered.set()
+            leave.wait(SECONDS)
+            assert not engine.closed
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert entered.wait(SECONDS)
+    closer = threading.Thread(target=scheduler.close)
+    closer.start()
+    time.sleep(0.05)
+    assert not engine.closed
+    leave.set()
+    closer.join(SECONDS)
+    worker.join(SECONDS)
+    assert engine.closed
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_begins_anew() -> None:
+    """While the parent's thread is in a step, and holds whatever it holds."""
+    model, engine = toy_model(context_length=100_000)
+    inside, leave = threading.Event(), threading.Event()
+
+    def pause(tokens: list[int]) -> None:
+        inside.set()
+        leave.wait(SECONDS)
+
+    expected = model.generate("ab", max_tokens=4, seed=1).token_ids
+    chunks = model.stream("xy", ignore_eos=True)
+    next(chunks)
+    engine.before_forward = pause
+    assert inside.wait(SECONDS)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            engine.before_forward = lambda tokens: None
+            engine.running = 0
+            with pytest.raises(InputError, match="before the process forked"):
+                next(chunks)
+            assert model.generate("ab", max_tokens=4, seed=1).token_ids == expected
+            model.close()
+            code = 0
+        finally:
+            os._exit(code)
+    leave.set()
+    assert os.waitpid(child, 0)[1] == 0
+    chunks.close()
+    assert model.generate("ab", max_tokens=4, seed=1).token_ids == expected
+
+
+def test_random_schedules() -> None:
+    """Some of those that scripts/schedules.py takes; its exceptions would be pytest's, too."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "schedules.py"), "--minutes", "0.4"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failures" in done.stdout
