@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.model import Model
 from trinity.runtime.answer import Answer
-from trinity.runtime.generation import Chunk, Limits
+from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox
 from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.pages import KVCache, PagePool
 from trinity.runtime.sampling_params import SamplingParams

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import InputError, TrinityError
+from trinity.load_options import LoadOptions
 from trinity.runtime.answer import Answer
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import Chunk, Completion
@@ -33,7 +35,6 @@ from trinity.runtime.perplexity import (
     scored_part,
 )
 from trinity.runtime.prompts import Messages, check_ids, check_messages, checked_ids
-from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits, Likelihoods
 from trinity.runtime.sequence import Sequence as Scored
@@ -454,6 +455,8 @@ def load(
     threads: int | None = None,
     context_length: int | None = None,
     kv_type: str = "f16",
+    kv_memory: int | None = None,
+    batch_invariant: bool = False,
     isa: str | None = None,
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
@@ -463,7 +466,9 @@ def load(
 
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
-    or "f32".
+    or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
+    by default context and free memory decide. ``batch_invariant`` evaluates every row in the
+    order of a single token: answers then do not depend on what else runs, and prompts are slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
     not among those that bitnet.cpp publishes tiles for.
@@ -471,14 +476,20 @@ def load(
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
     """
-    if threads is not None:
-        check_integer("threads", threads, low=1)
-    if context_length is not None:
-        check_integer("context_length", context_length, low=1)
+    options = LoadOptions(
+        threads=threads,
+        context_length=context_length,
+        kv_type=kv_type,
+        kv_memory=kv_memory,
+        batch_invariant=batch_invariant,
+        isa=isa,
+        i2s_layout=i2s_layout,
+        tl_config=tl_config,
+    )
     from trinity.formats import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
-    provider = open_weights(path, i2s_layout=i2s_layout, tl_config=tl_config)
+    provider = open_weights(path, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
     try:
         with _libraries():
             tokenizer = tokenizer_from_metadata(provider.metadata)
@@ -487,10 +498,12 @@ def load(
             engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
         engine = engine_module.load_engine(
             provider,
-            threads=threads,
-            context_length=context_length,
-            kv_type=kv_type,
-            isa=isa,
+            threads=options.threads,
+            context_length=options.context_length,
+            kv_type=options.kv_type,
+            kv_memory=options.kv_memory,
+            batch_invariant=options.batch_invariant,
+            isa=options.isa,
             progress=progress,
         )
     except BaseException:

@@ -86,6 +86,8 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
                 "threads": None,
                 "context_length": None,
                 "kv_type": "f16",
+                "kv_memory": None,
+                "batch_invariant": False,
                 "isa": None,
                 "i2s_layout": "x86",
                 "tl_config": None,
@@ -96,9 +98,10 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
 
 def test_load_options_reach_the_loader(run: Run, engine: ToyEngine) -> None:
     run(*MODEL, "-p", "ab", "-t", "3", "--ctx", "99", "--kv-type", "f32", "--isa", "avx2",
-        "--i2s-layout", "arm")  # fmt: skip
+        "--i2s-layout", "arm", "--kv-memory", "2G", "--batch-invariant")  # fmt: skip
     expected = {"threads": 3, "context_length": 99, "kv_type": "f32", "isa": "avx2",
-                "i2s_layout": "arm", "tl_config": None}  # fmt: skip
+                "i2s_layout": "arm", "tl_config": None, "kv_memory": 2 << 30,
+                "batch_invariant": True}  # fmt: skip
     assert engine.loads == [("toy.gguf", expected)]
 
 
@@ -125,6 +128,7 @@ def test_special_tokens_are_text_unless_asked_for(run: Run, engine: ToyEngine) -
         ([*MODEL, "-p", "x", "-f", "y"], "twice"),
         ([*MODEL, "-p", "x", "--system", "y"], "--chat"),
         ([*MODEL, "-p", "x", "--logit-bias", "5"], "ID=VALUE"),
+        ([*MODEL, "-p", "x", "--kv-memory", "much"], "--kv-memory"),
         ([*MODEL, "-p", "x", "--top-k", "many"], "--top-k"),
         ([*MODEL, "-p", "x", "--nonsense"], "--nonsense"),
         (["nonsense"], "nonsense"),

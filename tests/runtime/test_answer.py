@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.toy_model import BOS, ToyEngine, chunks_of, ids_of
 from trinity.errors import ContextLengthError, InputError, TrinityError
-from trinity.runtime.generation import Completion, Limits, Timings, collect
+from trinity.runtime.generation import Completion, Timings, collect
+from trinity.runtime.limits import Limits
 from trinity.runtime.sampler import SamplingParams
 from trinity.runtime.stop import StopMatcher
 

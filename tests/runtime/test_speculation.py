@@ -18,7 +18,8 @@ from trinity.errors import TrinityError
 from trinity.formats import open_weights
 from trinity.runtime.account import Account
 from trinity.runtime.engine import load_engine
-from trinity.runtime.generation import Limits, collect
+from trinity.runtime.generation import collect
+from trinity.runtime.limits import Limits
 from trinity.runtime.sampler import SamplingParams
 from trinity.runtime.speculation import Guesses
 from trinity_kernels.isa import available_levels

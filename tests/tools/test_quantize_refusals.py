@@ -59,7 +59,7 @@ def changed(
         ({"tensor_types": [("attn_v(", "Q8_0")]}, r"attn_v\(: no regular expression: missing \)"),
         ({"tensor_types": [("", "Q8_0")]}, "the pattern is empty"),
         ({"tensor_types": [("attn_x", "Q8_0")]}, "attn_x=Q8_0: no tensor that is quantized"),
-        ({"threads": 0}, "threads is 0; it must be at least 1"),
+        ({"threads": 0}, "threads is 0; it must be an integer from 1 to 1024"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], message: str, source: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from trinity.tools.recommend import (
     count_text,
     of_file,
     of_size,
-    parse_bytes,
     parse_count,
     recommend,
     size_text,
@@ -133,25 +132,6 @@ def test_between_known_sizes_everything_grows() -> None:
 )
 def test_counts(text: str, expected: float) -> None:
     assert parse_count(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("16GB", 16e9),
-        ("16GiB", 2**34),
-        ("500MB", 5e8),
-        ("16g", 2**34),
-        ("1T", 2**40),
-        ("1e3", None),
-    ],
-)
-def test_bytes(text: str, expected: float | None) -> None:
-    if expected is None:
-        with pytest.raises(InputError, match="--ram"):
-            parse_bytes(text)
-    else:
-        assert parse_bytes(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "B", "seven", "-7B", "7 GB", "0", "1e40", "nan", "7BB"])

@@ -15,6 +15,7 @@ from trinity.cli.loading import load_model, model_or_demo, progress
 from trinity.cli.terminal import json_line, put
 
 
+@options.takes(loading=options.without(options.LOADING, "isa"))
 def bench(
     model: options.ModelOrDemo = None,
     prompt_tokens: Annotated[
@@ -36,10 +37,9 @@ def bench(
             "--depth", "-d", help="Positions in the cache before each test; may be repeated."
         ),
     ] = None,
-    threads: options.Threads = None,
     rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds of each test.")] = 3,
-    ctx: options.Ctx = None,
-    kv_type: options.KvType = "f16",
+    *,
+    loading: options.Given,
     isa: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,13 +72,13 @@ def bench(
         prompt_tokens, generated_tokens, tuple(batch or [1]), tuple(depth or [0]), rounds, profile,
         speculate,
     )  # fmt: skip
-    context = ctx or plan.context_length
+    context = loading.pop("context_length") or plan.context_length
     plan.check(context)
     reports: list[Report] = []
     levels: list[str | None] = [*isa] if isa else [None]
     for level in levels:
         started = perf_counter()
-        with load_model(path, threads=threads, ctx=context, kv_type=kv_type, isa=level) as loaded:
+        with load_model(path, context_length=context, isa=level, **loading) as loaded:
             load_seconds = perf_counter() - started
             name = loaded.config.name or loaded.config.architecture
             measured = Measured(printable(name), path, size, parameters)

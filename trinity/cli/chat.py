@@ -12,7 +12,6 @@ import typer
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible, raising
 from trinity.cli.loading import load_model
-from trinity.cli.options import DEFAULTS
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import put, put_raw, say
 from trinity.cli.writing import shown
@@ -20,7 +19,6 @@ from trinity.errors import ContextLengthError, InputError
 
 if TYPE_CHECKING:
     from trinity.model import Model
-    from trinity.runtime.options import GenerationOptions
 
 HELP = """\
 /reset  forget the conversation
@@ -29,6 +27,11 @@ HELP = """\
 Ctrl-C stops an answer; at the prompt, pressed twice, it leaves."""
 
 
+# A conversation is shown as text alone, in the model's own format.
+@options.takes(
+    generation=options.without(options.GENERATION, "logprobs", "add_bos", "parse_special"),
+    loading=options.LOADING,
+)
 def chat(
     model: options.ModelPath,
     system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
@@ -38,40 +41,11 @@ def chat(
             "--template", metavar="FILE", help="Chat template (Jinja2) instead of the model's."
         ),
     ] = None,
-    max_tokens: options.MaxTokens = None,
-    temperature: options.Temperature = DEFAULTS.temperature,
-    top_k: options.TopK = DEFAULTS.top_k,
-    top_p: options.TopP = DEFAULTS.top_p,
-    min_p: options.MinP = DEFAULTS.min_p,
-    repetition_penalty: options.RepetitionPenalty = DEFAULTS.repetition_penalty,
-    frequency_penalty: options.FrequencyPenalty = DEFAULTS.frequency_penalty,
-    presence_penalty: options.PresencePenalty = DEFAULTS.presence_penalty,
-    penalty_last_n: options.PenaltyLastN = DEFAULTS.penalty_last_n,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    speculate: options.Speculate = True,
-    threads: options.Threads = None,
-    ctx: options.Ctx = None,
-    kv_type: options.KvType = "f16",
-    isa: options.Isa = None,
-    i2s_layout: options.I2SLayout = "x86",
-    tl_config: options.TLConfig = None,
+    *,
+    generation: options.Given,
+    loading: options.Given,
 ) -> None:
     """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
-    request: GenerationOptions = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "frequency_penalty": frequency_penalty,
-        "presence_penalty": presence_penalty,
-        "penalty_last_n": penalty_last_n,
-        "seed": seed,
-        "stop": stop or [],
-        "speculative": speculate,
-    }
     text = None
     if template is not None:
         from trinity.tokenizers.chat import LONGEST_TEMPLATE
@@ -80,28 +54,20 @@ def chat(
         text = given_text(
             None, template, what="template", usage="give another file", longest=longest
         )
-    with load_model(
-        model,
-        threads=threads,
-        ctx=ctx,
-        kv_type=kv_type,
-        isa=isa,
-        i2s_layout=i2s_layout,
-        tl_config=tl_config,
-    ) as loaded:
+    with load_model(model, **loading) as loaded:
         if text is None and loaded.tokenizer.chat_template is None:
             raise InputError(
                 f"{model}: the file has no chat template; give one with --template FILE, "
                 "or use `trinity generate`"
             )
-        Conversation(loaded, request, text, system).run()
+        Conversation(loaded, generation, text, system).run()
 
 
 class Conversation:
     """The messages so far, and what a typed line does to them."""
 
     def __init__(
-        self, model: Model, request: GenerationOptions, template: str | None, system: str | None
+        self, model: Model, request: options.Given, template: str | None, system: str | None
     ) -> None:
         self.model = model
         self.request = request

@@ -11,7 +11,6 @@ import typer
 from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
-from trinity.cli.options import DEFAULTS
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown
@@ -20,9 +19,9 @@ from trinity.process import INTERRUPTED
 if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.generation import Completion, Timings
-    from trinity.runtime.options import GenerationOptions
 
 
+@options.takes(generation=options.GENERATION, loading=options.LOADING)
 def generate(
     model: options.ModelOrDemo = None,
     prompt: Annotated[
@@ -32,26 +31,8 @@ def generate(
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file."),
     ] = None,
-    max_tokens: options.MaxTokens = None,
-    temperature: options.Temperature = DEFAULTS.temperature,
-    top_k: options.TopK = DEFAULTS.top_k,
-    top_p: options.TopP = DEFAULTS.top_p,
-    min_p: options.MinP = DEFAULTS.min_p,
-    repetition_penalty: options.RepetitionPenalty = DEFAULTS.repetition_penalty,
-    frequency_penalty: options.FrequencyPenalty = DEFAULTS.frequency_penalty,
-    presence_penalty: options.PresencePenalty = DEFAULTS.presence_penalty,
-    penalty_last_n: options.PenaltyLastN = DEFAULTS.penalty_last_n,
-    logit_bias: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--logit-bias", metavar="ID=VALUE", help="Add to a token's logit; -inf forbids it."
-        ),
-    ] = None,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Go on after end-of-generation tokens.")
-    ] = False,
+    *,
+    generation: options.Given,
     chat: Annotated[
         bool,
         typer.Option("--chat/--raw", help="Put the prompt into the model's chat format, or not."),
@@ -59,20 +40,7 @@ def generate(
     system: Annotated[
         str | None, typer.Option("--system", help="System message, with --chat.")
     ] = None,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Read <|special|> tokens in a raw prompt.")
-    ] = False,
-    logprobs: Annotated[
-        int | None,
-        typer.Option("--logprobs", help="With --json: log-probabilities, and the N best tokens'."),
-    ] = None,
-    speculate: options.Speculate = True,
-    threads: options.Threads = None,
-    ctx: options.Ctx = None,
-    kv_type: options.KvType = "f16",
-    isa: options.Isa = None,
-    i2s_layout: options.I2SLayout = "x86",
-    tl_config: options.TLConfig = None,
+    loading: options.Given,
     as_json: options.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
 ) -> None:
@@ -86,36 +54,11 @@ def generate(
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
-    request: GenerationOptions = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "frequency_penalty": frequency_penalty,
-        "presence_penalty": presence_penalty,
-        "penalty_last_n": penalty_last_n,
-        "logit_bias": parsed_bias(logit_bias or []),
-        "seed": seed,
-        "stop": stop or [],
-        "speculative": speculate,
-        "ignore_eos": ignore_eos,
-        "logprobs": logprobs,
-    }
     path = model_or_demo(model)
-    with load_model(
-        path,
-        threads=threads,
-        ctx=ctx,
-        kv_type=kv_type,
-        isa=isa,
-        i2s_layout=i2s_layout,
-        tl_config=tl_config,
-    ) as loaded:
-        ids = prompt_ids(loaded, text, chat=chat, system=system, parse_special=parse_special)
+    with load_model(path, **loading) as loaded:
+        ids = prompt_ids(loaded, text, generation, chat=chat, system=system)
         with interruptible() as cancel:
-            completion = completed(loaded, ids, request, cancel, show=not as_json)
+            completion = completed(loaded, ids, generation, cancel, show=not as_json)
     if as_json:
         put(json_line(as_object(path, completion)))
     if not quiet:
@@ -125,11 +68,13 @@ def generate(
 
 
 def prompt_ids(
-    model: Model, text: str, *, chat: bool, system: str | None, parse_special: bool
+    model: Model, text: str, request: options.Given, *, chat: bool, system: str | None
 ) -> list[int]:
     """The prompt's token ids, raw or in the chat format."""
     if not chat:
-        return model.tokenize(text, parse_special=parse_special)
+        return model.tokenize(
+            text, add_bos=request["add_bos"], parse_special=request["parse_special"]
+        )
     messages = [{"role": "user", "content": text}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
@@ -139,7 +84,7 @@ def prompt_ids(
 def completed(
     model: Model,
     ids: list[int],
-    request: GenerationOptions,
+    request: options.Given,
     cancel: threading.Event,
     *,
     show: bool,
@@ -154,18 +99,6 @@ def completed(
     if not completion.text.endswith("\n"):
         put()
     return completion
-
-
-def parsed_bias(given: list[str]) -> dict[int, float]:
-    """``ID=VALUE`` options as a mapping."""
-    bias = {}
-    for item in given:
-        token, _, value = item.partition("=")
-        try:
-            bias[int(token)] = float(value)
-        except ValueError:
-            raise typer.BadParameter(f"--logit-bias {item!r}: write it as ID=VALUE") from None
-    return bias
 
 
 def as_object(path: str, completion: Completion) -> dict[str, object]:

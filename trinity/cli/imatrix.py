@@ -27,6 +27,7 @@ CHUNK = 512  # trinity.formats.imatrix.DEFAULT_CHUNK_SIZE, without its import
 LINES = 10  # of progress where nothing can be shown in place
 
 
+@options.takes(loading=options.without(options.LOADING, "context_length"))
 def imatrix(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="OUT", help="The importance matrix to write.")
@@ -70,9 +71,8 @@ def imatrix(
     ppl: Annotated[
         bool, typer.Option("--ppl/--no-ppl", help="Show the perplexity; without is faster.")
     ] = True,
-    threads: options.Threads = None,
-    isa: options.Isa = None,
-    i2s_layout: options.I2SLayout = "x86",
+    *,
+    loading: options.Given,
 ) -> None:
     """Gather an importance matrix, llama.cpp's imatrix.gguf, for quantizing a model well.
 
@@ -97,9 +97,7 @@ def imatrix(
     from trinity.tools.imatrix import gather_imatrix
 
     with (
-        load_model(
-            model, threads=threads, ctx=ctx_size, kv_type="f16", isa=isa, i2s_layout=i2s_layout
-        ) as loaded,
+        load_model(model, context_length=ctx_size, **loading) as loaded,
         interruptible() as cancel,
         progress("evaluating") as show,
     ):

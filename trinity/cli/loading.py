@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.cli.terminal import escaped, say, styled_stderr
 
@@ -48,27 +47,9 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
         yield show
 
 
-def load_model(
-    path: str,
-    *,
-    threads: int | None,
-    ctx: int | None,
-    kv_type: str,
-    isa: str | None,
-    i2s_layout: str = "x86",
-    tl_config: Path | None = None,
-) -> Model:
-    """The model at ``path``, loaded while its progress is shown."""
+def load_model(path: str, **loading: Any) -> Model:
+    """The model at ``path``, loaded with options of ``trinity.load`` while progress is shown."""
     import trinity.model
 
     with progress(f"loading {path}") as show:
-        return trinity.model.load(
-            path,
-            threads=threads,
-            context_length=ctx,
-            kv_type=kv_type,
-            isa=isa,
-            i2s_layout=i2s_layout,
-            tl_config=tl_config,
-            progress=show,
-        )
+        return trinity.model.load(path, **loading, progress=show)

@@ -1,15 +1,18 @@
-"""Options that several commands share: their names, help texts and defaults."""
+"""The options of the command line: those that are declared elsewhere, and those of its own."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
-from trinity.runtime.sampling_params import SamplingParams
-
-DEFAULTS = SamplingParams()
+from trinity.errors import InputError
+from trinity.load_options import LoadOptions
+from trinity.option import Declared, declared
+from trinity.runtime.options import generation_options
 
 ModelPath = Annotated[
     str, typer.Option("--model", "-m", metavar="FILE", help="The model, a GGUF file.")
@@ -20,74 +23,87 @@ ModelOrDemo = Annotated[
         "--model", "-m", metavar="FILE", help="The model, a GGUF file; the demo model if not given."
     ),
 ]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", "-t", help="Threads; the physical cores if not given."),
-]
-Ctx = Annotated[
-    int | None,
-    typer.Option(
-        "--ctx", "-c", help="Context length in tokens; the model's own, at most 4096, if not given."
-    ),
-]
-KvType = Annotated[str, typer.Option("--kv-type", help="Type of the KV cache: f16 or f32.")]
-Isa = Annotated[
-    str | None,
-    typer.Option("--isa", help="Instruction-set level; the best of this CPU if not given."),
-]
-I2SLayout = Annotated[
-    str,
-    typer.Option("--i2s-layout", help="Codes of I2_S: x86, or arm if quantized on ARM."),
-]
-TLConfig = Annotated[
-    Path | None,
-    typer.Option("--tl-config", help="kernel_config.ini that a TL1 or TL2 file was made with."),
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--max-tokens",
-        "-n",
-        help="Most tokens to generate; until the context is full if not given.",
-    ),
-]
-Temperature = Annotated[
-    float, typer.Option("--temperature", "--temp", help="Randomness; 0 takes the best token.")
-]
-TopK = Annotated[int, typer.Option("--top-k", help="Draw from the k best tokens; 0 from all.")]
-TopP = Annotated[float, typer.Option("--top-p", help="Draw from this much probability; 1 is all.")]
-MinP = Annotated[
-    float, typer.Option("--min-p", help="Least probability, relative to the best token's.")
-]
-RepetitionPenalty = Annotated[
-    float,
-    typer.Option("--repetition-penalty", "--repeat-penalty", help="1 is none, 1.1 is usual."),
-]
-FrequencyPenalty = Annotated[
-    float, typer.Option("--frequency-penalty", help="Taken from a logit per occurrence.")
-]
-PresencePenalty = Annotated[
-    float, typer.Option("--presence-penalty", help="Taken from the logit of a token that occurred.")
-]
-PenaltyLastN = Annotated[
-    int,
-    typer.Option(
-        "--penalty-last-n", "--repeat-last-n", help="Tokens the penalties look at; -1 is all."
-    ),
-]
-Seed = Annotated[
-    int | None, typer.Option("--seed", "-s", help="Same seed, same text; random if not given.")
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated."),
-]
-Speculate = Annotated[
-    bool,
-    typer.Option(
-        "--speculate/--no-speculate",
-        help="Guess tokens of text that repeats itself: faster, and the same text.",
-    ),
-]
 Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+Options = tuple[Declared, ...]
+Given = dict[str, Any]
+# Those of the declared options that have a flag.
+GENERATION: Options = tuple(one for one in generation_options() if one.option.flags)
+LOADING: Options = tuple(one for one in declared(LoadOptions) if one.option.flags)
+
+
+def only(options: Options, *names: str) -> Options:
+    """The options of these names."""
+    by_name = {one.name: one for one in options}
+    return tuple(by_name[name] for name in names)
+
+
+def without(options: Options, *names: str) -> Options:
+    """All options but those of these names."""
+    left = {one.name: one for one in options}
+    for name in names:
+        del left[name]
+    return tuple(left.values())
+
+
+def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command declared options: in the place of the parameter that each group names.
+
+    The command gets the group's values as a dict, by the names that the API has for them.
+    """
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            values = {
+                group: {one.name: value_of(one, given.pop(one.name)) for one in options}
+                for group, options in groups.items()
+            }
+            command(**given, **values)
+
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command, eval_str=True).parameters.values():
+            if own.name in groups:
+                parameters += map(parameter, groups[own.name])
+            else:
+                parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        # What typer reads.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return wrap
+
+
+def parameter(one: Declared) -> inspect.Parameter:
+    """A declared option as a parameter that typer understands."""
+    option = one.option
+    default = one.default
+    kind: Any = one.kind if one.kind in (int, float, bool) else str
+    if any("/" in flag for flag in option.flags):  # on and off
+        kind = bool
+    if option.read is not None:
+        kind, default = str, None
+    if option.repeated:
+        kind, default = list[str], None
+    info = typer.Option(*option.flags, help=option.help, metavar=option.metavar)
+    return inspect.Parameter(
+        one.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind if default is not None else kind | None, info],
+    )
+
+
+def value_of(one: Declared, given: Any) -> Any:
+    """The value of an option that the command line has read. Raises BadParameter."""
+    read = one.option.read
+    if given is None or given == []:
+        return one.default
+    if read is None:
+        return given
+    try:
+        return read(one.option.flags[0], given)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from None

@@ -25,6 +25,7 @@ WINDOW = 512  # trinity.runtime.perplexity.DEFAULT_WINDOW, without its import
 LINES = 10  # of running estimates where no bar can be drawn
 
 
+@options.takes(loading=options.without(options.LOADING, "context_length"))
 def perplexity(
     model: options.ModelOrDemo = None,
     file: Annotated[
@@ -32,10 +33,8 @@ def perplexity(
         typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
     ctx: Annotated[int, typer.Option("--ctx", "-c", help="Tokens of a window.")] = WINDOW,
-    threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    isa: options.Isa = None,
-    i2s_layout: options.I2SLayout = "x86",
+    *,
+    loading: options.Given,
     as_json: options.Json = False,
 ) -> None:
     """Measure perplexity and bits per byte of a text, with llama.cpp's conventions.
@@ -45,9 +44,7 @@ def perplexity(
     text = given_text(None, file, what="text", usage="give it with --file or on a pipe")
     path = model_or_demo(model)
     with (
-        load_model(
-            path, threads=threads, ctx=ctx, kv_type=kv_type, isa=isa, i2s_layout=i2s_layout
-        ) as loaded,
+        load_model(path, context_length=ctx, **loading) as loaded,
         interruptible() as cancel,
         running_estimate() as show,
     ):

@@ -24,6 +24,7 @@ TYPES = (
 )
 
 
+@options.takes(loading=options.only(options.LOADING, "threads"))
 def quantize(
     source: Annotated[str, typer.Argument(metavar="IN", help="The model, a GGUF file.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
@@ -62,7 +63,8 @@ def quantize(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what each tensor would become.")
     ] = False,
-    threads: options.Threads = None,
+    *,
+    loading: options.Given,
 ) -> None:
     """Quantize a GGUF model; which tensor gets which type follows llama.cpp."""
     from trinity.tools.quantize import quantize as run
@@ -81,7 +83,7 @@ def quantize(
             allow_requantize=allow_requantize,
             overwrite=force,
             dry_run=dry_run,
-            threads=threads,
+            threads=loading["threads"],
             progress=show,
         )
     for note in done.notes:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from trinity.tools.recommend import Recommendation
 
+LEAST_RAM = 1e6  # a number without a unit is a slip
+
 
 def recommend(
     model: Annotated[
@@ -38,6 +40,7 @@ def recommend(
     as_json: options.Json = False,
 ) -> None:
     """Show a model's size in every type, what fits, what to take, and the speed to expect."""
+    from trinity.checks import parse_bytes
     from trinity.errors import InputError
     from trinity.model import open_weights
     from trinity.tools import recommend as tool
@@ -55,7 +58,7 @@ def recommend(
         subject = tool.of_file(open_weights(model))
     found = tool.recommend(
         subject,
-        ram=tool.parse_bytes(ram) if ram is not None else available_memory(),
+        ram=parse_bytes("--ram", ram, LEAST_RAM) if ram is not None else available_memory(),
         bandwidth=1e9 * bandwidth if bandwidth is not None else measured_bandwidth(),
         purpose=cast(Literal["quality", "balanced", "speed"], purpose),
         context=context,

@@ -12,6 +12,7 @@ from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put
 
 
+@options.takes(reading=options.only(options.GENERATION, "add_bos", "parse_special"))
 def tokenize(
     model: options.ModelOrDemo = None,
     text: Annotated[
@@ -24,19 +25,15 @@ def tokenize(
         bool, typer.Option("--ids", help="Print the ids alone, in one line.")
     ] = False,
     as_json: options.Json = False,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Read <|special|> tokens in the text.")
-    ] = False,
-    no_bos: Annotated[
-        bool, typer.Option("--no-bos", help="No beginning-of-sequence token.")
-    ] = False,
+    *,
+    reading: options.Given,
 ) -> None:
     """Show how a text becomes tokens; the model file needs no weights."""
     from trinity.model import load_tokenizer
 
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
     tokenizer = load_tokenizer(model_or_demo(model))
-    ids = tokenizer.encode(text, add_bos=not no_bos, parse_special=parse_special)
+    ids = tokenizer.encode(text, **reading)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]
         put(json_line({"ids": ids, "tokens": tokens, "count": len(ids)}))

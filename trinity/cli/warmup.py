@@ -7,10 +7,11 @@ from trinity.cli.loading import progress
 from trinity.cli.terminal import say
 
 
-def warmup(isa: options.Isa = None) -> None:
+@options.takes(loading=options.only(options.LOADING, "isa"))
+def warmup(loading: options.Given) -> None:
     """Compile all kernels of an instruction-set level into the cache on disk."""
     import trinity_kernels
 
     with progress("compiling kernels") as show:
-        trinity_kernels.warmup(isa, show)
+        trinity_kernels.warmup(loading["isa"], show)
     say("all kernels are compiled")

@@ -24,6 +24,8 @@ from trinity.formats.gguf_reader import (
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
 from trinity.formats.tl_config import read_tl_config
+from trinity.load_options import LoadOptions
+from trinity.option import check_option
 
 _I2_S_BLOCKS = {"I2_S": 128, "I2_S_ARM": 64}
 _SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -55,8 +57,7 @@ class GGUFProvider:
         i2s_layout: str = "x86",
         tl_config: str | os.PathLike[str] | None = None,
     ) -> None:
-        if i2s_layout not in ("x86", "arm"):
-            raise InputError(f"i2s_layout must be x86 or arm, got {i2s_layout!r}")
+        i2s_layout = check_option(LoadOptions, "i2s_layout", i2s_layout)
         self._path = path_text(path)
         self._i2s_type = "I2_S_ARM" if i2s_layout == "arm" else "I2_S"
         self._tilings = {} if tl_config is None else read_tl_config(tl_config)

@@ -21,6 +21,7 @@ from trinity.errors import (
 )
 from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.load_options import LoadOptions
 from trinity.models import decoder_of
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.interface import Rows
@@ -50,7 +51,6 @@ USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weigh
 USUAL_SEQUENCES, MEMORY_SHARE = 16, 4  # whole contexts in the pool; in a part of the free memory
 OUTPUT_ROWS = 16
 CHECK_SECONDS = 0.1  # between looks at the file
-LONGEST_CONTEXT = 1 << 31  # positions are int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,15 +408,13 @@ def load_engine(
     types; prompts take longer. ``progress`` gets lines about compilation.
     Raises: InputError, KernelError, ConfigError, UnsupportedError.
     """
-    if kv_type.upper() not in KV_TYPES:
-        raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
-    if threads is not None and not 1 <= threads <= 1024:
-        raise InputError(f"threads must be 1 to 1024, got {threads}")
+    LoadOptions(
+        threads=threads, context_length=context_length, kv_type=kv_type, isa=isa,
+        kv_memory=kv_memory, batch_invariant=batch_invariant,
+    )  # fmt: skip
     config = provider.config
     limit = min(config.context_length, USUAL_CONTEXT)
     context = limit if context_length is None else context_length
-    if not 1 <= context < LONGEST_CONTEXT:
-        raise InputError(f"context_length must be 1 to {LONGEST_CONTEXT - 1}, got {context}")
     try:
         level = isa_levels.select_level(isa)
     except isa_levels.IsaError as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from trinity.errors import InputError
 from trinity.runtime.sampler import TokenLogprob
-from trinity.runtime.sampling_params import check_integer
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -82,31 +80,6 @@ class Completion:
 
     def __str__(self) -> str:
         return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
-
-    ``max_tokens`` None goes on until the context is full. ``ignore_eos`` makes end-of-generation
-    tokens ordinary ones. ``logprobs`` n notes each token's log-probability and the n best.
-    """
-
-    max_tokens: int | None = None
-    stop: Sequence[str] | None = ()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None:
-            check_integer("max_tokens", self.max_tokens, low=0)
-        if self.logprobs is not None:
-            check_integer("logprobs", self.logprobs, low=0)
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        for text in stop:
-            if not isinstance(text, str) or not text:
-                raise InputError(f"a stop string is {text!r}; it must be text, and not empty")
-        object.__setattr__(self, "stop", stop)
 
 
 def collect(chunks: Iterable[Chunk]) -> Completion:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TypedDict, Unpack
+from dataclasses import dataclass, replace
+from typing import Annotated, TypedDict, Unpack
 
+from trinity.checks import check_integer
+from trinity.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
-from trinity.runtime.generation import Limits
-from trinity.runtime.sampling_params import SamplingParams, check_integer
+from trinity.runtime.limits import Limits
+from trinity.runtime.sampling_params import SamplingParams
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -59,27 +61,53 @@ class GenerationOptions(TypedDict, total=False):
 
 
 PROPOSALS = 15
-SAMPLING = frozenset(f.name for f in fields(SamplingParams))
-LIMITS = frozenset(f.name for f in fields(Limits))
+SAMPLING = frozenset(one.name for one in declared(SamplingParams))
+LIMITS = frozenset(one.name for one in declared(Limits))
+
+
+def check_speculative(name: str, value: object) -> bool | int:
+    """A bool, or the most tokens to guess. Raises InputError."""
+    return value if isinstance(value, bool) else check_integer(name, value, low=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Options that have been checked."""
+    """Options that have been checked: of the sampler, of the answer's end, and the rest."""
 
     sampling: SamplingParams
     limits: Limits
-    add_bos: bool = True
-    parse_special: bool = False
-    cache_prompt: bool = True
-    speculative: bool | int = True
-    priority: int = 0
-    cancel: Cancel | None = None
+    add_bos: Annotated[
+        bool,
+        Option(
+            "Begin with the beginning-of-sequence token, where the model's file wants one.",
+            ("--bos/--no-bos",),
+        ),
+    ] = True
+    parse_special: Annotated[
+        bool, Option("Read special tokens that are written in the text.", ("--parse-special",))
+    ] = False
+    cache_prompt: Annotated[
+        bool, Option("Keep what the prompt shares with an earlier call in the KV cache.")
+    ] = True
+    speculative: Annotated[
+        bool | int,
+        Option(
+            "Guess tokens of text that repeats itself: faster, and the same text.",
+            ("--speculate/--no-speculate",),
+            check=check_speculative,
+            values="True, False, or the most tokens to guess at once",
+        ),
+    ] = True
+    priority: Annotated[
+        int, Option("Of the requests that wait, those with lower numbers are taken first.")
+    ] = 0
+    cancel: Annotated[
+        Cancel | None,
+        Option("Ends the answer once it is set.", values="anything with is_set()"),
+    ] = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.speculative, bool):
-            check_integer("speculative", self.speculative, low=0)
-        check_integer("priority", self.priority, low=None)
+        check_options(self)
 
     @property
     def proposals(self) -> int:
@@ -106,3 +134,8 @@ class Request:
             Limits(**{k: v for k, v in given.items() if k in LIMITS}),  # type: ignore[arg-type]
             **{k: v for k, v in given.items() if k in rest},  # type: ignore[arg-type]
         )
+
+
+def generation_options() -> tuple[Declared, ...]:
+    """What ``GenerationOptions`` may hold, as it is declared."""
+    return declared(Limits) + declared(SamplingParams) + declared(Request)

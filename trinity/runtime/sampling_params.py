@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from trinity.checks import check_integer, check_number
 from trinity.errors import InputError
+from trinity.option import Option, check_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +32,59 @@ class SamplingParams:
     Raises: InputError for a value of the wrong type or out of range.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    penalty_last_n: int = 64
-    logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
-    seed: int | None = None
+    temperature: Annotated[
+        float, Option("Randomness; 0 takes the best token.", ("--temperature", "--temp"), low=0)
+    ] = 0.8
+    top_k: Annotated[
+        int, Option("Draw from the k best tokens; 0 from all.", ("--top-k",), low=0)
+    ] = 40
+    top_p: Annotated[
+        float, Option("Draw from this much probability; 1 is all.", ("--top-p",), low=0, high=1)
+    ] = 0.95
+    min_p: Annotated[
+        float,
+        Option("Least probability, relative to the best token's.", ("--min-p",), low=0, high=1),
+    ] = 0.05
+    repetition_penalty: Annotated[
+        float,
+        Option(
+            "Makes tokens that occurred less likely; 1 is none, 1.1 is usual.",
+            ("--repetition-penalty", "--repeat-penalty"),
+            above=0,
+        ),
+    ] = 1.0
+    frequency_penalty: Annotated[
+        float, Option("Taken from a logit per occurrence.", ("--frequency-penalty",))
+    ] = 0.0
+    presence_penalty: Annotated[
+        float, Option("Taken from the logit of a token that occurred.", ("--presence-penalty",))
+    ] = 0.0
+    penalty_last_n: Annotated[
+        int,
+        Option(
+            "Tokens the penalties look at; -1 is all.",
+            ("--penalty-last-n", "--repeat-last-n"),
+            low=-1,
+        ),
+    ] = 64
+    logit_bias: Annotated[
+        Mapping[int, float] | None,
+        Option(
+            "Add to a token's logit; -inf forbids it.",
+            ("--logit-bias",),
+            check=checked_bias,
+            values="token ids to numbers",
+            read=read_bias,
+            repeated=True,
+            metavar="ID=VALUE",
+        ),
+    ] = field(default=None, hash=False)
+    seed: Annotated[
+        int | None, Option("Same seed, same text; random if not given.", ("--seed", "-s"), low=0)
+    ] = None
 
     def __post_init__(self) -> None:
-        check_number("temperature", self.temperature, low=0.0)
-        check_integer("top_k", self.top_k, low=0)
-        check_number("top_p", self.top_p, low=0.0, high=1.0)
-        check_number("min_p", self.min_p, low=0.0, high=1.0)
-        check_number("repetition_penalty", self.repetition_penalty, low=0.0)
-        if self.repetition_penalty == 0:
-            raise InputError("repetition_penalty is 0; it must be above 0 (1 turns it off)")
-        check_number("frequency_penalty", self.frequency_penalty)
-        check_number("presence_penalty", self.presence_penalty)
-        check_integer("penalty_last_n", self.penalty_last_n, low=-1)
-        if self.seed is not None:
-            check_integer("seed", self.seed, low=0)
-        if self.logit_bias is not None:
-            object.__setattr__(self, "logit_bias", checked_bias(self.logit_bias))
+        check_options(self)
 
     @property
     def has_penalties(self) -> bool:
@@ -67,53 +96,28 @@ class SamplingParams:
         )
 
 
-def span(low: float, high: float) -> str:
-    """The allowed range, in words."""
-    if high == math.inf:
-        return "a finite number" if low == -math.inf else f"a finite number of at least {low:g}"
-    return f"a number from {low:g} to {high:g}"
-
-
-def check_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> None:
-    """Raise InputError unless ``value`` is a finite number in [low, high]."""
-    try:
-        if isinstance(value, bool | str):
-            raise TypeError
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        message = f"{name} is {value!r} ({type(value).__name__}); it must be {span(low, high)}"
-        raise InputError(message) from None
-    if not (math.isfinite(number) and low <= number <= high):
-        raise InputError(f"{name} is {number:g}; it must be {span(low, high)}")
-
-
-def check_integer(name: str, value: object, low: int | None, high: int | None = None) -> int:
-    """``value`` as an int; raise InputError unless it is an integer in [low, high]."""
-    limit = "an integer"
-    if low is not None:
-        limit += f" of at least {low}" if high is None else f" from {low} to {high}"
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        message = f"{name} is {value!r} ({type(value).__name__}); it must be {limit}"
-        raise InputError(message) from None
-    if (low is not None and number < low) or (high is not None and number > high):
-        raise InputError(f"{name} is {number}; it must be {limit}")
-    return number
-
-
-def checked_bias(bias: object) -> dict[int, float]:
+def checked_bias(name: str, bias: object) -> dict[int, float]:
     """A private copy of a logit bias. Raises InputError for anything else."""
     if not isinstance(bias, Mapping):
         raise InputError(
-            f"logit_bias is {bias!r} ({type(bias).__name__}); it must map token ids to numbers"
+            f"{name} is {bias!r} ({type(bias).__name__}); it must map token ids to numbers"
         )
     checked = {}
     for key, value in bias.items():
-        token = check_integer("a token id in logit_bias", key, low=0)
+        token = check_integer(f"a token id in {name}", key, low=0)
         if value != -math.inf:
-            check_number(f"logit_bias[{token}]", value)
+            check_number(f"{name}[{token}]", value)
         checked[token] = float(value)
     return checked
+
+
+def read_bias(flag: str, texts: Sequence[str]) -> dict[int, float]:
+    """A logit bias from texts such as "5=-inf". Raises InputError."""
+    bias = {}
+    for text in texts:
+        token, _, value = text.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise InputError(f"{flag} {text!r}: write it as ID=VALUE") from None
+    return bias

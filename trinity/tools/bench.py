@@ -18,13 +18,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.checks import check_integer
 from trinity.errors import InputError
 from trinity.runtime.account import Account
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.options import PROPOSALS
 from trinity.runtime.pages import KVCache
 from trinity.runtime.profile import OperationTime
-from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.speculation import Guesses
 from trinity.tools.machine import anonymous_rss, peak_rss
 

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.checks import check_integer
 from trinity.errors import InputError, TrinityError
 from trinity.formats.imatrix import (
     DEFAULT_CHUNK_SIZE,
@@ -34,7 +35,6 @@ from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.pages import KVCache
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.prompts import check_ids
-from trinity.runtime.sampling_params import check_integer
 from trinity.runtime.sequence import check_context
 from trinity.runtime.weights import Weight
 

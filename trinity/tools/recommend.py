@@ -45,11 +45,6 @@ _WHY = {
     "speed": "tokens/s go with the bytes read, and below 4 bits text gets worse quickly",
 }
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_BYTES = {
-    "": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30,
-    "T": 2**40,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +110,6 @@ def parse_count(text: str) -> int:
         raise InputError(
             f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
         )
-    return round(value)
-
-
-def parse_bytes(text: str, option: str = "--ram") -> int:
-    """Bytes from "16GB", "16GiB" or "500MB". Raises InputError."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?B?)\s*", text.upper())
-    value = float(found[1]) * _BYTES.get(found[2], 0) if found else 0.0
-    if not 1e6 <= value <= 1e16:
-        raise InputError(f"{option} is {text!r:.40}; expected a size such as 16GB, 16GiB or 500MB")
     return round(value)
 
 

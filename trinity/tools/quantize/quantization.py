@@ -22,6 +22,8 @@ from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import Tensor
+from trinity.load_options import LoadOptions
+from trinity.option import check_option
 from trinity.tools.quantize.assignment import Overrides
 from trinity.tools.quantize.importance import Importance
 from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
@@ -110,8 +112,7 @@ def quantize(
     """
     mix = find_mix(type)
     overrides = _overrides(token_embedding_type, output_tensor_type, tensor_types, pure)
-    if threads is not None and threads < 1:
-        raise InputError(f"threads is {threads}; it must be at least 1")
+    threads = check_option(LoadOptions, "threads", threads)
     target = path_text(path)
     catch_bus_errors(TABLE)
     with GGUFProvider(source) as provider:

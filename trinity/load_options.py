@@ -1,0 +1,92 @@
+"""How a model is loaded: the options of ``trinity.load``. Needs no NumPy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated
+
+from trinity.checks import parse_bytes
+from trinity.option import Option, check_options
+
+MOST_THREADS = 1024
+LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Options of ``trinity.load`` and of every command that loads a model.
+
+    Raises: InputError for a value of the wrong type or out of range. Which levels ``isa`` may name
+    depends on the machine, and what ``tl_config`` names is read when the model is loaded.
+    """
+
+    threads: Annotated[
+        int | None,
+        Option(
+            "Threads; the physical cores if not given.",
+            ("--threads", "-t"),
+            low=1,
+            high=MOST_THREADS,
+        ),
+    ] = None
+    context_length: Annotated[
+        int | None,
+        Option(
+            "Context length in tokens; the model's own, at most 4096, if not given.",
+            ("--ctx", "-c"),
+            low=1,
+            high=LONGEST_CONTEXT,
+        ),
+    ] = None
+    kv_type: Annotated[
+        str,
+        Option("Type of the KV cache: f16 or f32.", ("--kv-type",), choices=("f16", "f32")),
+    ] = "f16"
+    kv_memory: Annotated[
+        int | None,
+        Option(
+            "Bytes that keys and values of all sequences may take together, such as 2G; by context "
+            "and free memory if not given.",
+            ("--kv-memory",),
+            low=1,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = None
+    batch_invariant: Annotated[
+        bool,
+        Option(
+            "Evaluate every row in the order of a single token, so that an answer does not depend "
+            "on what else runs; prompts are slower.",
+            ("--batch-invariant",),
+        ),
+    ] = False
+    isa: Annotated[
+        str | None,
+        Option(
+            "Instruction-set level; the best of this CPU if not given.",
+            ("--isa",),
+            values="a level that this CPU has",
+        ),
+    ] = None
+    i2s_layout: Annotated[
+        str,
+        Option(
+            "Codes of I2_S: x86, or arm if quantized on ARM.",
+            ("--i2s-layout",),
+            choices=("x86", "arm"),
+        ),
+    ] = "x86"
+    tl_config: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "kernel_config.ini that a TL1 or TL2 file was made with.",
+            ("--tl-config",),
+            values="a path",
+            metavar="FILE",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_options(self)

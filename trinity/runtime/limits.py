@@ -1,0 +1,70 @@
+"""When an answer ends, and what is noted of it. Needs no NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from trinity.errors import InputError
+from trinity.option import Option, check_options
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
+
+    ``max_tokens`` None goes on until the context is full. ``stop`` is a string, several, or None;
+    the field holds a tuple. ``ignore_eos`` makes end-of-generation tokens ordinary ones.
+    ``logprobs`` n notes each token's log-probability and the n best.
+    """
+
+    max_tokens: Annotated[
+        int | None,
+        Option(
+            "Most tokens to generate; until the context is full if not given.",
+            ("--max-tokens", "-n"),
+            low=0,
+        ),
+    ] = None
+    stop: Annotated[
+        Sequence[str],
+        Option(
+            "End before this text; may be several.",
+            ("--stop",),
+            check=stop_strings,
+            values="a text, several, or None",
+            repeated=True,
+            metavar="TEXT",
+        ),
+    ] = ()
+    ignore_eos: Annotated[
+        bool, Option("Go on after end-of-generation tokens.", ("--ignore-eos",))
+    ] = False
+    logprobs: Annotated[
+        int | None,
+        Option(
+            "Note log-probabilities, of this many of the best tokens too; --json prints them.",
+            ("--logprobs",),
+            low=0,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+def stop_strings(name: str, value: object) -> tuple[str, ...]:
+    """One stop string, several or None as a tuple. Raises InputError."""
+    if value is None:
+        return ()
+    try:
+        texts = (value,) if isinstance(value, str) else tuple(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(
+            f"{name} is {value!r} ({type(value).__name__}); it must be text, or several"
+        ) from None
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise InputError(f"a stop string is {text!r}; it must be text, and not empty")
+    return texts
