@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import trinity
 from trinity.cli import app
-from trinity.runtime.perplexity import cut_windows, window_nlls
+from trinity.runtime.inbox import Inbox
+from trinity.runtime.perplexity import cut_windows
+from trinity.runtime.scoring import Likelihoods
 from trinity_kernels.isa import available_levels
 
 REFERENCE = Path(__file__).parent / "data" / "demo_reference.json"
@@ -64,12 +67,18 @@ def test_likelihoods_are_those_of_pytorch(isa: str, reference: dict[str, Any]) -
     with trinity.load(trinity.demo_model(), kv_type="f32", isa=isa) as model:
         bos = model.tokenizer.bos_id
         windows = cut_windows(reference["token_ids"], reference["window"], bos)
-        found = np.concatenate([window_nlls(model.engine, w) for w in windows])  # type: ignore[misc]
+        found = np.concatenate([likelihoods(model, window) for window in windows])
         expected = np.array(reference["nlls"])
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() < 0.3
         assert np.abs(found - expected).mean() < 0.02
         assert np.exp(found.mean()) == pytest.approx(reference["perplexity"], rel=0.005)
+
+
+def likelihoods(model: trinity.Model, window: NDArray[np.int32]) -> NDArray[np.float64]:
+    inbox = Inbox()
+    found: NDArray[np.float64] = model._result(Likelihoods(window, inbox), inbox)
+    return found
 
 
 def test_perplexity_is_that_of_pytorch(reference: dict[str, Any]) -> None:
