@@ -13,8 +13,9 @@ from trinity.errors import TrinityError
 from trinity.runtime import batching, scheduler
 from trinity.runtime.answer import Answer
 from trinity.runtime.batching import Batch
-from trinity.runtime.generation import Completion, Limits, collect
+from trinity.runtime.generation import Completion, collect
 from trinity.runtime.inbox import Collector
+from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.runtime.scheduler import Scheduler

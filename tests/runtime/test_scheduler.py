@@ -19,8 +19,9 @@ from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_pages
 from trinity.errors import InputError, TrinityError
 from trinity.runtime import scheduler as module
 from trinity.runtime.answer import Answer
-from trinity.runtime.generation import Chunk, Limits
+from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox
+from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.runtime.scheduler import Scheduler
@@ -50,11 +51,22 @@ def soon(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-def threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "trinity-scheduler"]
+@pytest.fixture
+def threads() -> Callable[[], list[threading.Thread]]:
+    """The threads of schedulers that the test has started."""
+    before = threading.enumerate()
+
+    def found() -> list[threading.Thread]:
+        every = threading.enumerate()
+        return [t for t in every if t.name == "trinity-scheduler" and t not in before]
+
+    return found
 
 
-def test_its_thread_starts_with_a_request_and_sleeps_without() -> None:
+Threads = Callable[[], list[threading.Thread]]
+
+
+def test_its_thread_starts_with_a_request_and_sleeps_without(threads: Threads) -> None:
     engine = ToyEngine()
     scheduler = Scheduler(engine)
     assert not threads()
@@ -71,7 +83,7 @@ def test_its_thread_starts_with_a_request_and_sleeps_without() -> None:
     soon(lambda: not threads())
 
 
-def test_it_ends_with_the_last_reference_to_a_model() -> None:
+def test_it_ends_with_the_last_reference_to_a_model(threads: Threads) -> None:
     model, engine = toy_model()
     model.generate("ab", max_tokens=1)
     assert threads()
@@ -83,7 +95,7 @@ def test_it_ends_with_the_last_reference_to_a_model() -> None:
     soon(lambda: known() is None)
 
 
-def test_an_abandoned_stream_does_not_keep_a_model() -> None:
+def test_an_abandoned_stream_does_not_keep_a_model(threads: Threads) -> None:
     model, engine = toy_model(context_length=100_000)
     chunks = model.stream("ab", ignore_eos=True)
     next(chunks)

@@ -15,7 +15,6 @@ from trinity.errors import TrinityError
 from trinity.runtime.account import Account
 from trinity.runtime.answer import Answer
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.memory import enough_memory
 from trinity.runtime.sequence import Sequence
 from trinity.runtime.step_costs import StepCosts
 
@@ -84,16 +83,23 @@ class Batch:
 
     def drop_cancelled(self) -> None:
         """End the sequences that nobody wants any more."""
+        ended = False
         for sequence in self.all():
             try:
                 if sequence.cancelled:
                     sequence.finish("cancelled")
             except BaseException as error:  # of a caller's ``cancel``, or of its last chunk
                 sequence.fail(error)
-        self.remove_ended()
+            ended = ended or sequence.ended
+        if ended:
+            self.remove_ended()
 
     def next_step(self) -> list[Piece]:
         """What the next step evaluates: caches of one element type, the types in turn."""
+        if len(self.admitted) == 1 and not self.waiting and self.admitted[0].running:
+            pieces = self._alone(self.admitted[0])
+            if pieces:
+                return pieces
         present = self.admitted + self.waiting[:CANDIDATES]
         kinds = sorted({str(sequence.kv_type) for sequence in present})
         for kv_type in [k for k in kinds if k > self._kv_type] + kinds:
@@ -116,19 +122,18 @@ class Batch:
             cache = sequence.cache
             if cache is not None and self._reserve(sequence, cache):
                 pieces.append(Piece(sequence, cache, 1, 1))
-        if len(pieces) == len(self.admitted) == 1 and not self.waiting:
-            self._guess(pieces[0])
         return pieces
 
-    def _guess(self, piece: Piece) -> None:
-        """A sequence that is alone may have proposals."""
-        if isinstance(piece.sequence, Answer):
-            most = self._engine.few - 1
-            proposals = piece.sequence.propose(self.account, most)
-            if proposals and not piece.cache.reserve(piece.cache.length + 1 + len(proposals)):
-                proposals = piece.sequence.propose(self.account, 0)
-            piece.proposals = proposals
-            piece.logits += len(proposals)
+    def _alone(self, sequence: Sequence) -> list[Piece]:
+        """A row of the one sequence there is, and perhaps proposals behind it."""
+        cache, proposals = sequence.cache, list[int]()
+        if cache is None or not self._reserve(sequence, cache):
+            return []
+        if isinstance(sequence, Answer):
+            proposals = sequence.propose(self.account, self._engine.few - 1)
+            if proposals and not cache.reserve(cache.length + 1 + len(proposals)):
+                proposals = sequence.propose(self.account, 0)
+        return [Piece(sequence, cache, 1, 1 + len(proposals), False, proposals)]
 
     def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
         rows = self._engine.prefill_chunk
@@ -174,13 +179,12 @@ class Batch:
             return
         cache, found = self._engine.new_cache(sequence.kv_type), False
         try:
-            with enough_memory("for a request"):
-                if sequence.shares:
-                    cache.reuse(sequence.tokens)
-                else:
-                    cache.separate()
-                found = cache.reserve(len(sequence.tokens))
-                found = found and (not self.admitted or cache.pool.available(cache.kv_type) > 0)
+            if sequence.shares:
+                cache.reuse(sequence.tokens)
+            else:
+                cache.separate()
+            found = cache.reserve(len(sequence.tokens))
+            found = found and (not self.admitted or cache.pool.available(cache.kv_type) > 0)
             if not found and not self.admitted:
                 raise TrinityError(
                     f"{len(sequence.tokens)} tokens of prompt and answer need more keys and values "
@@ -204,9 +208,8 @@ class Batch:
         """Room for one more token, at younger ones' cost; False where it lost its own pages."""
         while True:
             try:
-                with enough_memory("for a request"):
-                    if cache.reserve(cache.length + 1):
-                        return True
+                if cache.reserve(cache.length + 1):
+                    return True
             except BaseException as error:
                 sequence.fail(error)
                 return False

@@ -35,9 +35,14 @@ def enough_memory(what: str, advice: str = SMALLER_CONTEXT) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        # NumPy's says how much it was that could not be had.
-        found = f" ({error})" if str(error) else ""
-        raise TrinityError(f"not enough memory {what}{found}; {advice}") from error
+        raise too_little_memory(error, what, advice) from error
+
+
+def too_little_memory(error: MemoryError, what: str, advice: str = SMALLER_CONTEXT) -> TrinityError:
+    """A MemoryError as an error that says what to do."""
+    # NumPy's says how much it was that could not be had.
+    found = f" ({error})" if str(error) else ""
+    return TrinityError(f"not enough memory {what}{found}; {advice}")
 
 
 def _in_words(nbytes: int) -> str:

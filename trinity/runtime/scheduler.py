@@ -27,7 +27,6 @@ from trinity.runtime.answer import Answer
 from trinity.runtime.batching import Batch, Piece
 from trinity.runtime.inbox import Inbox, result_of
 from trinity.runtime.interface import Engine
-from trinity.runtime.memory import enough_memory
 from trinity.runtime.sequence import Sequence
 from trinity_kernels import forks
 from trinity_kernels.uninterrupted import uninterrupted
@@ -282,6 +281,8 @@ class _Worker:
 
     def _take(self, batch: Batch, patience: float | None) -> None:
         """Take all messages; wait for the first one."""
+        if patience == 0 and self.messages.empty():
+            return
         try:
             message = self.messages.get(patience != 0, patience)
             while True:
@@ -302,17 +303,16 @@ class _Worker:
         rows = [piece.rows() for piece in pieces]
         started = perf_counter()
         try:
-            with enough_memory("for a step"):
-                out = self._room(sum(piece.logits for piece in pieces))
-                # Proposals must not show: their rows get the bits of single tokens.
-                exact = bool(pieces[0].proposals)
-                logits = self._scheduler.engine.step(rows, exact=exact, out=out)
+            out = self._room(sum(piece.logits for piece in pieces))
+            # Proposals must not show: their rows get the bits of single tokens.
+            exact = bool(pieces[0].proposals)
+            logits = self._scheduler.engine.step(rows, exact=exact, out=out)
         except BaseException as error:
             _fail([piece.sequence for piece in pieces], error)
             batch.remove_ended()
             return True
         seconds = perf_counter() - started
-        end = 0
+        end, ended = 0, False
         for piece in pieces:
             start, end = end, end + piece.logits
             if end > start:
@@ -320,7 +320,9 @@ class _Worker:
                     piece.sequence.advance(logits[start:end])
                 except BaseException as error:
                     piece.sequence.fail(error)
-        batch.remove_ended()
+            ended = ended or piece.sequence.ended
+        if ended:
+            batch.remove_ended()
         _note(batch, pieces, seconds, perf_counter() - began)
         return True
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trinity.errors import ContextLengthError
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
+from trinity.runtime.memory import too_little_memory
 
 if TYPE_CHECKING:
     from trinity.runtime.cancel import Cancel
@@ -98,6 +99,9 @@ class Sequence(ABC):
 
     def fail(self, error: BaseException) -> None:
         """End by an exception, which is raised where the result is waited for."""
+        if isinstance(error, MemoryError):
+            refused, error = error, too_little_memory(error, "for a call")
+            error.__cause__ = refused
         self.end(error)
 
     def end(self, item: Any) -> None:
