@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import trinity
+from tests.matrix import some
 from trinity.cli import app
 from trinity.runtime.perplexity import cut_windows, window_nlls
 from trinity_kernels.isa import available_levels
@@ -54,7 +55,7 @@ def test_tokens_are_those_of_the_tokenizers_library(
     assert model.detokenize(reference["token_ids"][1:]) == reference["text"]
 
 
-@pytest.mark.parametrize("isa", available_levels())
+@pytest.mark.parametrize("isa", some(available_levels(), available_levels()[:1]))
 def test_likelihoods_are_those_of_pytorch(isa: str, reference: dict[str, Any]) -> None:
     """Token by token.
 
@@ -94,7 +95,7 @@ def test_it_writes_words_of_its_book(model: trinity.Model, reference: dict[str, 
         ["generate", "--prompt", "Prince Andrew", "-n", "4", "--quiet"],
         ["tokenize", "Prince Andrew"],
         ["perplexity", "--ctx", "128", "--file", "{text}"],
-        ["bench", "-p", "8", "-n", "4", "-r", "1"],
+        pytest.param(["bench", "-p", "8", "-n", "4", "-r", "1"], marks=pytest.mark.full),
     ],
     ids=lambda arguments: arguments[0],
 )
