@@ -1,4 +1,4 @@
-"""Small random models of the families beyond llama, the same for ever; docs of each are llama.cpp's.
+"""Small random models of the families beyond llama, the same for ever.
 
 Their weights are drawn, not stored: ``scripts/family_goldens.py`` lets another library compute the
 logits, which are all that tests/data needs.
