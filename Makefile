@@ -18,6 +18,8 @@ RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 WORKERS ?= 2
+# Compiling takes memory that a process never gives back, so it is done apart from the tests.
+COMPILE = $(RUN) scripts/compile_kernels.py
 PYTEST = $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 MINUTES ?= 10
 FUZZ_ARGS ?=
@@ -33,11 +35,11 @@ demo: $(VENV)/installed
 	$(RUN) -m trinity generate --prompt "Prince Andrew" -n 128
 
 test: $(VENV)/installed-test
+	$(COMPILE) --kinds
 	$(PYTEST) -m "not full" $(PYTEST_ARGS)
 
-# Compiling takes memory that a process never gives back, so it is done first, apart from the tests.
 test-all: $(VENV)/installed-test
-	$(RUN) scripts/compile_kernels.py
+	$(COMPILE)
 	$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev

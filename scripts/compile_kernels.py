@@ -1,6 +1,7 @@
 """Compile the kernels of all levels that this machine runs into the cache on disk.
 
     python scripts/compile_kernels.py
+    python scripts/compile_kernels.py --kinds    # what `make test` needs
 
 A process that compiles keeps about 10 MB for each kernel, one that reads it from the cache 0.2 MB.
 So processes compile a few each and end, two at a time, and the tests find everything compiled. What
@@ -17,9 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "kernels"))
+sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
+from tests.matrix import KINDS  # noqa: E402
 from trinity_kernels.isa import available_levels  # noqa: E402
+from trinity_kernels.ops.matmul.activations import FORMS  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
 EACH = 16  # kernels that a process compiles
@@ -34,11 +37,13 @@ def _stop() -> None:
     raise _NotCompiledError
 
 
-def not_compiled() -> list[Wanted]:
-    """The kernels that the cache lacks."""
+def not_compiled(kinds: bool) -> list[Wanted]:
+    """The kernels that the cache lacks; ``kinds``: of products those of one type of each file."""
     found: dict[Wanted, None] = {}
     for level in available_levels():
         for name, tag in kernels_of(level):
+            if kinds and tag in FORMS and tag not in KINDS:
+                continue
             kernel = KERNELS[name][0]
             try:
                 kernel.address(level, tag, _stop)
@@ -61,12 +66,13 @@ def compile_apart(wanted: list[Wanted]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
+    parser.add_argument("--kinds", action="store_true", help="one quantization type of each file")
     parser.add_argument("--these", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.these is not None:
         compile_here(options.these)
         return
-    wanted = not_compiled()
+    wanted = not_compiled(options.kinds)
     if wanted:
         print(f"compiling {len(wanted)} kernels", flush=True)
     parts = [wanted[start : start + EACH] for start in range(0, len(wanted), EACH)]
