@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.matrix import KINDS  # noqa: E402
-from trinity_kernels.isa import available_levels  # noqa: E402
+from trinity_kernels.code_files import cache_folder  # noqa: E402
+from trinity_kernels.isa import available_levels, jit_disabled  # noqa: E402
 from trinity_kernels.ops.matmul.activations import FORMS  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
@@ -72,6 +73,8 @@ def main() -> None:
     if options.these is not None:
         compile_here(options.these)
         return
+    if cache_folder() is None or jit_disabled():
+        return  # nothing can be kept
     wanted = not_compiled(options.kinds)
     if wanted:
         print(f"compiling {len(wanted)} kernels", flush=True)

@@ -21,6 +21,8 @@ Value = tuple[tuple[str, ...], tuple[int, ...]]
 KINDS = frozenset(
     next(iter(module.READERS)) for module in vars(quants).values() if hasattr(module, "READERS")
 )
+# A type of each form and reader, of the products whose tests go through many shapes.
+PACKED = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS")
 
 
 def some(values: Iterable[Any], kept: Collection[Any]) -> list[Any]:
