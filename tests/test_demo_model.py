@@ -95,13 +95,17 @@ def test_it_writes_words_of_its_book(model: trinity.Model, reference: dict[str, 
         ["generate", "--prompt", "Prince Andrew", "-n", "4", "--quiet"],
         ["tokenize", "Prince Andrew"],
         ["perplexity", "--ctx", "128", "--file", "{text}"],
-        pytest.param(["bench", "-p", "8", "-n", "4", "-r", "1"], marks=pytest.mark.full),
+        ["bench", "-p", "8", "-n", "4", "-r", "1"],
     ],
     ids=lambda arguments: arguments[0],
 )
 def test_commands_use_it_and_say_so(
-    arguments: list[str], tmp_path: Path, reference: dict[str, Any]
+    arguments: list[str],
+    tmp_path: Path,
+    reference: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("trinity_kernels.bandwidth.read_bandwidth", lambda threads: 1e10)
     text = tmp_path / "text.txt"
     text.write_text(reference["text"], encoding="utf-8")
     result = CliRunner().invoke(app, [word.format(text=text) for word in arguments])
