@@ -1,11 +1,13 @@
 # Needs Python >= 3.11, pip and make. Every target makes what it needs in .venv first.
 #
-#   make demo    generate a little text       make lint    ruff
-#   make test    the test suite               make types   mypy --strict
-#   make check   lint, types and test         make bench   a first figure for this machine
-#   make clean   remove everything made here       make fuzz    hostile files, MINUTES of them
+#   make demo      generate a little text     make lint    ruff
+#   make test      one test of each kind      make types   mypy --strict
+#   make test-all  every test                 make bench   a first figure for this machine
+#   make check     lint, types and test       make fuzz    hostile files, MINUTES of them
+#   make clean     remove everything made here
 #
-# PYTHON chooses the interpreter, PYTEST_ARGS goes to pytest: make test PYTEST_ARGS="-k gguf"
+# PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
+# make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
 
 SHELL := /bin/sh
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
@@ -15,11 +17,15 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
+WORKERS ?= 2
+# Compiling takes memory that a process never gives back, so it is done apart from the tests.
+COMPILE = $(RUN) scripts/compile_kernels.py
+PYTEST = $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 MINUTES ?= 10
 FUZZ_ARGS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test lint format types check bench fuzz clean
+.PHONY: demo test test-all lint format types check bench fuzz clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -29,7 +35,12 @@ demo: $(VENV)/installed
 	$(RUN) -m trinity generate --prompt "Prince Andrew" -n 128
 
 test: $(VENV)/installed-test
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(COMPILE) --kinds
+	$(PYTEST) -m "not full" $(PYTEST_ARGS)
+
+test-all: $(VENV)/installed-test
+	$(COMPILE)
+	$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import some
 from trinity_kernels.isa import jit_disabled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -179,6 +180,7 @@ def test_a_parents_stream_does_not_go_on_in_the_child(tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
+@pytest.mark.full
 @needs_fork
 def test_forks_while_another_thread_loads(tmp_path: Path) -> None:
     """A fork waits for the compiler, whose locks the child could not use."""
@@ -205,7 +207,7 @@ def test_forks_while_another_thread_loads(tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", some(["fork", "forkserver", "spawn"], ["fork"]))
 def test_pools(method: str, tmp_path: Path) -> None:
     """``fork`` inherits the model, the others load it in their initializer."""
     if method != "spawn" and not hasattr(os, "fork"):
@@ -273,7 +275,11 @@ def test_no_warning_in_development_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the handler of bus errors is for Linux")
-@pytest.mark.parametrize("flags", [(), ("-X", "dev")], ids=["plain", "faulthandler"])
+@pytest.mark.parametrize(
+    "flags",
+    [(), pytest.param(("-X", "dev"), marks=pytest.mark.full)],
+    ids=["plain", "faulthandler"],
+)
 def test_a_file_cut_while_a_model_runs(flags: tuple[str, ...], tmp_path: Path) -> None:
     code = """
     import random, shutil
@@ -334,6 +340,7 @@ def test_a_file_that_is_overwritten_is_refused_and_one_that_is_replaced_is_not(
     run(code, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to oneself")
 def test_interrupts_at_any_moment(tmp_path: Path) -> None:
     """A few of those that scripts/torture.py sends."""

@@ -25,15 +25,15 @@ from numba.core.serialize import dumps
 
 from trinity_kernels.whole_file import check_writable, remove_abandoned, whole_file
 
+_PACKAGE = Path(__file__).parent
 # What keeps compiled code from being kept; the second is whether it was told.
 _problem: tuple[str, bool] | None = None
 
 
 def _sources_digest() -> str:
     digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(str(path.relative_to(_PACKAGE)).encode())
         digest.update(path.read_bytes())
     for part in (numba.__version__, llvmlite.__version__, sys.version):
         digest.update(part.encode())
@@ -57,7 +57,7 @@ def cache_folder() -> Path | None:
             base = str(Path.home() / "Library" / "Caches")
         else:
             base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        candidates = [Path(base) / "trinity" / "kernels", Path(__file__).parent / "__pycache__"]
+        candidates = [Path(base) / "trinity" / "kernels", _PACKAGE / "__pycache__"]
     first_error: tuple[Path, OSError] | None = None
     for candidate in candidates:
         folder = candidate / _sources_digest()
@@ -104,6 +104,18 @@ class CodeCache(FunctionCache):  # type: ignore[misc]
 
     class _impl_class(CompileResultCacheImpl):  # type: ignore[misc] # noqa: N801
         class _Locator(UserProvidedCacheLocator):  # type: ignore[misc]
+            @classmethod
+            def get_suitable_cache_subpath(cls, py_file: str) -> str:
+                # The folder above says the sources: every installation of them shares the code.
+                folder = Path(os.path.abspath(py_file)).parent
+                if not folder.is_relative_to(_PACKAGE):
+                    return str(super().get_suitable_cache_subpath(py_file))
+                return "_".join(folder.relative_to(_PACKAGE.parent).parts)
+
+            def get_source_stamp(self) -> Any:
+                of_package = Path(os.path.abspath(self._py_file)).is_relative_to(_PACKAGE)
+                return None if of_package else super().get_source_stamp()
+
             def ensure_cache_path(self) -> None:  # without a trial file for each function
                 with suppress(OSError):  # then it is saving that fails
                     os.makedirs(self.get_cache_path(), exist_ok=True)

@@ -105,6 +105,7 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
     assert "--model" in usage.stderr
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is a signal")
 def test_ctrl_c_keeps_whole_chunks(given: list[str], folder: Path, tmp_path: Path) -> None:
     """And --resume does the rest."""

@@ -46,6 +46,12 @@ def test_a_changed_source_has_a_folder_of_its_own(tmp_path: Path, kernels: Path)
     assert run_python(FOLDER, kernels=kernels, TRINITY_CACHE_DIR=cache) == before
 
 
+def test_installations_of_the_same_sources_share_the_code(tmp_path: Path, kernels: Path) -> None:
+    cache = str(tmp_path / "cache")
+    assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "1"
+    assert run_python(COMPILE, kernels=kernels, TRINITY_CACHE_DIR=cache).strip() == "0"
+
+
 def test_the_installation_is_not_written_to(tmp_path: Path, kernels: Path) -> None:
     before = sorted(kernels.rglob("*"))
     cache = tmp_path / "user"

@@ -10,6 +10,7 @@ import pytest
 from tests.kernels import reference
 from tests.kernels.launch import launch
 from tests.kernels.operands import at_the_edge, product, row_lengths, same_bits
+from tests.matrix import types
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul import operands
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -17,7 +18,7 @@ from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
 from trinity_kernels.team import Team
 
-TAGS = pytest.mark.parametrize("tag", FORMS)
+TAGS = pytest.mark.parametrize("tag", types(FORMS))
 SHAPES = ((1, 1, True), (1, 37, False), (5, 17, False), (65, 3, True))
 
 
@@ -57,7 +58,7 @@ def test_i2_s_rounds_only_after_an_exact_sum(level: str) -> None:
     assert same_bits(p.run(level), p.out + (y + p.bias))
 
 
-@pytest.mark.parametrize("tag", [tag for tag in FORMS if TYPES[tag].block_size > 1])
+@pytest.mark.parametrize("tag", types(tag for tag in FORMS if TYPES[tag].block_size > 1))
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
 def test_extreme_codes_and_activations(tag: str, byte: int, level: str) -> None:
     """All codes equal, among them Q8_0's -128; all activations at the ends of their range."""

@@ -11,6 +11,7 @@ from tests.kernels import reference
 from tests.kernels.launch import launch_all
 from tests.kernels.operands import SCALE, Product, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Doubles, Floats
+from tests.matrix import PACKED, some
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.matmul import activation_tiles, operands
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -19,7 +20,7 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.team import Team
 
 pytestmark = pytest.mark.skipif("amx" not in available_levels(), reason="this CPU has no AMX")
-TAGS = pytest.mark.parametrize("tag", sorted(tile_types()))
+TAGS = pytest.mark.parametrize("tag", some(sorted(tile_types()), PACKED))
 # The last: more panels than are unpacked together, an odd number to each thread.
 SHAPES = ((4, 16), (5, 53), (16, 37), (16, 165), (33, 33), (65, 18), (35, 293))
 
@@ -78,12 +79,12 @@ def test_within_the_bound(tag: str, two: Team) -> None:
 
 @TAGS
 def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> None:
-    for tokens, some in ((33, 21), (16, 5)):
+    for tokens, first in ((33, 21), (16, 5)):
         p = product(tag, tokens, 149, row_lengths(tag)[-1])
         found = run(p)
         assert same_bits(found, run(p, two))
-        fewer = replace(p, x=p.x[:some], packed=p.packed[:some], out=p.out[:some].copy())
-        assert same_bits(found[:some], run(fewer, two))
+        fewer = replace(p, x=p.x[:first], packed=p.packed[:first], out=p.out[:first].copy())
+        assert same_bits(found[:first], run(fewer, two))
 
 
 @TAGS

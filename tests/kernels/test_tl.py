@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_bytes_of_microsofts_converter(shared_data: Path) -> None:
         # The test's own writer gives the same bytes, which vouches for it below.
         written = write_tl(entry["type"], expected.astype(np.int8), tiling)
         assert np.array_equal(written[: len(data)], data), entry["file"]
+
+
+def test_checksums_of_microsofts_converter() -> None:
+    """The writer's bytes are those of Microsoft's converter, whose checksums tests/data has."""
+    for entry in json.loads((Path(__file__).parents[1] / "data" / "tl.json").read_text()):
+        shape = entry["rows_M"], entry["cols_K"]
+        seed = int(entry["ternary"].split("(")[1].split(")")[0])
+        values = np.random.default_rng(seed).integers(-1, 2, shape)
+        tiling = entry["BM"], entry["BY"], entry["bm"]
+        written = write_tl(entry["type"], values.astype(np.int8), tiling)[: entry["nbytes"]]
+        assert hashlib.sha256(written.tobytes()).hexdigest() == entry["sha256"], entry["file"]
+        found = tl_codes(entry["type"], written, shape, tiling)
+        assert np.array_equal(found.astype(np.int8) - 1, values), entry["file"]
 
 
 @pytest.mark.parametrize(("name", "shape", "tiling"), PUBLISHED)

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from scripts.make_synthetic import SHAPES, synthetic_vocabulary, write_model
+from tests.matrix import types
 from tests.naive import float_tensors, naive_logits, rope_angles, ternary_linear
 from tests.tiny_models import write_tiny_model
 from trinity.config import ModelConfig, RopeScaling
@@ -234,7 +235,7 @@ def test_ternary_types_give_the_same_tiny_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", ["tiny", "bitnet"])
-@pytest.mark.parametrize("type_name", FORMS)
+@pytest.mark.parametrize("type_name", types(FORMS))
 def test_synthetic_models_are_sane(tmp_path: Path, shape: str, type_name: str) -> None:
     sizes = replace(SHAPES["tiny"], arch="bitnet-b1.58") if shape == "bitnet" else SHAPES["tiny"]
     path = tmp_path / "synthetic.gguf"

@@ -31,6 +31,7 @@ def run_planted(names: list[str], count: int, hang_seconds: float = 60) -> Resul
     )  # fmt: skip
 
 
+@pytest.mark.full
 @LINUX
 def test_planted_defects_are_found_and_the_run_goes_on() -> None:
     names = [name for name in planted_defects.TARGETS if name != "hangs"]

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import some
 from tests.tokenizers import hostile_templates as hostile
 from trinity.confined import Confined
 from trinity.errors import TokenizerError
@@ -130,13 +131,13 @@ ENDLESS = ["memory: output in a loop", "memory: views kept", "memory: macro", "t
 ENDLESS += ["time: sort", "compiling: folded power"]
 
 
-@pytest.mark.parametrize("name", list(ALL)[::3])
+@pytest.mark.parametrize("name", some(list(ALL)[::3], list(ALL)[::15]))
 def test_greed(name: str, quick: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "_RENDERER", quick)
     check(ALL[name], quick)
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("name", some(ENDLESS, ENDLESS[1::2]))
 def test_greed_with_the_real_limits(name: str) -> None:
     assert check(ALL[name], chat._RENDERER).startswith("!the chat template was stopped: it ")
     assert render_chat("{{ messages[0].role }}", MESSAGES) == "user"

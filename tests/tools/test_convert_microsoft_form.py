@@ -111,6 +111,7 @@ def test_keys_and_tensors(form: str, tmp_path: Path) -> None:
     assert {kind: types.count(kind) for kind in types} == {"F16": 1, "F32": 121, "I2_S": 210}
 
 
+@pytest.mark.full
 def test_with_the_real_vocabulary(shared_data: Path, tmp_path: Path) -> None:
     """The values of the real file's keys, and a model that answers a chat."""
     directory = directory_of("packed", tmp_path, vocab_size=128_256)

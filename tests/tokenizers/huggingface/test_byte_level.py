@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.matrix import some
 from tests.tokenizers.huggingface.directories import (
     REAL,
     keys_of,
@@ -23,7 +24,7 @@ from trinity.formats import GGUFProvider
 from trinity.tokenizers import tokenizer_from_metadata
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", some(REAL, ["gpt-2"]))
 def test_real_vocabularies(name: str, shared_data: Path, tmp_path: Path) -> None:
     """Tokens, types and merges come back; every test text of llama.cpp has the ids it should."""
     file = shared_data / "vocab" / f"ggml-vocab-{name}.gguf"

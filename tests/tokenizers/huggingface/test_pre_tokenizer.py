@@ -97,6 +97,7 @@ def test_merges_that_are_ignored_or_not_are_part_of_the_rule() -> None:
     assert pre_tokenizer_name(GPT2, True) is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["llama-bpe", "dbrx", "falcon"])
 def test_rules_written_in_another_way_are_found_by_their_ids(
     name: str, shared_data: Path, tmp_path: Path

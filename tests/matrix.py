@@ -1,0 +1,74 @@
+"""What `make test` runs of a test with many cases; `make test-all` runs every case.
+
+Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
+each parameter has occurred. What is marked ``full`` is left to `make test-all`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from trinity_kernels import quants
+
+FULL = pytest.mark.full
+Value = tuple[tuple[str, ...], tuple[int, ...]]
+
+# Of each file of trinity_kernels/quants the first type that products take.
+KINDS = frozenset(
+    next(iter(module.READERS)) for module in vars(quants).values() if hasattr(module, "READERS")
+)
+# A type of each form and reader, of the products whose tests go through many shapes.
+PACKED = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS")
+
+
+def some(values: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+    """All values, for parametrize; `make test` runs those in ``kept`` alone.
+
+    A tuple is a row of values for several names.
+    """
+    return [value if value in kept else _left(value) for value in values]
+
+
+def _left(value: Any) -> Any:
+    return pytest.param(*value if isinstance(value, tuple) else (value,), marks=FULL)
+
+
+def types(names: Iterable[str]) -> list[Any]:
+    """Quantization types, for parametrize; `make test` runs one type of each file alone."""
+    return some(names, KINDS)
+
+
+def each_value_once(items: Sequence[pytest.Item]) -> None:
+    """Mark as ``full`` what brings no new value of any of its test's parameters."""
+    tests: dict[str, list[tuple[pytest.Item, frozenset[Value]]]] = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec") and item.get_closest_marker("full") is None:
+            tests[item.nodeid.partition("[")[0]].append((item, frozenset(values_of(item))))
+    for cases in tests.values():
+        # First the cases of which every value is new: types by levels give a diagonal.
+        seen: set[Value] = set()
+        left = []
+        for item, values in cases:
+            if seen.isdisjoint(values):
+                seen |= values
+            else:
+                left.append((item, values))
+        for item, values in left:
+            if values <= seen:
+                item.add_marker(FULL)
+            seen |= values
+
+
+def values_of(item: Any) -> Iterator[Value]:
+    """The values of a case, each with its name; names that are parametrized together are one."""
+    params = item.callspec.params
+    groups = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    groups = [g.replace(" ", "").split(",") if isinstance(g, str) else g for g in groups]
+    fixtures = params.keys() - {name for group in groups for name in group}
+    for names in (*groups, *([name] for name in fixtures)):
+        # Cases share the very objects that the test lists.
+        yield tuple(names), tuple(id(params[name]) for name in names if name in params)

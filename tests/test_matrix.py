@@ -1,0 +1,65 @@
+"""What `make test` leaves out, and what it never leaves out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.matrix import KINDS
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.quants import READERS
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFTEST = """
+from tests.conftest import pytest_collection_modifyitems
+"""
+TESTS = """
+import pytest
+from tests.matrix import some
+
+@pytest.fixture(params=["avx2", "portable"])
+def level(request): ...
+
+@pytest.mark.parametrize("tag", ["a", "b", "c"])
+@pytest.mark.parametrize(("x", "y"), [(1, 1), (1, 2)])
+def test_crossed(level, tag, x, y): ...
+
+@pytest.mark.parametrize("tag", some("abc", "b"))
+def test_some(level, tag): ...
+
+@pytest.mark.parametrize(("x", "y"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_rows(x, y): ...
+
+@pytest.mark.full
+def test_left(): ...
+"""
+
+
+def collected(folder: Path, *arguments: str) -> list[str]:
+    """Names of the tests that pytest would run in a folder."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-W", "ignore", *arguments, "--rootdir", str(folder), str(folder)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_each_value_occurs(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_cases.py").write_text(TESTS)
+    assert collected(tmp_path, "-m", "not full") == [
+        "test_crossed[avx2-1-1-a]", "test_crossed[avx2-1-1-c]", "test_crossed[portable-1-2-b]",
+        "test_some[avx2-b]", "test_some[portable-b]",
+        *(f"test_rows[{row}]" for row in ("1-1", "1-2", "2-1", "2-2")),
+    ]  # fmt: skip
+    assert len(collected(tmp_path)) == 12 + 6 + 4 + 1
+
+
+def test_kinds_have_every_form_and_reader() -> None:
+    assert {FORMS[name] for name in KINDS} == set(FORMS.values())
+    assert {type(READERS[name]) for name in KINDS} == {type(reader) for reader in READERS.values()}
