@@ -78,7 +78,7 @@ def test_likelihoods_are_those_of_pytorch(isa: str, reference: dict[str, Any]) -
 
 def likelihoods(model: trinity.Model, window: NDArray[np.int32]) -> NDArray[np.float64]:
     inbox = Inbox()
-    found: NDArray[np.float64] = model._result(Likelihoods(window, inbox), inbox)
+    found: NDArray[np.float64] = model._client.result(Likelihoods(window, inbox), inbox)
     return found
 
 

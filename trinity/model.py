@@ -6,11 +6,9 @@ import asyncio
 import importlib
 import importlib.resources
 import os
-import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
+from contextlib import AbstractContextManager, aclosing, contextmanager
+from typing import TYPE_CHECKING, NoReturn, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +17,12 @@ from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import InputError, TrinityError
 from trinity.load_options import LoadOptions
-from trinity.runtime.answer import Answer
 from trinity.runtime.cancel import Cancel
+from trinity.runtime.client import Client
 from trinity.runtime.generation import Chunk, Completion
-from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, Sink
+from trinity.runtime.inbox import Inbox
 from trinity.runtime.interface import Engine
-from trinity.runtime.memory import enough_memory, zeros
+from trinity.runtime.memory import zeros
 from trinity.runtime.options import GenerationOptions, Request
 from trinity.runtime.perplexity import (
     DEFAULT_WINDOW,
@@ -37,7 +35,6 @@ from trinity.runtime.perplexity import (
 from trinity.runtime.prompts import Messages, check_ids, check_messages, checked_ids
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits, Likelihoods
-from trinity.runtime.sequence import Sequence as Scored
 from trinity.runtime.sequence import check_context
 from trinity_kernels.uninterrupted import uninterrupted
 
@@ -67,8 +64,7 @@ class Model:
         self._tokenizer = tokenizer
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(engine, release=release)
-        # Its thread does not know the model, so a model that is dropped ends it.
-        weakref.finalize(self, self._scheduler.abandon).atexit = False
+        self._client = Client(self._scheduler, tokenizer)
 
     @property
     def config(self) -> ModelConfig:
@@ -117,9 +113,9 @@ class Model:
         self._check_open()
         ids = self._prompt_ids(prompt, request)
         if n is None:
-            return self._completions([(ids, request)])[0]
+            return self._client.completions([(ids, request)])[0]
         check_integer("n", n, low=1)
-        return self._completions([(ids, request.sample(i)) for i in range(n)])
+        return self._client.completions([(ids, request.sample(i)) for i in range(n)])
 
     def generate_batch(
         self, prompts: Iterable[str | Sequence[int]], **options: Unpack[GenerationOptions]
@@ -135,7 +131,7 @@ class Model:
         wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
         for ids, _ in wanted:
             check_context(len(ids), self.context_length)
-        return self._as_they_end(wanted)
+        return self._client.as_they_end(wanted)
 
     def stream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
@@ -147,9 +143,7 @@ class Model:
         """
         request = Request.of(**options)
         self._check_open()
-        inbox = Inbox()
-        answer = self._answer(self._prompt_ids(prompt, request), request, inbox)
-        return self._chunks(answer, inbox)
+        return self._client.stream(self._prompt_ids(prompt, request), request)
 
     @overload
     def chat(
@@ -196,17 +190,9 @@ class Model:
         request = Request.of(**options)
         self._check_open()
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
-        inbox = AsyncInbox()
-        answer = self._answer(ids, request, inbox)
-        try:
-            self._scheduler.submit(answer)
-            reason = None
-            while reason is None:
-                chunk = await inbox.get()
-                reason = chunk.finish_reason
+        async with aclosing(self._client.astream(ids, request)) as chunks:
+            async for chunk in chunks:
                 yield chunk
-        finally:
-            self._scheduler.cancel(answer)
 
     async def achat(
         self, messages: Messages, *, template: str | None = None,
@@ -216,15 +202,7 @@ class Model:
         request = Request.of(**options)
         self._check_open()
         ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
-        inbox = AsyncInbox()
-        whole = Collector(inbox.put)
-        answer = self._answer(ids, request, whole)
-        try:
-            self._scheduler.submit(answer)
-            completion: Completion = await inbox.get()
-            return completion
-        finally:
-            self._scheduler.cancel(answer)
+        return await self._client.completion(ids, request)
 
     def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits after every one of ``token_ids``, evaluated from the beginning.
@@ -240,7 +218,7 @@ class Model:
         shape = (len(ids), self.config.vocab_size)
         out = zeros(shape, "f4", what, "ask for those of fewer tokens")
         inbox = Inbox()
-        if ids and self._result(AllLogits(ids, out, inbox), inbox) is None:
+        if ids and self._client.result(AllLogits(ids, out, inbox), inbox) is None:
             raise InputError("the model was closed by another thread during the call")
         return out
 
@@ -275,7 +253,7 @@ class Model:
         for number, tokens in enumerate(windows, 1):
             self._check_open()
             inbox = Inbox()
-            found = self._result(Likelihoods(tokens, inbox, cancel), inbox)
+            found = self._client.result(Likelihoods(tokens, inbox, cancel), inbox)
             if found is None:
                 break
             nlls = np.append(nlls, found)
@@ -365,64 +343,6 @@ class Model:
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
         )
 
-    def _answer(self, ids: list[int], request: Request, sink: Sink) -> Answer:
-        with enough_memory("for a call"):
-            return Answer(
-                ids, request, self._tokenizer, sink,
-                vocab_size=self.config.vocab_size, context_length=self.context_length,
-            )  # fmt: skip
-
-    def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
-        try:
-            self._scheduler.submit(answer)
-            reason = None
-            while reason is None:
-                chunk: Chunk = self._scheduler.wait(inbox)
-                reason = chunk.finish_reason
-                yield chunk
-        finally:
-            self._scheduler.cancel(answer)
-
-    def _completions(self, wanted: Sequence[tuple[list[int], Request]]) -> list[Completion]:
-        """All the answers, in order."""
-        # No generator: a caught exception's traceback would keep it, and what it waits for, alive.
-        inbox = Inbox()
-        found: list[Completion | None] = [None] * len(wanted)
-        collectors = [Collector(partial(_put_numbered, inbox, i)) for i in range(len(wanted))]
-        answers: list[Answer] = []
-        try:
-            for (ids, request), collector in zip(wanted, collectors, strict=True):
-                answers.append(self._answer(ids, request, collector))
-            self._scheduler.submit(*answers)
-            for _ in answers:
-                place, found[place] = self._scheduler.wait(inbox)
-        finally:
-            self._scheduler.cancel(*answers)
-        return [completion for completion in found if completion is not None]
-
-    def _as_they_end(
-        self, wanted: Sequence[tuple[list[int], Request]]
-    ) -> Generator[tuple[int, Completion], None, None]:
-        inbox = Inbox()
-        collectors = [Collector(partial(_put_numbered, inbox, i)) for i in range(len(wanted))]
-        answers: list[Answer] = []
-        try:
-            for (ids, request), collector in zip(wanted, collectors, strict=True):
-                answers.append(self._answer(ids, request, collector))
-            self._scheduler.submit(*answers)
-            for _ in answers:
-                yield self._scheduler.wait(inbox)
-        finally:
-            self._scheduler.cancel(*answers)
-
-    def _result(self, sequence: Scored, inbox: Inbox) -> Any:
-        """What a sequence gives, None where it was cancelled."""
-        try:
-            self._scheduler.submit(sequence)
-            return self._scheduler.wait(inbox)
-        finally:
-            self._scheduler.cancel(sequence)
-
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):
             ids = self.tokenize(
@@ -443,10 +363,6 @@ class Model:
     def _check_open(self) -> None:
         if self._scheduler.closing:
             raise InputError("the model is closed; load it again")
-
-
-def _put_numbered(inbox: Inbox, number: int, item: Completion | BaseException) -> None:
-    inbox.put(item if isinstance(item, BaseException) else (number, item))
 
 
 def load(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_pages
 from trinity.errors import TrinityError
-from trinity.runtime import batching, scheduler
+from trinity.runtime import batching, worker
 from trinity.runtime.answer import Answer
 from trinity.runtime.batching import Batch
 from trinity.runtime.generation import Completion, collect
@@ -38,7 +38,7 @@ class Steps:
         self._sinks: list[Collector] = []
         self._arrivals = 0
         self.now = 0.0
-        monkeypatch.setattr(scheduler, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(worker, "perf_counter", lambda: self.now)
         self._step = engine.step
         engine.step = self.timed  # type: ignore[method-assign]
 

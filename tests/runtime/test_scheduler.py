@@ -17,7 +17,7 @@ import pytest
 
 from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_pages
 from trinity.errors import InputError, TrinityError
-from trinity.runtime import scheduler as module
+from trinity.runtime import worker as module
 from trinity.runtime.answer import Answer
 from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox

@@ -32,7 +32,7 @@ PROMPT = [BOS, *ids_of("one two one two one two ")]
 def steps_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens a step has: so proposals are always worth their price."""
     clock = itertools.count()
-    monkeypatch.setattr("trinity.runtime.scheduler.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("trinity.runtime.worker.perf_counter", lambda: float(next(clock)))
 
 
 class Babbler(ToyEngine):

@@ -1,0 +1,249 @@
+"""The scheduler's thread: messages, steps, and its end."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import threading
+import time
+import weakref
+from queue import Empty, SimpleQueue
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import TrinityError
+from trinity.runtime.answer import Answer
+from trinity.runtime.batching import Batch, Piece
+from trinity.runtime.inbox import Inbox
+from trinity.runtime.sequence import Sequence
+from trinity_kernels.uninterrupted import uninterrupted
+
+if TYPE_CHECKING:
+    from trinity.runtime.scheduler import Scheduler
+
+LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
+SHORT_SECONDS = 0.001
+KEPT_ROWS = 16  # of logits, while nothing is to be done
+
+
+class Lease:
+    """Held by the frame that uses the engine exclusively; dropping it ends that, too."""
+
+    def __init__(self) -> None:
+        self.inbox = Inbox()
+        self.thread = threading.get_ident()
+        self.granted = False
+        self.over = False
+
+
+class Worker:
+    """The thread of one process, and what only that thread touches."""
+
+    def __init__(self, scheduler: Scheduler, renews: bool) -> None:
+        self.messages: SimpleQueue[Sequence | weakref.ref[Lease] | None] = SimpleQueue()
+        self._scheduler = scheduler
+        self._owner = threading.Lock()  # held by the thread as long as it lives
+        self._thread: threading.Thread | None = None
+        self._renews = renews
+        self._batch: Batch | None = None
+        self._leases: list[weakref.ref[Lease]] = []
+        self._logits: NDArray[np.float32] | None = None
+
+    @property
+    def lease(self) -> Lease | None:
+        """Who uses the engine exclusively, or waits for it the longest."""
+        for found in self._leases[:1]:
+            lease = found()
+            if lease is not None and not lease.over:
+                return lease
+        return None
+
+    def ensure(self) -> None:
+        """See to it that the thread runs. Raises: TrinityError where the system gives none."""
+        if self._owner.locked():
+            return
+        try:
+            uninterrupted(self._start)
+        except (RuntimeError, MemoryError) as error:
+            raise TrinityError(
+                f"the system gives no thread to run the model ({error}); end other threads or "
+                "give the process more memory (ulimit -u, -v)"
+            ) from error
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the thread itself."""
+        return threading.current_thread() is self._thread
+
+    def abandon(self) -> None:
+        """End the thread, and wait until it has ended."""
+        self._scheduler.abandon()
+        if self._thread is not None and not self.is_own_thread():
+            self._thread.join()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="trinity-scheduler", daemon=True).start()
+
+    def _run(self) -> None:
+        again = True
+        while again:
+            if not self._owner.acquire(blocking=False):
+                return  # there is one already
+            try:
+                self._thread = threading.current_thread()
+                _alive.add(self)
+                self._serve()
+            finally:
+                _alive.discard(self)
+                self._owner.release()
+            again = not self.messages.empty()  # from somebody who saw the thread still there
+
+    def _serve(self) -> None:
+        """Take messages and steps in turn until the scheduler ends."""
+        scheduler = self._scheduler
+        batch = self._batch
+        if batch is None:
+            if self._renews:
+                scheduler.engine.renew_pool()
+            batch = self._batch = Batch(scheduler.engine, scheduler.target_seconds)
+        patience: float | None = 0.0
+        while not (scheduler.closing or scheduler.abandoned):
+            try:
+                batch.drop_cancelled()
+                patience = self._turn(batch)
+            except BaseException as error:
+                _fail(batch.all(), error)
+                batch.remove_ended()
+            self._take(batch, patience)
+        self._end(batch)
+
+    def _turn(self, batch: Batch) -> float | None:
+        """One step at most; how long to wait for messages afterwards, None for ever."""
+        lease = self.lease
+        while lease is None and self._leases:
+            del self._leases[0]
+            lease = self.lease
+        batch.closed = lease is not None
+        if self._step(batch):
+            return 0.0
+        if lease is not None:
+            if not lease.granted:
+                lease.granted = True
+                lease.inbox.put(None)
+            return LEASE_SECONDS
+        if batch:  # an error made room for others
+            return SHORT_SECONDS
+        if self._logits is not None and len(self._logits) > KEPT_ROWS:
+            self._logits = None
+        return None
+
+    def _take(self, batch: Batch, patience: float | None) -> None:
+        """Take all messages; wait for the first one."""
+        if patience == 0 and self.messages.empty():
+            return
+        try:
+            message = self.messages.get(patience != 0, patience)
+            while True:
+                if isinstance(message, Sequence):
+                    batch.add(message)
+                elif message is not None:
+                    self._leases.append(message)
+                message = self.messages.get_nowait()
+        except Empty:
+            return
+
+    def _step(self, batch: Batch) -> bool:
+        """Evaluate what comes next, and let every sequence go on; False where there is nothing."""
+        began = perf_counter()
+        pieces = batch.next_step()
+        if not pieces:
+            return False
+        rows = [piece.rows() for piece in pieces]
+        started = perf_counter()
+        try:
+            out = self._room(sum(piece.logits for piece in pieces))
+            # Proposals must not show: their rows get the bits of single tokens.
+            exact = bool(pieces[0].proposals)
+            logits = self._scheduler.engine.step(rows, exact=exact, out=out)
+        except BaseException as error:
+            _fail([piece.sequence for piece in pieces], error)
+            batch.remove_ended()
+            return True
+        seconds = perf_counter() - started
+        end, ended = 0, False
+        for piece in pieces:
+            start, end = end, end + piece.logits
+            if end > start:
+                try:
+                    piece.sequence.advance(logits[start:end])
+                except BaseException as error:
+                    piece.sequence.fail(error)
+            ended = ended or piece.sequence.ended
+        if ended:
+            batch.remove_ended()
+        _note(batch, pieces, seconds, perf_counter() - began)
+        return True
+
+    def _room(self, rows: int) -> NDArray[np.float32]:
+        """Memory for logits, which is used again."""
+        if self._logits is None or len(self._logits) < rows:
+            self._logits = None
+            vocab_size = self._scheduler.engine.config.vocab_size
+            self._logits = np.empty((1 << (rows - 1).bit_length(), vocab_size), np.float32)
+        return self._logits[:rows]
+
+    def _end(self, batch: Batch) -> None:
+        """End every sequence as cancelled; close the engine once nobody uses it exclusively."""
+        self._take(batch, 0.0)
+        for sequence in batch.all():
+            sequence.cancel()
+        batch.drop_cancelled()
+        self._logits = None
+        scheduler = self._scheduler
+        if not scheduler.closing or scheduler.closed:
+            return
+        for found in self._leases:
+            lease = found()
+            if lease is not None and not lease.granted:
+                lease.over = True
+                lease.inbox.put(None)
+            del lease
+            while (lease := found()) is not None and not lease.over:
+                del lease
+                time.sleep(0.001)
+        scheduler.finish()
+
+
+def _note(batch: Batch, pieces: list[Piece], seconds: float, turn_seconds: float) -> None:
+    """What a step and its whole turn took."""
+    prompt = sum(piece.count for piece in pieces if piece.is_prompt)
+    running = sum(not piece.is_prompt for piece in pieces)
+    sequence, proposals = pieces[0].sequence, pieces[0].proposals
+    if proposals and isinstance(sequence, Answer):
+        batch.account.several(len(proposals), sequence.accepted, seconds)
+        return
+    if prompt == 0 and running == 1:
+        batch.account.single(seconds)
+    batch.costs.note(running, prompt, turn_seconds)
+
+
+def _fail(sequences: list[Sequence], error: BaseException) -> None:
+    """End sequences by an exception, each by its own: several threads may raise it."""
+    for sequence in sequences:
+        sequence.fail(error)
+        try:
+            error = copy.copy(error).with_traceback(error.__traceback__)
+        except Exception:
+            continue  # an exception that cannot be copied
+
+
+_alive: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """No thread shall be in compiled code while the interpreter takes its memory apart."""
+    for worker in list(_alive):
+        worker.abandon()
