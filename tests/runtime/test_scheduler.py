@@ -161,6 +161,17 @@ def test_close_in_a_callback_of_its_own_thread() -> None:
     soon(lambda: engine.closed)
 
 
+def test_a_call_in_its_own_thread_is_an_error() -> None:
+    model, _ = toy_model()
+
+    class Asking:
+        def is_set(self) -> bool:
+            return bool(model.generate("ab", max_tokens=1).text)
+
+    with pytest.raises(InputError, match="by the thread that runs it"):
+        model.generate("ab", cancel=Asking())
+
+
 def test_an_error_of_closing_is_raised_in_who_closes() -> None:
     engine = ToyEngine()
 
