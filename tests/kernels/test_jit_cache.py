@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.process import KERNELS, run_python
+from tests.matrix import some
 from trinity_kernels.code_files import _CodeFiles
 
 COMPILE = """
@@ -70,7 +71,7 @@ def test_without_a_folder_every_process_compiles(tmp_path: Path) -> None:
         assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "1"
 
 
-@pytest.mark.parametrize("kept", [0, 60])
+@pytest.mark.parametrize("kept", some([0, 60], [60]))
 def test_truncated_files_are_compiled_anew(tmp_path: Path, kept: int) -> None:
     cache = tmp_path / "cache"
     run_python(COMPILE, TRINITY_CACHE_DIR=str(cache))
@@ -82,6 +83,7 @@ def test_truncated_files_are_compiled_anew(tmp_path: Path, kept: int) -> None:
     assert run_python(COMPILE, TRINITY_CACHE_DIR=str(cache)).strip() == "0"
 
 
+@pytest.mark.full
 def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     code = "from trinity_kernels.team import Team; Team(2).close(); print('ran')"

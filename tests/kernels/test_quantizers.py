@@ -131,6 +131,7 @@ def test_what_cannot_be_written() -> None:
     assert quantize_rows("Q4_K", np.zeros((0, 256), np.float32)).shape == (0, 144)
 
 
+@pytest.mark.full
 def test_plain_python_writes_the_same_bytes() -> None:
     names = ("Q2_K", "Q3_K", "Q4_K", "IQ4_XS", "MXFP4", "Q8_0", "Q5_1")
     code = f"""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.process import run_python
+from tests.matrix import some
 from trinity_kernels import isa, trial
 from trinity_kernels.processor import Target
 
@@ -188,6 +189,7 @@ x86 = pytest.mark.skipif("avx2" not in isa.available_levels(), reason="this CPU 
 TAKEN_BACK = "+avx2,+fma,+f16c,-avx"
 
 
+@pytest.mark.full
 @x86
 def test_features_that_contradict_each_other(tmp_path: Path) -> None:
     # +avx2 with -avx is no AVX2 for LLVM, which no reading of the list shows: it aborts.
@@ -206,7 +208,7 @@ def test_features_that_contradict_each_other(tmp_path: Path) -> None:
 
 
 @x86
-@pytest.mark.parametrize("name", ["generic", "sandybridge"])
+@pytest.mark.parametrize("name", some(["generic", "sandybridge"], ["sandybridge"]))
 def test_names_of_processors_without_avx2(name: str, tmp_path: Path) -> None:
     # float16 has no instructions there; its conversions still come out right, or portable fails.
     found = run_python(LEVELS, NUMBA_CPU_NAME=name, TRINITY_CACHE_DIR=str(tmp_path))

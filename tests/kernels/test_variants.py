@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.kernels import reference
 from tests.kernels.launch import launch_all
 from tests.kernels.operands import EPSILON, aligned, product, row_lengths, same_bits
+from tests.matrix import FULL, KINDS
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul import activation_tiles, operands, variants
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -65,7 +68,18 @@ def test_kernels_that_do_not_work_are_left_out() -> None:
     assert variants.choose_kernel("portable", types, works) is matmul
 
 
-@pytest.mark.parametrize("span", SPANS, ids=lambda s: f"{s.level}-{s.first}-{s.variant.name}")
+def one_type(span: Span) -> Span:
+    """The same for one type."""
+    return replace(span, types=tuple([t for t in span.types if t in KINDS] or span.types)[:1])
+
+
+def name_of(span: Span) -> str:
+    return f"{span.level}-{span.first}-{span.variant.name}-{len(span.types)}"
+
+
+@pytest.mark.parametrize(
+    "span", [*map(one_type, SPANS), *(pytest.param(s, marks=FULL) for s in SPANS)], ids=name_of
+)
 def test_a_variant_gives_the_product_and_the_bits_it_promises(span: Span) -> None:
     kernel = span.variant.kernel
     for quant in span.types:

@@ -137,7 +137,7 @@ def test_greed(name: str, quick: Confined, monkeypatch: pytest.MonkeyPatch) -> N
     check(ALL[name], quick)
 
 
-@pytest.mark.parametrize("name", some(ENDLESS, ENDLESS[1::2]))
+@pytest.mark.parametrize("name", some(ENDLESS, ENDLESS[-1:]))
 def test_greed_with_the_real_limits(name: str) -> None:
     assert check(ALL[name], chat._RENDERER).startswith("!the chat template was stopped: it ")
     assert render_chat("{{ messages[0].role }}", MESSAGES) == "user"
