@@ -331,7 +331,8 @@ def schedule(
     engine: Engine = model.engine
     model.generate("x", max_tokens=1)  # the scheduler's thread has been started
     faults = Faults(engine, rng, rng.choice([0.0, 0.0, 0.01, 0.05]))
-    users = [User(model, cases, 100 * seed + i, rng.randint(1, 8), all) for i in range(4)]
+    count = rng.choice([4, 4, 4, 32])
+    users = [User(model, cases, 100 * seed + i, rng.randint(1, 8), all) for i in range(count)]
     mine = users.pop()  # the main thread's
     over = threading.Event()
     shooter = threading.Thread(target=interrupt, args=(users, random.Random(seed), over))
