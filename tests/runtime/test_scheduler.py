@@ -161,6 +161,17 @@ def test_close_in_a_callback_of_its_own_thread() -> None:
     soon(lambda: engine.closed)
 
 
+def test_a_call_in_its_own_thread_is_an_error() -> None:
+    model, _ = toy_model()
+
+    class Asking:
+        def is_set(self) -> bool:
+            return bool(model.generate("ab", max_tokens=1).text)
+
+    with pytest.raises(InputError, match="by the thread that runs it"):
+        model.generate("ab", cancel=Asking())
+
+
 def test_an_error_of_closing_is_raised_in_who_closes() -> None:
     engine = ToyEngine()
 
@@ -319,10 +330,11 @@ def test_a_forked_child_begins_anew() -> None:
     assert model.generate("ab", max_tokens=4, seed=1).token_ids == expected
 
 
-def test_random_schedules() -> None:
+@pytest.mark.parametrize("minutes", ["0.08", pytest.param("1", marks=pytest.mark.full)])
+def test_random_schedules(minutes: str) -> None:
     """Some of those that scripts/schedules.py takes; its exceptions would be pytest's, too."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "schedules.py"), "--minutes", "0.4"],
+        [sys.executable, str(ROOT / "scripts" / "schedules.py"), "--minutes", minutes],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -45,6 +45,7 @@ def test_a_slow_machine_gets_on() -> None:
 
 def test_a_prompt_alone_tells_of_rows_too() -> None:
     costs = StepCosts(0.1)
+    costs.note(0, 3, 2.0)  # not by so few
     costs.note(0, 512, 2.0)
     costs.note(1, 0, 0.03)
     assert costs.prompt_rows() == FIRST_ROWS  # 17 by the figures, and none was tried beside others

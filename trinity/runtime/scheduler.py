@@ -53,12 +53,18 @@ class Scheduler:
     def submit(self, *sequences: Sequence) -> None:
         """Let sequences be evaluated; what they give goes to their sinks.
 
-        Raises: InputError for a closed model, and within ``exclusive`` of this thread;
+        Raises: InputError for a closed model, within ``exclusive`` of this thread, and in the
+        scheduler's own thread, which would wait for itself;
         TrinityError where the system gives no thread.
         """
         if self.closing:
             raise InputError("the model is closed; load it again")
         worker = self._worker()
+        if worker.is_own_thread():
+            raise InputError(
+                "the model was called by the thread that runs it, from a request's cancel: only "
+                "its other methods, and those of other models, can be used there"
+            )
         lease = worker.lease
         if lease is not None and lease.thread == threading.get_ident():
             raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FIRST_ROWS = 16  # tried before anything is measured
 LEAST_ROWS = 8  # so that a prompt gets on, however slow the machine is
+MANY_ROWS = 64  # from which a step without running sequences tells of rows
 SHARE = 0.3  # of a new measurement in a mean
 
 
@@ -32,6 +33,8 @@ class StepCosts:
         if not prompt:
             self._running = _mean(self._running, seconds)
             return
+        if not running and prompt < MANY_ROWS:
+            return  # mostly what every step costs
         rest = seconds - self._running if running else seconds
         self._prompt_row = _mean(self._prompt_row, max(rest, 0.1 * seconds) / prompt)
         if running:
