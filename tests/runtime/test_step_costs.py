@@ -24,6 +24,10 @@ def test_it_finds_what_fits_the_target() -> None:
     assert settled(StepCosts(0.2), running=0.03, row=0.0005) in range(330, 341)
 
 
+def test_prompts_get_on_beside_many() -> None:
+    assert settled(StepCosts(0.1), running=0.095, row=0.0005) in range(95, 102)
+
+
 def test_it_follows_a_change_within_a_few_steps() -> None:
     costs = StepCosts(0.1)
     settled(costs, 0.03, 0.0005)

@@ -66,14 +66,12 @@ class Sampler:
         Raises: TrinityError where the logits are not finite; InputError where ``logit_bias``
         forbids every token.
         """
-        first = int(logits.argmax())  # NaN wins, so one pass finds every case
-        check_finite(float(logits[first]))
+        check_finite(float(logits.max()))  # NaN wins, so one pass finds every case
         params = self.params
         if self._adjusts:
             logits = self._adjusted(logits, history)
-            first = -1
         if params.temperature == 0:
-            return first if first >= 0 else int(logits.argmax())
+            return int(logits.argmax())
         ids, values = self._candidates(logits)
         with np.errstate(over="ignore"):  # a tiny temperature: all but the best become -inf
             weights = np.exp((values.astype(np.float64) - float(values.max())) / params.temperature)

@@ -5,6 +5,9 @@ from __future__ import annotations
 FIRST_ROWS = 16  # tried before anything is measured
 LEAST_ROWS = 8  # so that a prompt gets on, however slow the machine is
 MANY_ROWS = 64  # from which a step without running sequences tells of rows
+# Of the target, that prompts get at least: where many run, their own rows may take all of it.
+LEAST_PART = 0.5
+MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds; of a step
 SHARE = 0.3  # of a new measurement in a mean
 
 
@@ -12,7 +15,8 @@ class StepCosts:
     """A step's seconds: those of the running sequences' rows, and so many for each prompt row.
 
     Both are moving means of what was measured, so they follow a context that grows and a machine
-    that gets busy. ``target``: seconds that a step may take where somebody waits for its token.
+    that gets busy. ``target``: seconds that a step shall take where somebody waits for its token;
+    with prompts it may take half as long again.
     """
 
     def __init__(self, target: float) -> None:
@@ -21,11 +25,17 @@ class StepCosts:
         self._prompt_row = 0.0
         self._most = FIRST_ROWS  # beside running sequences, for a few rows may cost like many
 
+    @property
+    def pause(self) -> float:
+        """Seconds that who wakes may wait for others to share a step: little beside the step."""
+        return min(MOST_PAUSE, PAUSE_PART * self._running)
+
     def prompt_rows(self) -> int:
         """Rows of prompts for a step with running sequences."""
         rows = float(self._most)
         if self._prompt_row:
-            rows = min(rows, (self.target - self._running) / self._prompt_row)
+            seconds = max(self.target - self._running, LEAST_PART * self.target)
+            rows = min(rows, seconds / self._prompt_row)
         return max(int(rows), LEAST_ROWS)
 
     def note(self, running: int, prompt: int, seconds: float) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
 SHORT_SECONDS = 0.001
+MOST_PAUSES = 4  # while one request after the other comes
 KEPT_ROWS = 16  # of logits, while nothing is to be done
 
 
@@ -140,17 +141,23 @@ class Worker:
         return None
 
     def _take(self, batch: Batch, patience: float | None) -> None:
-        """Take all messages; wait for the first one."""
+        """Take all messages; wait for the first one.
+
+        After a sleep, those who ask at the same time shall begin in the same step.
+        """
         if patience == 0 and self.messages.empty():
             return
         try:
             message = self.messages.get(patience != 0, patience)
+            pause = batch.costs.pause if patience is None else 0.0
+            end = perf_counter() + MOST_PAUSES * pause
             while True:
                 if isinstance(message, Sequence):
                     batch.add(message)
                 elif message is not None:
                     self._leases.append(message)
-                message = self.messages.get_nowait()
+                left = min(pause, end - perf_counter())
+                message = self.messages.get(left > 0, left)
         except Empty:
             return
 
