@@ -21,10 +21,12 @@ def discounts(counts: Counter[str]) -> tuple[float, float, float, float]:
     """For n-grams seen 0, 1, 2 and 3 or more times."""
     of_count = Counter(counts.values())
     n1, n2, n3, n4 = (of_count[n] for n in range(1, 5))
-    if not (n1 and n2 and n3):  # too little text to estimate them
-        return 0.0, 0.5, 0.75, 0.9
-    y = n1 / (n1 + 2 * n2)
-    return 0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+    if n1 and n2 and n3:
+        y = n1 / (n1 + 2 * n2)
+        found = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+        if min(found) > 0:
+            return 0.0, *found
+    return 0.0, 0.5, 0.75, 0.9  # too little text to estimate them
 
 
 class KneserNey:
