@@ -131,4 +131,6 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
         for module in (plan, rotation):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
         stack.enter_context(patch.object(pages, "zeros", zeros))
+        stack.enter_context(patch.object(pages, "SLAB_BYTES", 0))  # a page is a buffer of its own
+        stack.enter_context(patch.object(pages, "ALIGNMENT", LINE))
         yield

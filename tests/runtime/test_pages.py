@@ -179,6 +179,7 @@ def test_memory_of_one_type_goes_to_the_other() -> None:
 
 
 def test_what_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLAB_BYTES", 0)  # the memory of each page is asked for alone
     pool = pool_of(4)
     cache = KVCache(pool, "F16", CONTEXT)
     write(cache, [1] * PAGE)

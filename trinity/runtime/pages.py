@@ -24,6 +24,9 @@ from trinity.models.operations import Attention
 from trinity.runtime.memory import zeros
 from trinity_kernels.ops.kv_layout import PAGE, layer_bytes
 
+# Memory is taken by several pages of a small model at once, where the system's large pages begin:
+# attention reads memory in small ones some percent slower.
+SLAB_BYTES, ALIGNMENT = 16 << 20, 2 << 20
 LEAST_COPY = 4  # tokens in common from which a page is copied rather than evaluated anew
 
 
@@ -41,7 +44,7 @@ class Page:
     def __init__(self, kv_type: str, data: NDArray[np.uint8]) -> None:
         self.kv_type = kv_type
         self.data = data
-        self.address = -(-data.ctypes.data // 64) * 64 if data.size else 0
+        self.address = int(data.ctypes.data)
         self.tokens: list[int] = []
         self.parent: Page | None = None
         self.children: list[Page] = []
@@ -71,6 +74,7 @@ class PagePool:
         self._prepare = prepare
         self._roots = {kv_type: Page(kv_type, np.empty(0, np.uint8)) for kv_type in sizes}
         self._spare: dict[str, list[Page]] = {kv_type: [] for kv_type in sizes}
+        self._fresh: dict[str, list[NDArray[np.uint8]]] = {kv_type: [] for kv_type in sizes}
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[list[Page]] = deque()  # of caches that were collected as garbage
 
@@ -132,17 +136,27 @@ class PagePool:
                 return self._spare[kv_type].pop()
             if self.nbytes + size <= self.limit:
                 try:
-                    data = zeros(size + 64, "u1", f"a page of keys and values in {kv_type}")
+                    data = self._new(kv_type)
                 except TrinityError:
                     if not self._free():
                         raise
                     continue
                 self.nbytes += size
-                page = Page(kv_type, data)
-                self._prepare(page.address, size)
-                return page
+                return Page(kv_type, data)
             if not self._free():
                 return None
+
+    def _new(self, kv_type: str) -> NDArray[np.uint8]:
+        """Memory of a page that was never used."""
+        fresh, size = self._fresh[kv_type], self.sizes[kv_type]
+        if not fresh:
+            count = max(1, min(SLAB_BYTES, self.limit - self.nbytes) // size)
+            slab = zeros(count * size + ALIGNMENT, "u1", f"keys and values in {kv_type}")
+            start = -slab.ctypes.data % ALIGNMENT
+            pages = slab[start : start + count * size].reshape(count, size)
+            self._prepare(int(pages.ctypes.data), pages.nbytes)
+            fresh.extend(reversed(pages))
+        return fresh.pop()
 
     def _free(self) -> bool:
         """Free the page that was used longest ago, or memory of another type; False without any."""

@@ -479,17 +479,17 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
         begin = lowest // 128
         end = (visible + 127) // 128
         table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
-        for head in range(kv_heads):
-            q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
-            q += 4 * head * group * head_dim
-            for block in range(begin, end):
+        for block in range(begin, end):
+            for head in range(kv_heads):
                 turn += 1
                 if first < turn <= last:
+                    q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
+                    q += 4 * head * group * head_dim
                     keys = _keys_at(qt, table, block, offset, head, head_dim)
                     values = _values_at(qt, table, block, offset, head, kv_heads, head_dim)
-                    ahead = keys
-                    if block + 1 < end:
-                        ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
+                    ahead = _keys_at(qt, table, block, offset, head + 1, head_dim)
+                    if head + 1 == kv_heads and block + 1 < end:
+                        ahead = _keys_at(qt, table, block + 1, offset, 0, head_dim)
                     start = 128 * block
                     _block(
                         isa, qt, q, head_dim, group, keys, values, max(lowest - start, 0),
