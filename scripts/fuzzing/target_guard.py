@@ -122,15 +122,15 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
     def aligned(nbytes: int) -> NDArray[np.uint8]:
         return guarded(nbytes, at_end=at_end, alignment=LINE)
 
-    def zeros(shape: int, dtype: str, what: str) -> NDArray[Any]:
-        return guarded(shape * np.dtype(dtype).itemsize, at_end=at_end, alignment=LINE).view(dtype)
+    def mapped(nbytes: int, what: str) -> NDArray[np.uint8]:
+        return guarded(nbytes, at_end=at_end, alignment=LINE)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(engine, "Weights", GuardedWeights))
         stack.enter_context(patch.object(plan, "_aligned", aligned))
         for module in (plan, rotation):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
-        stack.enter_context(patch.object(pages, "zeros", zeros))
+        stack.enter_context(patch.object(pages, "mapped", mapped))
         stack.enter_context(patch.object(pages, "SLAB_BYTES", 0))  # a page is a buffer of its own
         stack.enter_context(patch.object(pages, "ALIGNMENT", LINE))
         yield

@@ -26,7 +26,7 @@ from trinity.errors import (
 from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
-from trinity.runtime.memory import zeros
+from trinity.runtime.memory import mapped, zeros
 from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -448,6 +448,8 @@ def test_memory_that_the_system_does_not_give(tmp_path: Path) -> None:
     metadata = {"llama.context_length": 2**31 - 1}
     with pytest.raises(TrinityError, match="EB of memory"):
         zeros(2**62, "f4", "a test")
+    with pytest.raises(TrinityError, match="EB of memory"):
+        mapped(2**62, "a test")
     write_tiny_model(tmp_path / "long.gguf", metadata=metadata)
     with pytest.raises(InputError, match="context_length is"):
         load_engine(open_weights(tmp_path / "long.gguf"), context_length=2**31)

@@ -187,7 +187,7 @@ def test_what_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*arguments: Any) -> Any:
         raise TrinityError("no memory")
 
-    monkeypatch.setattr(module, "zeros", refused)
+    monkeypatch.setattr(module, "mapped", refused)
     with pytest.raises(TrinityError, match="no memory"):
         cache.reserve(2 * PAGE)
     cache.release()  # an idle page serves instead

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import mmap
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,30 @@ def zeros(
     try:
         return np.zeros(shape, dtype)
     except (MemoryError, OverflowError, ValueError) as error:  # ValueError: beyond all addresses
-        size = _in_words(count * np.dtype(dtype).itemsize)
-        raise TrinityError(
-            f"{what} needs {size} of memory, which the system does not give; {advice}"
-        ) from error
+        raise _refused(what, count * np.dtype(dtype).itemsize, advice) from error
+
+
+def mapped(nbytes: int, what: str) -> NDArray[np.uint8]:
+    """As ``zeros``, in a mapping of its own, which the system has back as soon as it is dropped.
+
+    What threads allocate by malloc, the C library may keep when they have ended.
+    """
+    if sys.platform == "win32":
+        return zeros(nbytes, "u1", what)
+    try:
+        # Private: a child that is forked off must not write into its parent's.
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise _refused(what, nbytes, SMALLER_CONTEXT) from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+def _refused(what: str, nbytes: int, advice: str) -> TrinityError:
+    size = _in_words(nbytes)
+    return TrinityError(f"{what} needs {size} of memory, which the system does not give; {advice}")
 
 
 @contextmanager

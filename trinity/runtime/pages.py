@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.models.operations import Attention
-from trinity.runtime.memory import zeros
+from trinity.runtime.memory import mapped
 from trinity_kernels.ops.kv_layout import PAGE, layer_bytes
 
 # Memory is taken by several pages of a small model at once, where the system's large pages begin:
@@ -151,7 +151,7 @@ class PagePool:
         fresh, size = self._fresh[kv_type], self.sizes[kv_type]
         if not fresh:
             count = max(1, min(SLAB_BYTES, self.limit - self.nbytes) // size)
-            slab = zeros(count * size + ALIGNMENT, "u1", f"keys and values in {kv_type}")
+            slab = mapped(count * size + ALIGNMENT, f"keys and values in {kv_type}")
             start = -slab.ctypes.data % ALIGNMENT
             pages = slab[start : start + count * size].reshape(count, size)
             self._prepare(int(pages.ctypes.data), pages.nbytes)
