@@ -1,1 +1,1 @@
-"""From a bound model to tokens: plan, engine, KV cache, session, sampler, generation loop."""
+"""From a bound model to tokens: plan, engine, pages, scheduler, sequences, sampler."""

@@ -16,7 +16,7 @@ CHEAP = 250e-6
 
 
 class Account:
-    """What speculation has won and lost in one session, which decides how much it may risk.
+    """What speculation has won and lost with one model, which decides how much it may risk.
 
     The losses of wrong proposals stay below ``STAKE`` steps of one token and 3% of all steps,
     whatever the text and whatever a step of several tokens costs on this machine.

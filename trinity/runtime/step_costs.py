@@ -27,7 +27,7 @@ class StepCosts:
 
     @property
     def pause(self) -> float:
-        """Seconds that who wakes may wait for others to share a step: little beside the step."""
+        """Seconds to wait for further requests after a sleep, a small part of a step."""
         return min(MOST_PAUSE, PAUSE_PART * self._running)
 
     def prompt_rows(self) -> int:
