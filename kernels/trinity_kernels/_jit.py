@@ -18,9 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numba
-from numba.core import config, types
-from numba.core.ccallback import CFunc
+from numba.core import compiler, config, types
+from numba.core.ccallback import CFunc, _CFuncCompiler  # type: ignore[attr-defined]
+from numba.core.codegen import JITCodeLibrary
 from numba.core.datamodel.models import OpaqueModel
+from numba.core.registry import cpu_target
 from numba.extending import overload, register_model
 
 from trinity_kernels.code_files import CodeCache, cache_folder
@@ -168,7 +170,7 @@ class Kernel:
 def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew: bool) -> CFunc:
     options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
     folder = cache_folder()
-    compiled = _Code(function, (args, types.void), locals={}, options=options)
+    compiled = _Code(function, (args, types.void), options)
     compiled.anew = anew
     if folder is not None:
         with _cache_in(folder):
@@ -198,10 +200,44 @@ class _NotCached(Exception):  # noqa: N818
     """The code would have to be compiled."""
 
 
+class _Library(JITCodeLibrary):  # type: ignore[misc]
+    """A module whose functions are its own, but for the one that others call.
+
+    Functions that are not would be those of modules compiled before in this process. What is kept
+    on disk has copies, optimized once more: what is checked here would not be what runs later.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and not function.name.startswith("cfunc."):
+                function.linkage = "internal"
+        super()._optimize_final_module()
+
+
+class _KernelCompiler(_CFuncCompiler):  # type: ignore[misc]
+    def _compile_core(self, args: Any, return_type: Any) -> Any:
+        flags = compiler.Flags()
+        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
+        context = self.targetdescr.target_context
+        library = _Library(context.codegen(), self.py_func.__qualname__)
+        library.enable_object_caching()
+        return compiler.compile_extra(
+            self.targetdescr.typing_context, context, self.py_func, args=args,
+            return_type=return_type, flags=self._customize_flags(flags), locals=self.locals,
+            library=library, pipeline_class=self.pipeline_class,
+        )  # fmt: skip
+
+
 class _Code(CFunc):
     """A kernel's code, compiled only where that is asked for."""
 
     anew = True
+
+    def __init__(self, function: Any, sig: Any, options: dict[str, object]) -> None:
+        super().__init__(function, sig, {}, options)
+        self._compiler = _KernelCompiler(
+            function, cpu_target, options, {}, pipeline_class=compiler.Compiler
+        )
 
     def enable_caching(self) -> None:
         self._cache = CodeCache(self._pyfunc)  # type: ignore[attr-defined]

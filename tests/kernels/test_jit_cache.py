@@ -36,6 +36,17 @@ def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "0"
 
 
+def test_code_calls_nothing_that_another_module_has(tmp_path: Path) -> None:
+    # What is kept has copies of its own: the code that is checked must be these, too.
+    code = """
+from trinity_kernels.ops.rmsnorm import rmsnorm
+rmsnorm.address("portable")
+functions = rmsnorm._compiled["portable", "none"]._library._final_module.functions
+print([f.name[:6] for f in functions if not f.is_declaration and f.linkage.name != "internal"])
+"""
+    assert run_python(code, TRINITY_CACHE_DIR=str(tmp_path)).strip() == "['cfunc.']"
+
+
 def test_a_changed_source_has_a_folder_of_its_own(tmp_path: Path, kernels: Path) -> None:
     cache = str(tmp_path / "cache")
     before = run_python(FOLDER, kernels=kernels, TRINITY_CACHE_DIR=cache)

@@ -33,18 +33,40 @@ if not jit_disabled():
 # -- one scale for the tensor ----------------------------------------------------------------------
 
 
+if not jit_disabled():
+
+    @inline
+    def _add_shifted(isa: Any, qt: Any, a0: Any, a1: Any, block: int, left: int, x: int) -> Any:
+        simd.prefetch(block + AHEAD)
+        first, second, third, fourth = ternary_codes(qt, block, left)
+        a0 = byte_dots.dot_u8i8(isa, a0, first, simd.load_i8x64(x))
+        a1 = byte_dots.dot_u8i8(isa, a1, second, simd.load_i8x64(x + 64))
+        a0 = byte_dots.dot_u8i8(isa, a0, third, simd.load_i8x64(x + 128))
+        a1 = byte_dots.dot_u8i8(isa, a1, fourth, simd.load_i8x64(x + 192))
+        return a0, a1
+
+    @inline
+    def _add_masked(
+        isa: Any, qt: Any, a0: Any, a1: Any, a2: Any, a3: Any, block: int, left: int, x: int
+    ) -> Any:
+        simd.prefetch(block + AHEAD)
+        v = ternary_packed(qt, block, left)
+        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(x))
+        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(x + 64))
+        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(x + 128))
+        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(x + 192))
+        return a0, a1, a2, a3
+
+
 def _codes_shifted(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """Codes shifted down to 0..3: for dot products whose unsigned side must stay small."""
     a0 = simd.splat_i32x16(0)
     a1 = simd.splat_i32x16(0)
-    for c in range((k + 255) // 256):
-        simd.prefetch(w + 64 * c + AHEAD)
-        first, second, third, fourth = ternary_codes(qt, w + 64 * c, k - 256 * c)
-        p = x + 256 * c
-        a0 = byte_dots.dot_u8i8(isa, a0, first, simd.load_i8x64(p))
-        a1 = byte_dots.dot_u8i8(isa, a1, second, simd.load_i8x64(p + 64))
-        a0 = byte_dots.dot_u8i8(isa, a0, third, simd.load_i8x64(p + 128))
-        a1 = byte_dots.dot_u8i8(isa, a1, fourth, simd.load_i8x64(p + 192))
+    whole = k // 256
+    for c in range(whole):
+        a0, a1 = _add_shifted(isa, qt, a0, a1, w + 64 * c, 256, x + 256 * c)
+    if k % 256 > 0:
+        a0, a1 = _add_shifted(isa, qt, a0, a1, w + 64 * whole, k % 256, x + 256 * whole)
     return ternary_result(simd.sum_i32x16(a0 + a1), x, k)
 
 
@@ -54,14 +76,12 @@ def _codes_masked(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     a1 = simd.splat_i32x16(0)
     a2 = simd.splat_i32x16(0)
     a3 = simd.splat_i32x16(0)
-    for c in range((k + 255) // 256):
-        simd.prefetch(w + 64 * c + AHEAD)
-        v = ternary_packed(qt, w + 64 * c, k - 256 * c)
-        p = x + 256 * c
-        a0 = byte_dots.dot_u8i8(isa, a0, v & simd.splat_i8x64(192), simd.load_i8x64(p))
-        a1 = byte_dots.dot_u8i8(isa, a1, v & simd.splat_i8x64(48), simd.load_i8x64(p + 64))
-        a2 = byte_dots.dot_u8i8(isa, a2, v & simd.splat_i8x64(12), simd.load_i8x64(p + 128))
-        a3 = byte_dots.dot_u8i8(isa, a3, v & simd.splat_i8x64(3), simd.load_i8x64(p + 192))
+    whole = k // 256
+    for c in range(whole):
+        a0, a1, a2, a3 = _add_masked(isa, qt, a0, a1, a2, a3, w + 64 * c, 256, x + 256 * c)
+    if k % 256 > 0:
+        block, p = w + 64 * whole, x + 256 * whole
+        a0, a1, a2, a3 = _add_masked(isa, qt, a0, a1, a2, a3, block, k % 256, p)
     # Each lane is a multiple of its factor, so the shifts are exact (arithmetic, by division).
     total = simd.ashr_i32x16(a0, 6) + simd.ashr_i32x16(a1, 4) + simd.ashr_i32x16(a2, 2) + a3
     return ternary_result(simd.sum_i32x16(total), x, k)
