@@ -26,6 +26,42 @@ NO_SCALING = RopeScaling()
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertConfig:
+    """The experts of a feed-forward: each token takes ``num_experts_per_tok`` of ``num_experts``.
+
+    ``intermediate_size``: of one expert; ``shared_intermediate_size``: of what every token takes,
+    0: nothing. The first ``first_dense_layers`` layers have none. ``gating`` (softmax, sigmoid or
+    softmax_chosen) and ``normalize`` are "" and None where the file leaves them to the family;
+    chosen weights are multiplied by ``scale``. ``num_groups``, ``groups_used``: see Route.
+    """
+
+    num_experts: int
+    num_experts_per_tok: int
+    intermediate_size: int
+    shared_intermediate_size: int = 0
+    first_dense_layers: int = 0
+    gating: str = ""
+    normalize: bool | None = None
+    scale: float = 1.0
+    num_groups: int = 0
+    groups_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LatentConfig:
+    """Multi-head latent attention: keys and values of all heads from ``kv_lora_rank`` values.
+
+    ``q_lora_rank`` 0: queries straight from the residual stream. ``key_dim`` is that of a head, its
+    rotated part included; ``value_dim`` that of a head's values.
+    """
+
+    kv_lora_rank: int
+    q_lora_rank: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes and constants of one decoder-only transformer.
 
@@ -33,7 +69,14 @@ class ModelConfig:
     leading dimensions of a head that rotate. ``sliding_window`` is 0 for full attention;
     ``sliding_window_pattern`` says which layers have it: one bool a layer, or every layer but each
     last of so many; 0: as the family has it. ``rope_theta_swa`` is that of windowed layers, 0 where
-    the file names none.
+    the file names none; ``head_dim_swa``, ``rope_dim_swa`` likewise. ``layer_kv_heads`` and
+    ``layer_intermediate_sizes`` hold a number for each layer where they differ, and nothing else.
+    ``value_dim``: values of a head of V where it is not ``head_dim``, else 0. ``norm_eps`` of norms
+    with a mean is ``rms_norm_eps``, too. Of ``attention_scale``, ``embedding_scale``,
+    ``residual_scale`` and ``logit_scale`` 0 means that the file has none; of soft-caps, that there
+    is none. ``temperature_scale``: see Temperature. ``rope_finetuned`` False: the file says that
+    positions are not rotated. ``shared_kv_layers``: so many last layers read earlier layers' keys
+    and values. ``per_layer_input_size``: values of each layer's own embedding, 0: none.
     """
 
     architecture: str
@@ -53,7 +96,33 @@ class ModelConfig:
     sliding_window: int = 0
     sliding_window_pattern: int | tuple[bool, ...] = 0
     rope_theta_swa: float = 0.0
+    head_dim_swa: int = 0
+    rope_dim_swa: int = 0
+    layer_kv_heads: tuple[int, ...] = ()
+    layer_intermediate_sizes: tuple[int, ...] = ()
+    value_dim: int = 0
+    attention_scale: float = 0.0
+    embedding_scale: float = 0.0
+    residual_scale: float = 0.0
+    logit_scale: float = 0.0
+    attn_logit_softcap: float = 0.0
+    final_logit_softcap: float = 0.0
+    temperature_scale: float = 0.0
+    rope_finetuned: bool = True
+    shared_kv_layers: int = 0
+    per_layer_input_size: int = 0
+    experts: ExpertConfig | None = None
+    latent: LatentConfig | None = None
     name: str = ""
+
+    def kv_heads_of(self, layer: int) -> int:
+        """Heads of keys and values of a layer."""
+        return self.layer_kv_heads[layer] if self.layer_kv_heads else self.num_kv_heads
+
+    def intermediate_size_of(self, layer: int) -> int:
+        """Width of a layer's dense feed-forward."""
+        sizes = self.layer_intermediate_sizes
+        return sizes[layer] if sizes else self.intermediate_size
 
     def window_of(self, layer: int, period: int) -> int:
         """The window of a layer, 0 for none, in a family whose full layers end each ``period``."""

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from trinity.config import ModelConfig
 from trinity.models.operations import Operation
 
 Has = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """A second embedding: a row of ``weight`` for each token, times ``scale``, into ``buffer``."""
+
+    weight: str
+    buffer: str
+    width: int
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +30,17 @@ class Architecture:
     the operations of layer ``index`` in order; ``has`` tells whether the file has a weight of that
     layer. ``rope_halves``: dimensions (i, i + n/2) rotate together, else neighbours (2i, 2i+1), as
     the family's GGUF files have it. ``embedding_scale(config)``: what embeddings are multiplied by.
+    ``tables(config)``: further embeddings; ``prologue(config)``: operations between embeddings and
+    the first layer, whose weights belong to the model. ``norm``: the kind of the last norm.
+    ``logit_scale(config)``: what logits are multiplied by; then those of a model with
+    ``config.final_logit_softcap`` c become c * tanh(logit / c).
     """
 
     names: tuple[str, ...]
     layer: Callable[[ModelConfig, int, Has], list[Operation]]
     rope_halves: bool
     embedding_scale: Callable[[ModelConfig], float] = lambda config: 1.0
+    tables: Callable[[ModelConfig], tuple[TokenTable, ...]] = lambda config: ()
+    prologue: Callable[[ModelConfig], list[Operation]] = lambda config: []
+    norm: Literal["rms", "layer"] = "rms"
+    logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0

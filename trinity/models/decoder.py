@@ -10,7 +10,15 @@ from math import prod
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import Attention, Linear, Operation, Rope, Rotation
+from trinity.models.operations import (
+    Attention,
+    ExpertLinear,
+    Linear,
+    Norm,
+    Operation,
+    Rope,
+    Rotation,
+)
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
 _UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which everybody computes
@@ -29,6 +37,7 @@ class Decoder:
             architecture.layer(config, index, self._has(index, names))
             for index in range(config.num_layers)
         ]
+        self.prologue: list[Operation] = architecture.prologue(config)
         self._names = names
 
     @staticmethod
@@ -46,7 +55,7 @@ class Decoder:
 
     @cached_property
     def attention(self) -> list[Attention]:
-        """Every layer's attention, which says what the layer keeps in the cache."""
+        """Every layer's attention; that of its own cache says what the layer keeps there."""
         found = []
         for index, layer in enumerate(self.layers):
             attentions = [operation for operation in layer if isinstance(operation, Attention)]
@@ -71,10 +80,11 @@ class Decoder:
             "output_norm.weight": (config.hidden_size,),
             f"{self.head}.weight": (config.vocab_size, config.hidden_size),
         }
-        for index, layer in enumerate(self.layers):
-            for operation in layer:
-                for name, shape in operation.weights().items():
-                    needed[f"blk.{index}.{name}.weight"] = shape
+        for table in self.architecture.tables(config):
+            needed[complete(table.weight)] = (config.vocab_size, table.width)
+        for prefix, operation in self._prefixed():
+            for name, shape in operation.weights().items():
+                needed[prefix + complete(name)] = shape
         return needed
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
@@ -92,8 +102,9 @@ class Decoder:
                 )
             _check(name, shape(name), expected, source)
         beside = dict(self._beside())
+        needed = self.tensors()
         for name, expected in beside.items():
-            if name in self._names:
+            if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
         self._refuse_unread(beside, source)
 
@@ -102,12 +113,20 @@ class Decoder:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
-        for index, layer in enumerate(self.layers):
-            for operation in layer:
-                if isinstance(operation, Linear):
-                    for name, (rows, _) in operation.weights().items():
-                        yield f"blk.{index}.{name}.bias", (rows,)
-                        yield f"blk.{index}.{name}.scale", (1,)
+        for name in (self.head, "output_norm"):
+            width = self.config.vocab_size if name == self.head else self.config.hidden_size
+            yield f"{name}.bias", (width,)
+        for prefix, operation in self._prefixed():
+            if isinstance(operation, Norm) and operation.kind == "layer" and operation.weight:
+                yield f"{prefix}{operation.weight}.bias", (operation.width,)
+            if isinstance(operation, ExpertLinear):
+                for name, (experts, rows, _) in operation.weights().items():
+                    yield f"{prefix}{name}.bias", (experts, rows)
+                    yield f"{prefix}{name}.scale", (experts,)
+            if isinstance(operation, Linear):
+                for name, (rows, _) in operation.weights().items():
+                    yield f"{prefix}{name}.bias", (rows,)
+                    yield f"{prefix}{name}.scale", (1,)
 
     def _refuse_unread(self, beside: Collection[str], source: str) -> None:
         needed = self.tensors()
@@ -125,9 +144,19 @@ class Decoder:
                 f"{name!r}: it would run another model than the file's; a newer trinity may know it"
             )
 
+    def _prefixed(self) -> Iterator[tuple[str, Operation]]:
+        """Every operation, and what is before its weights' names."""
+        yield from (("", operation) for operation in self.prologue)
+        for index, layer in enumerate(self.layers):
+            yield from ((f"blk.{index}.", operation) for operation in layer)
+
     def _operations(self) -> Iterator[Operation]:
-        for layer in self.layers:
-            yield from layer
+        yield from (operation for _, operation in self._prefixed())
+
+
+def complete(name: str) -> str:
+    """A tensor's whole name, without what belongs to its layer."""
+    return name if "." in name else f"{name}.weight"
 
 
 def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:

@@ -5,14 +5,15 @@ the binding of tensors and the check of a file against its configuration follow 
 
 Buffers are named and hold a row of float32 for each token: ``x`` is the residual stream, ``h`` a
 normalized copy of it, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate``
-and ``up`` the feed-forward's halves. Weights are named as in the file, without ``blk.N.`` and
-without ``.weight``.
+and ``up`` the feed-forward's halves; a family may name others. Weights are named as in the file,
+without ``blk.N.`` and without ``.weight``; a name with a dot in it is complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from trinity.config import NO_SCALING, RopeScaling
 
@@ -22,9 +23,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """out = RMSNorm(x) * weight, over each of ``groups`` vectors of ``width`` values in a row.
+    """out = norm(x) * weight, over each of ``groups`` vectors of ``width`` values in a row.
 
-    ``add`` adds the result onto out instead.
+    ``kind`` "rms" divides by the root of the mean square, "layer" takes the mean off before, and
+    adds the weight's ``.bias`` where the file has one. ``weight`` "": none. ``per_group``: each
+    group has a weight of its own. The weight, or 1, is multiplied by ``factor``. ``add`` adds the
+    result onto out instead.
     """
 
     x: str
@@ -33,6 +37,9 @@ class Norm:
     width: int
     groups: int = 1
     add: bool = False
+    kind: Literal["rms", "layer"] = "rms"
+    per_group: bool = False
+    factor: float = 1.0
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -40,7 +47,9 @@ class Norm:
 
     def weights(self) -> Shapes:
         """Shape of each weight, rows first."""
-        return {self.weight: (self.width,)}
+        if not self.weight:
+            return {}
+        return {self.weight: (self.groups, self.width) if self.per_group else (self.width,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +64,17 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """out = weight @ x for each of ``products``, which share x, a row of ``width`` values.
+    """out = scale * (weight @ x + bias) for each of ``products``, which share x.
 
-    A weight may have a ``.bias`` and a ``.scale`` beside it. ``add`` adds the results onto out.
+    x has rows of ``width`` values. A weight may have a ``.bias`` and a ``.scale`` of one value
+    beside it. ``add`` adds the results onto out.
     """
 
     x: str
     width: int
     products: tuple[Product, ...]
     add: bool = False
+    scale: float = 1.0
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -76,6 +87,61 @@ class Linear:
             end = product.first + product.rows
             rows[product.weight] = max(rows.get(product.weight, 0), end)
         return {name: (count, self.width) for name, count in rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLinear:
+    """A matrix for each of ``heads``: out's head = weight[head] @ the first values of x's head.
+
+    A head of x has ``x_step`` values, of which the first ``width`` are multiplied; its ``rows``
+    results begin a head of ``out_step`` values.
+    """
+
+    x: str
+    out: str
+    weight: str
+    heads: int
+    rows: int
+    width: int
+    x_step: int
+    out_step: int
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.x: self.heads * self.x_step, self.out: self.heads * self.out_step}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight, rows first."""
+        return {self.weight: (self.heads, self.rows, self.width)}
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """``groups`` pieces of ``width`` values from x to out.
+
+    Piece g begins at value x_first + g * x_step of x and goes to out_first + g * out_step.
+    """
+
+    x: str
+    out: str
+    groups: int
+    width: int
+    x_step: int
+    out_step: int
+    x_first: int = 0
+    out_first: int = 0
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        last = self.groups - 1
+        return {
+            self.x: self.x_first + last * self.x_step + self.width,
+            self.out: self.out_first + last * self.out_step + self.width,
+        }
+
+    def weights(self) -> Shapes:
+        """None."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +161,41 @@ class Rotation:
 
 
 @dataclass(frozen=True, slots=True)
+class Temperature:
+    """Queries at position p are multiplied by 1 + scale * ln(1 + floor(p / length))."""
+
+    scale: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rope:
     """Rotate the heads of q and k by their positions; then k and v go to the cache.
 
-    ``rotation`` is None where positions are not rotated.
+    ``rotation`` is None where positions are not rotated; it turns the values of a head from
+    ``first`` on. A head of v has ``value_dim`` values, 0: as many as one of k; ``value`` names the
+    buffer, whose first values they are. ``stores`` False: there is no k and no v, for the attention
+    reads another layer's.
     """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     rotation: Rotation | None
+    first: int = 0
+    value_dim: int = 0
+    value: str = "v"
+    stores: bool = True
+    temperature: Temperature | None = None
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
-        kv = self.num_kv_heads * self.head_dim
-        return {"q": self.num_heads * self.head_dim, "k": kv, "v": kv}
+        widths = {"q": self.num_heads * self.head_dim}
+        if self.stores:
+            widths["k"] = self.num_kv_heads * self.head_dim
+            values = self.num_kv_heads * (self.value_dim or self.head_dim)
+            widths[self.value] = max(widths.get(self.value, 0), values)
+        return widths
 
     def weights(self) -> Shapes:
         """None of a layer's own: the tables' tensors belong to the model."""
@@ -122,7 +208,8 @@ class Attention:
 
     ``window``: each token sees only so many positions, itself included; 0: all. ``softcap`` c,
     where not 0: a score s becomes c * tanh(s / c). ``sinks``: a weight with one score a head that
-    takes part in the softmax without a value.
+    takes part in the softmax without a value. ``value_dim``: values of a head of V and of a, 0: as
+    many as of q. ``cache_of``: the layer whose keys and values are read, None: its own.
     """
 
     num_heads: int
@@ -132,10 +219,20 @@ class Attention:
     window: int = 0
     softcap: float = 0.0
     sinks: str = ""
+    value_dim: int = 0
+    cache_of: int | None = None
+
+    @property
+    def width_of_values(self) -> int:
+        """Values of a head of V."""
+        return self.value_dim or self.head_dim
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
-        return dict.fromkeys(("q", "a"), self.num_heads * self.head_dim)
+        return {
+            "q": self.num_heads * self.head_dim,
+            "a": self.num_heads * self.width_of_values,
+        }
 
     def weights(self) -> Shapes:
         """Shape of each weight."""
@@ -144,18 +241,176 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """gate = act(gate) * up, with act one of silu, gelu (tanh form), relu2."""
+    """gate = act(gate) * up: silu, gelu (tanh form), relu2; swiglu_oai is gpt-oss's, with limits.
+
+    ``up`` "": gate = act(gate). ``first``: the value of up's row at which the factors begin.
+    """
 
     activation: str
     width: int
+    gate: str = "gate"
+    up: str = "up"
+    first: int = 0
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
-        return {"gate": self.width, "up": self.width}
+        widths = {self.gate: self.width}
+        return widths | {self.up: self.first + self.width} if self.up else widths
 
     def weights(self) -> Shapes:
         """None."""
         return {}
 
 
-Operation = Norm | Linear | Rope | Attention | Gated
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """x = x * factor, and times the one value of ``weight`` where it is named."""
+
+    x: str
+    width: int
+    factor: float = 1.0
+    weight: str = ""
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.x: self.width}
+
+    def weights(self) -> Shapes:
+        """Shape of the weight."""
+        return {self.weight: (1,)} if self.weight else {}
+
+
+@dataclass(frozen=True, slots=True)
+class GatedAdd:
+    """out = out + sigmoid(gate) * x, with one value of ``gate`` for a token."""
+
+    gate: str
+    x: str
+    out: str
+    width: int
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.gate: 1, self.x: self.width, self.out: self.width}
+
+    def weights(self) -> Shapes:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Choose ``per_token`` of ``num_experts`` for each token, with their weights.
+
+    The scores are the values of buffer ``scores``. ``gating``: their probabilities are the softmax
+    or the sigmoid of all scores, or the softmax of the chosen ones ("softmax_chosen"). ``bias``
+    names a tensor that is added for the choice alone. ``normalize`` divides the chosen weights by
+    their sum, which is ``least_sum`` at least; ``scale`` multiplies them. ``num_groups`` of
+    experts, of which ``groups_used`` are chosen from by the sum of their two best, where not 0.
+    """
+
+    scores: str
+    num_experts: int
+    per_token: int
+    gating: Literal["softmax", "sigmoid", "softmax_chosen"] = "softmax"
+    normalize: bool = True
+    scale: float = 1.0
+    bias: str = ""
+    least_sum: float = 6.1e-5
+    num_groups: int = 0
+    groups_used: int = 0
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.scores: self.num_experts}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return {self.bias: (self.num_experts,)} if self.bias else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLinear:
+    """A linear of each of ``num_experts``, for the experts that ``Route`` chose for a token.
+
+    Its weights have the shape (experts, rows, width), or are one tensor for each expert, with its
+    number behind the name (``ffn_gate.3``). They may have a ``.bias`` (experts, rows) and a
+    ``.scale`` (experts) beside. The buffers that products write have a row for each token and
+    expert of it. ``spread``: x is a token's row, which all its experts share; else x has a row for
+    each token and expert.
+    """
+
+    x: str
+    width: int
+    products: tuple[Product, ...]
+    num_experts: int
+    per_token: int
+    spread: bool
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer that has a row for each token."""
+        return {self.x: self.width} if self.spread else {}
+
+    def expert_buffers(self) -> Widths:
+        """Values of a row of each buffer that has a row for each token and expert of it."""
+        widths = {product.out: product.rows for product in self.products}
+        return widths if self.spread else widths | {self.x: self.width}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight; of a fused one that of all its parts together."""
+        rows: dict[str, int] = {}
+        for product in self.products:
+            end = product.first + product.rows
+            rows[product.weight] = max(rows.get(product.weight, 0), end)
+        return {name: (self.num_experts, count, self.width) for name, count in rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertGated:
+    """As ``Gated``, on rows of each token and expert."""
+
+    activation: str
+    width: int
+    gate: str = "expert_gate"
+    up: str = "expert_up"
+
+    def buffers(self) -> Widths:
+        """None that has a row for each token."""
+        return {}
+
+    def expert_buffers(self) -> Widths:
+        """Values of a row of each buffer that has a row for each token and expert of it."""
+        return dict.fromkeys((self.gate, self.up), self.width)
+
+    def weights(self) -> Shapes:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """out = the sum of x's rows of a token's experts, each times its weight; ``add`` onto out."""
+
+    x: str
+    out: str
+    width: int
+    per_token: int
+    add: bool = False
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer that has a row for each token."""
+        return {self.out: self.width}
+
+    def expert_buffers(self) -> Widths:
+        """Values of a row of each buffer that has a row for each token and expert of it."""
+        return {self.x: self.width}
+
+    def weights(self) -> Shapes:
+        """None."""
+        return {}
+
+
+Operation = (
+    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd
+    | Route | ExpertLinear | ExpertGated | Mix
+)  # fmt: skip

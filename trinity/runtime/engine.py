@@ -104,7 +104,7 @@ class CPUEngine:
             decoder, self._weights, context_length, threads, not halves, choice.address
         )  # fmt: skip
         output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
-        linears = [weight for layer in builder.layers for weight in layer.values()]
+        linears = [weight for part in builder.bound.values() for weight in part.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
         _warn_of_inverted_scales(linears, provider.path, progress)
@@ -198,7 +198,7 @@ class CPUEngine:
 
     def linears(self) -> list[tuple[str, Weight]]:
         """Every bound linear with its canonical name, the output head last."""
-        layers = [weight for layer in self._builder.layers for weight in layer.values()]
+        layers = [weight for part in self._builder.bound.values() for weight in part.values()]
         return [(weight.name, weight) for weight in [*layers, self._output]]
 
     def bytes_per_token(self, context: int) -> int:

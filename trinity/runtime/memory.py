@@ -46,6 +46,13 @@ def mapped(nbytes: int, what: str) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
+def aligned(nbytes: int) -> NDArray[np.uint8]:
+    """Zeros that begin on a multiple of 64 bytes, where a vector's widest loads do."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
 def _refused(what: str, nbytes: int, advice: str) -> TrinityError:
     size = _in_words(nbytes)
     return TrinityError(f"{what} needs {size} of memory, which the system does not give; {advice}")

@@ -45,6 +45,13 @@ class Weight:
         """Bytes that one product reads."""
         return self.n * self.stride
 
+    def scaled(self, factor: float) -> Weight:
+        """The same weight, with results ``factor`` times as large."""
+        if factor == 1:
+            return self
+        bias = None if self.bias is None else self.bias * np.float32(factor)
+        return replace(self, scale=self.scale * factor, bias=bias)
+
     def part(self, first: int, rows: int) -> Weight:
         """Rows ``first`` on of it, ``rows`` many, as a weight of their own; nothing is copied."""
         end = first + rows

@@ -1,0 +1,36 @@
+"""Attention: shared out by blocks for few tokens, by tokens for many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trinity.models.operations import Attention
+from trinity.runtime.records.writer import Writer
+from trinity_kernels.ops import attention as op
+from trinity_kernels.record import float_bits
+
+
+def write(writer: Writer, attention: Attention) -> None:
+    """The attention of one layer over a cache."""
+    buffers = writer.buffers
+    sinks = 0
+    if attention.sinks:
+        sinks = writer.vector(attention.sinks, attention.num_heads)
+    values = {
+        op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
+        op.POSITIONS: writer.step.positions.ctypes.data,
+        op.CACHES: writer.step.caches.ctypes.data,
+        op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: attention.head_dim,
+        op.HEADS: attention.num_heads, op.KV_HEADS: attention.num_kv_heads,
+        op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],
+        op.SCALE: float_bits(float(np.float32(attention.scale))),
+        op.SCRATCH: writer.scratch.ctypes.data, op.SCRATCH_STRIDE: writer.scratch_stride,
+        op.WINDOW: attention.window, op.SOFTCAP: float_bits(attention.softcap),
+        op.SINKS: sinks,
+    }  # fmt: skip
+    if writer.few:
+        values[op.PARTS] = writer.parts.ctypes.data
+        writer.record(op.attention_parts, writer.kv_type, values)
+        writer.record(op.attention_merge, "none", values)
+    else:
+        writer.record(op.attention, writer.kv_type, values)

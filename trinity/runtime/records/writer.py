@@ -1,0 +1,72 @@
+"""What every record is written with: addresses of buffers, weights, the step's numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.models.decoder import complete
+from trinity.runtime.memory import aligned
+from trinity.runtime.pages import layer_offsets
+from trinity_kernels import record as slots
+from trinity_kernels._jit import Kernel
+from trinity_kernels.ops import attention
+
+if TYPE_CHECKING:
+    from trinity.runtime.plan import Buffers, PlanBuilder, Step
+
+
+class Writer:
+    """Appends records to ``records``, those of ``layer``.
+
+    ``few``: of so few tokens attention is shared out; 0: of many. ``exact``: whatever their number,
+    each token gets the bits that it gets alone.
+    """
+
+    def __init__(
+        self, builder: PlanBuilder, buffers: Buffers, step: Step, kv_type: str = "", few: int = 0,
+        exact: bool = False,
+    ) -> None:  # fmt: skip
+        self.builder = builder
+        self.kv_type = kv_type
+        self.config = builder.config
+        self.buffers = buffers
+        self.step = step
+        self.few = few
+        self.exact = exact
+        self.prefix = ""
+        self.layer = 0
+        self.records: list[NDArray[np.int64]] = []
+        layers = builder.decoder.attention
+        self.offsets = layer_offsets(layers, kv_type) if kv_type else []
+        self.scratch_stride = max(
+            -(-attention.scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) // 64) * 64
+            for a in layers
+        )
+        self.scratch = aligned(self.scratch_stride * builder.threads)
+        # The records hold addresses into these: they live as long as the builder.
+        builder.vectors.append(self.scratch.view(np.float32))
+        if kv_type and few:
+            self.max_blocks = -(-builder.context_length // attention.BLOCK)
+            part = max(a.num_heads * attention.part_bytes(a.head_dim) for a in layers)
+            self.parts = aligned(len(step.positions) * self.max_blocks * part)
+            builder.vectors.append(self.parts.view(np.float32))
+
+    def vector(self, name: str, length: int) -> int:
+        """The address of a weight of ``length`` values, of the layer or complete by a dot."""
+        return self.builder.vector(self.prefix + complete(name), length)
+
+    def record(
+        self, kernel: Kernel, tag: str, values: dict[int, int], *, barrier: bool = True,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        """Append one record."""
+        row = np.zeros(slots.SLOTS, np.int64)
+        row[slots.KERNEL] = self.builder.address(kernel, tag)
+        row[slots.BARRIER] = barrier
+        row[slots.ROWS] = (self.step.tokens if rows is None else rows).ctypes.data
+        for slot, value in values.items():
+            row[slot] = value
+        self.records.append(row)
