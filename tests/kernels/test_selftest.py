@@ -58,6 +58,8 @@ def test_kernels_pass(name: str, tag: str) -> None:
 def test_a_kernel_that_computes_nothing_fails(
     name: str, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not levels_of(name):
+        pytest.skip("its check runs other kernels, which this CPU cannot run")
     monkeypatch.setitem(selftest.KERNELS, name, (nothing, (tag,)))
     assert selftest.check(name, "portable", tag)
 
