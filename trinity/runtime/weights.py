@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import REAL_RANGES
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
@@ -108,11 +109,14 @@ class Weights:
 
     def matrix(self, name: str, n: int, k: int) -> Tensor:
         """A tensor of shape (n, k) in a type that the kernels know."""
+        return self._runnable(name, (n, k))
+
+    def _runnable(self, name: str, shape: tuple[int, ...]) -> Tensor:
         tensor = self._tensor(name)
-        if tensor.shape != (n, k):
+        if tensor.shape != shape:
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
-                f"the configuration asks for {(n, k)}"
+                f"the configuration asks for {shape}"
             )
         if tensor.type not in FORMS and tensor.type != "I2_S_ARM":
             raise UnsupportedError(
@@ -126,25 +130,66 @@ class Weights:
         tensor = self.matrix(f"{name}.weight", n, k)
         scale = 1.0
         if self.has(f"{name}.scale"):
-            scale = float(self.vector(f"{name}.scale", 1)[0])
-            if not np.isfinite(scale):
-                raise UnsupportedError(
-                    f"{tensor.source}: tensor '{name}.scale' is {scale}; expected a finite number: "
-                    "the file is damaged"
-                )
+            scale = float(self._scales(f"{name}.scale", 1)[0])
         bias = self.vector(f"{name}.bias", n) if self.has(f"{name}.bias") else None
         if bias is not None and ".ffn_" in name:
             # The feed-forward adds the bias before the scale: the scale is moved into it.
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
                 bias = bias * np.float32(scale)
-        type_name, data = tensor.type, tensor.data
-        if TYPES[type_name].tensor_scale:
-            scale = float(np.float32(scale) * _tensor_scale(tensor))
-            codes = data[: n * k // 4]
-            if type_name == "I2_S_ARM" or k % 128:
-                codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
-            return Weight(name, "I2_S", n, k, codes, len(codes) // n, scale, bias)
-        return Weight(name, type_name, n, k, data, data.nbytes // n, scale, bias)
+        rows = _Rows.of(tensor, n, k)
+        if rows.scale is not None:
+            scale = float(np.float32(scale) * rows.scale)
+        return Weight(name, rows.type, n, k, rows.data, rows.stride, scale, bias)
+
+    def experts(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
+        """The weights of ``count`` experts with their optional .scale and .bias.
+
+        ``name``.weight is a stack of shape (count, n, k), or each expert has a tensor of its own,
+        ``name``.3.weight and so on, all of one type.
+        """
+        if not self.has(f"{name}.weight") and self.has(f"{name}.0.weight"):
+            return self._one_by_one(name, count, n, k)
+        tensor = self._runnable(f"{name}.weight", (count, n, k))
+        rows = _Rows.of(tensor, count * n, k)
+        scales = np.full(count, 1 if rows.scale is None else rows.scale, np.float64)
+        if self.has(f"{name}.scale"):
+            scales *= self._scales(f"{name}.scale", count)
+        biases = None
+        if self.has(f"{name}.bias"):
+            biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
+        addresses = rows.data.ctypes.data + np.arange(count) * (n * rows.stride)
+        return ExpertWeight(
+            name, rows.type, n, k, (rows.data,), addresses, rows.stride, scales, biases
+        )
+
+    def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
+        found = [self.linear(f"{name}.{expert}", n, k) for expert in range(count)]
+        for weight in found:
+            if weight.type != found[0].type:
+                raise UnsupportedError(
+                    f"{self.provider.path}: tensor '{weight.name}.weight' has type {weight.type}, "
+                    f"but '{found[0].name}.weight' has {found[0].type}; trinity runs experts of "
+                    "one type in a layer: quantize the model again"
+                )
+        biases = None
+        if any(weight.bias is not None for weight in found):
+            none = np.zeros(n, np.float32)
+            biases = np.stack([none if w.bias is None else w.bias for w in found])
+        return ExpertWeight(
+            name, found[0].type, n, k, tuple(weight.data for weight in found),
+            np.array([weight.data.ctypes.data for weight in found], np.int64), found[0].stride,
+            np.array([weight.scale for weight in found]), biases,
+        )  # fmt: skip
+
+    def _scales(self, name: str, count: int) -> NDArray[np.float64]:
+        scales = self.vector(name, count).astype(np.float64)
+        if not np.isfinite(scales).all():
+            bad = float(scales[~np.isfinite(scales)][0])
+            raise UnsupportedError(
+                f"{self.provider.path}: tensor {name!r} has a scale of {bad}; expected finite "
+                "numbers: the file is damaged"
+            )
+        return scales
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self._names:
@@ -156,8 +201,34 @@ class Weights:
         return _from_tiles(tensor) if tensor.type in TL_TYPES else tensor
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A tensor's rows as kernels walk them, ``stride`` bytes apart, and the scale of all of it."""
+
+    type: str
+    data: NDArray[np.uint8]
+    stride: int
+    scale: np.float32 | None
+
+    @classmethod
+    def of(cls, tensor: Tensor, n: int, k: int) -> _Rows:
+        """``n`` rows of ``k``, those of all experts together in a stack."""
+        type_name, data = tensor.type, tensor.data
+        if not TYPES[type_name].tensor_scale:
+            return cls(type_name, data, data.nbytes // n, None)
+        codes = data[: n * k // 4]
+        if type_name == "I2_S_ARM" or k % 128:
+            codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
+        return cls("I2_S", codes, len(codes) // n, _tensor_scale(tensor))
+
+
 def _from_tiles(tensor: Tensor) -> Tensor:
     """A TL1 or TL2 tensor as one of I2_S."""
+    if len(tensor.shape) != 2:
+        raise UnsupportedError(
+            f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} has shape "
+            f"{tensor.shape}; tiles are known of matrices alone: take an I2_S file of the model"
+        )
     m, k = tensor.shape
     tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
     where = f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} and shape {(m, k)}"
