@@ -12,12 +12,15 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     Attention,
+    ExpertGated,
     ExpertLinear,
     Linear,
+    Mix,
     Norm,
     Operation,
     Rope,
     Rotation,
+    Route,
 )
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
@@ -54,6 +57,21 @@ class Decoder:
         return widths
 
     @cached_property
+    def expert_widths(self) -> dict[str, int]:
+        """As ``widths``, of buffers that have a row for each token and expert of it."""
+        widths: dict[str, int] = {}
+        for operation in self._operations():
+            if isinstance(operation, ExpertLinear | ExpertGated | Mix):
+                for name, width in operation.expert_buffers().items():
+                    widths[name] = max(widths.get(name, 0), width)
+        return widths
+
+    @cached_property
+    def routes(self) -> list[Route]:
+        """Every choice of experts."""
+        return [operation for operation in self._operations() if isinstance(operation, Route)]
+
+    @cached_property
     def attention(self) -> list[Attention]:
         """Every layer's attention; that of its own cache says what the layer keeps there."""
         found = []
@@ -83,9 +101,22 @@ class Decoder:
         for table in self.architecture.tables(config):
             needed[complete(table.weight)] = (config.vocab_size, table.width)
         for prefix, operation in self._prefixed():
-            for name, shape in operation.weights().items():
-                needed[prefix + complete(name)] = shape
+            needed.update(self._weights_of(prefix, operation))
         return needed
+
+    def _weights_of(
+        self, prefix: str, operation: Operation
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tensors of one operation; of experts a stack, or one each where the file has these."""
+        for name, shape in operation.weights().items():
+            if isinstance(operation, ExpertLinear) and self._one_by_one(prefix + name):
+                for expert in range(shape[0]):
+                    yield f"{prefix}{name}.{expert}.weight", shape[1:]
+            else:
+                yield prefix + complete(name), shape
+
+    def _one_by_one(self, name: str) -> bool:
+        return f"{name}.weight" not in self._names and f"{name}.0.weight" in self._names
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
         """Hold the tensors that the model needs, and what lies beside them, against the file's.
@@ -123,6 +154,9 @@ class Decoder:
                 for name, (experts, rows, _) in operation.weights().items():
                     yield f"{prefix}{name}.bias", (experts, rows)
                     yield f"{prefix}{name}.scale", (experts,)
+                    for expert in range(experts if self._one_by_one(prefix + name) else 0):
+                        yield f"{prefix}{name}.{expert}.bias", (rows,)
+                        yield f"{prefix}{name}.{expert}.scale", (1,)
             if isinstance(operation, Linear):
                 for name, (rows, _) in operation.weights().items():
                     yield f"{prefix}{name}.bias", (rows,)

@@ -15,10 +15,11 @@ class ExpertWeight:
     """One linear's weights of E experts: N rows of K each, ``stride`` bytes apart.
 
     Shapes: ``addresses`` (E,), where each expert's rows begin; ``scales`` (E,); ``biases`` (E, N).
-    ``data`` keeps the memory alive: all experts in one array, or an array each.
+    ``tensors`` names the file's tensors, one of all experts or one each; ``data`` keeps their
+    memory alive.
     """
 
-    name: str
+    tensors: tuple[str, ...]
     type: str
     n: int
     k: int
@@ -51,6 +52,4 @@ class ExpertWeight:
     def part(self, first: int, rows: int) -> ExpertWeight:
         """Rows ``first`` on of each expert, ``rows`` many; no weight is copied."""
         biases = None if self.biases is None else self.biases[:, first : first + rows]
-        return replace(
-            self, n=rows, addresses=self.addresses + first * self.stride, biases=biases
-        )
+        return replace(self, n=rows, addresses=self.addresses + first * self.stride, biases=biases)

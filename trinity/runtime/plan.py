@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.decoder import Decoder
-from trinity.models.operations import Linear, Norm, Operation, Rotation
+from trinity.models.operations import ExpertLinear, Linear, Norm, Operation, Rotation
 from trinity.runtime import records
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.memory import aligned
+from trinity.runtime.expert_buffers import ExpertBuffers
+from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.records import linear, norm
 from trinity.runtime.records.writer import Writer
 from trinity.runtime.rotation import RopeTable
@@ -48,19 +50,27 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, decoder: Decoder, weights: list[Weight], rows: int, threads: int, kernel: Kernel,
+        self, decoder: Decoder, weights: list[Weight], experts: list[ExpertWeight], rows: int,
+        threads: int, kernel: Kernel,
     ) -> None:  # fmt: skip
         config = decoder.config
-        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
+        self.stride = {name: row_bytes(width) for name, width in decoder.widths.items()}
         self._arrays = {name: aligned(rows * stride) for name, stride in self.stride.items()}
+        for name, width in decoder.expert_widths.items():
+            self.stride[name] = row_bytes(width)
+            count = rows * max(choice.per_token for choice in decoder.routes)
+            self._arrays[name] = aligned(count * self.stride[name])
+        self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
         self.x: NDArray[np.float32] = (
             self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
         )
-        codes = max((activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64)
+        coded = [weight for weight in (*weights, *experts) if weight.form != "f32"]
+        codes = max((activation_bytes(weight.form, weight.k) for weight in coded), default=64)
         self.codes = aligned(rows * codes)
         # Activations as tiles, and what a thread unpacks weights into.
         packed = [w for w in weights if variants.serves(kernel, w.type)]
-        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in packed), default=0)
+        by_threads = [*packed, *(w for w in experts if variants.serves(kernel, w.type))]
+        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in by_threads), default=0)
         tiles = packed if kernel is matmul_tiles else []
         self.tiles = aligned(max((tile_bytes(w.form, w.k, rows) for w in tiles), default=0))
         self.scratch_stride = -(-scratch // 64) * 64
@@ -90,8 +100,10 @@ class PlanBuilder:
         self.vectors: list[NDArray[np.float32]] = []
         # The weights of products, by what is before their names, then by name and first row.
         self.bound = {"": self._bound("", decoder.prologue)}
+        self.experts: dict[str, dict[tuple[str, int], ExpertWeight]] = {}
         for index, layer in enumerate(decoder.layers):
             self.bound[f"blk.{index}."] = self._bound(f"blk.{index}.", layer)
+            self.experts[f"blk.{index}."] = self._bound_experts(f"blk.{index}.", layer)
         self.tables = {rotation: self._table(rotation) for rotation in decoder.rotations}
 
     def _bound(self, prefix: str, operations: list[Operation]) -> dict[tuple[str, int], Weight]:
@@ -101,6 +113,21 @@ class PlanBuilder:
             if isinstance(operation, Linear):
                 for name, shape in operation.weights().items():
                     whole = self.weights.linear(prefix + name, *shape).scaled(operation.scale)
+                    for product in operation.products:
+                        if product.weight == name:
+                            part = whole.part(product.first, product.rows)
+                            bound[name, product.first] = part
+        return bound
+
+    def _bound_experts(
+        self, prefix: str, operations: list[Operation]
+    ) -> dict[tuple[str, int], ExpertWeight]:
+        """As ``_bound``, of experts."""
+        bound = {}
+        for operation in operations:
+            if isinstance(operation, ExpertLinear):
+                for name, shape in operation.weights().items():
+                    whole = self.weights.experts(prefix + name, *shape)
                     for product in operation.products:
                         if product.weight == name:
                             part = whole.part(product.first, product.rows)

@@ -159,7 +159,7 @@ class Weights:
             biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
         addresses = rows.data.ctypes.data + np.arange(count) * (n * rows.stride)
         return ExpertWeight(
-            name, rows.type, n, k, (rows.data,), addresses, rows.stride, scales, biases
+            (tensor.name,), rows.type, n, k, (rows.data,), addresses, rows.stride, scales, biases
         )
 
     def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
@@ -176,7 +176,8 @@ class Weights:
             none = np.zeros(n, np.float32)
             biases = np.stack([none if w.bias is None else w.bias for w in found])
         return ExpertWeight(
-            name, found[0].type, n, k, tuple(weight.data for weight in found),
+            tuple(f"{weight.name}.weight" for weight in found), found[0].type, n, k,
+            tuple(weight.data for weight in found),
             np.array([weight.data.ctypes.data for weight in found], np.int64), found[0].stride,
             np.array([weight.scale for weight in found]), biases,
         )  # fmt: skip

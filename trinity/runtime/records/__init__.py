@@ -7,21 +7,29 @@ from typing import Any
 
 from trinity.models.operations import (
     Attention,
+    ExpertGated,
+    ExpertLinear,
     Gated,
     Linear,
+    Mix,
     Norm,
     Operation,
     Rope,
+    Route,
 )
-from trinity.runtime.records import attention, elementwise, linear, norm, rope
+from trinity.runtime.records import attention, elementwise, experts, linear, norm, rope
 from trinity.runtime.records.writer import Writer
 
 WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Attention: attention.write,
+    ExpertGated: experts.write_gated,
+    ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
     Linear: linear.write,
+    Mix: experts.write_mix,
     Norm: norm.write,
     Rope: rope.write,
+    Route: experts.write_route,
 }
 
 
