@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels import isa, record
+from trinity_kernels import expert_checks, isa, record
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (
     activation,
@@ -55,6 +55,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "tile_split": (activation_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles, tuple(sorted(variants.types_of(matmul_tiles)))),
     "matmul_panels": (matmul_panels, tuple(sorted(variants.types_of(matmul_panels)))),
+    **expert_checks.KERNELS,
 }
 
 
@@ -88,6 +89,8 @@ def _has(level: str, kernel: Kernel) -> bool:
 
 def check(name: str, level: str, tag: str) -> str | None:
     """Run one kernel and compare; None where it agrees, else a sentence with what differed."""
+    if name in expert_checks.KERNELS:
+        return expert_checks.check(_run, name, level, tag)
     return _CHECKS[name](level, tag)
 
 
