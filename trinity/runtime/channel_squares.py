@@ -45,7 +45,7 @@ class ChannelSquares:
         A tensor with all experts has a matrix for each, another one matrix. Tensors that share an
         input share the arrays.
         """
-        taken = {}
+        taken: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         for names, buffer in self._buffers.items():
             sums, counts = buffer[:, :-1].copy(), buffer[:, -1].astype(np.int64)
             parts = [(sums, counts)]

@@ -110,7 +110,7 @@ class CPUEngine:
         used = config.experts.num_experts_per_tok if config.experts else 0
         self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
         self._head_bytes = output.nbytes
-        bound = [*linears, *experts]
+        bound: list[Weight | ExpertWeight] = [*linears, *experts]
         scales = [(weight.type, weight.scale) for weight in linears]
         scales += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
         _warn_of_inverted_scales(scales, provider.path, progress)

@@ -64,13 +64,14 @@ class Buffers:
         self.x: NDArray[np.float32] = (
             self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
         )
-        coded = [weight for weight in (*weights, *experts) if weight.form != "f32"]
+        every: list[Weight | ExpertWeight] = [*weights, *experts]
+        coded = [weight for weight in every if weight.form != "f32"]
         codes = max((activation_bytes(weight.form, weight.k) for weight in coded), default=64)
         self.codes = aligned(rows * codes)
         # Activations as tiles, and what a thread unpacks weights into.
         packed = [w for w in weights if variants.serves(kernel, w.type)]
-        by_threads = [*packed, *(w for w in experts if variants.serves(kernel, w.type))]
-        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in by_threads), default=0)
+        unpacked = [w for w in every if variants.serves(kernel, w.type)]
+        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in unpacked), default=0)
         tiles = packed if kernel is matmul_tiles else []
         self.tiles = aligned(max((tile_bytes(w.form, w.k, rows) for w in tiles), default=0))
         self.scratch_stride = -(-scratch // 64) * 64

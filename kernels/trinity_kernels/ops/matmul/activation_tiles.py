@@ -34,7 +34,7 @@ if not jit_disabled():
 
 
 @inline
-def _row(record: int, token: int) -> int:
+def _row(record: int, token: int) -> Any:
     """The address of a token's float32: row ``token`` of X, or the one that INDEX names."""
     index = get_i64(record + 8 * INDEX)
     if index != 0:

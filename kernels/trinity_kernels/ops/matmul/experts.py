@@ -67,7 +67,7 @@ READ_COST = 3
 
 
 @inline
-def _copied(record: int, thread: int) -> int:
+def _copied(record: int, thread: int) -> Any:
     """A thread's own copy of the record."""
     copy = get_i64(get_i64(record + 8 * GROUPS) + 8 * COPIES) + thread * COPY_BYTES
     for slot in range(SLOTS):
