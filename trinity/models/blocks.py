@@ -56,13 +56,14 @@ def projections(config: ModelConfig, has: Has) -> list[Operation]:
 
 
 def attention(
-    config: ModelConfig, rotation: Rotation | None, *, window: int = 0, scale: float | None = None
+    config: ModelConfig, rotation: Rotation | None, *, window: int = 0,
+    scale: float | None = None, sinks: str = "",
 ) -> list[Operation]:
-    """Rotation and attention; ``scale`` is 1 / sqrt(head_dim) where it is not given."""
+    """Rotation and attention; ``scale`` is 1 / sqrt(head_dim) where it is not given."""  # fmt: skip
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
     if scale is None:
         scale = 1 / math.sqrt(config.head_dim)
-    return [Rope(*sizes, rotation), Attention(*sizes, scale, window)]
+    return [Rope(*sizes, rotation), Attention(*sizes, scale, window, sinks=sinks)]
 
 
 def attention_output(config: ModelConfig, out: str = "x", *, add: bool = True) -> Linear:

@@ -42,7 +42,7 @@ class Decoder:
 
     @staticmethod
     def _has(index: int, names: Collection[str]) -> Has:
-        return lambda name: f"blk.{index}.{name}.weight" in names
+        return lambda name: f"blk.{index}.{complete(name)}" in names
 
     @cached_property
     def widths(self) -> dict[str, int]:
@@ -156,7 +156,7 @@ class Decoder:
 
 def complete(name: str) -> str:
     """A tensor's whole name, without what belongs to its layer."""
-    return name if "." in name else f"{name}.weight"
+    return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
 
 
 def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
