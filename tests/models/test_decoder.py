@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from trinity.config import ModelConfig
+from trinity.config import ExpertConfig, LatentConfig, ModelConfig
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.decoder import Decoder
-from trinity.models.operations import Linear, Norm
+from trinity.models.operations import ExpertLinear, Linear, Norm
 
 CONFIG = ModelConfig(
     architecture="llama", hidden_size=64, intermediate_size=172, num_layers=2, num_heads=8,
@@ -45,6 +46,15 @@ BITNET = LLAMA | {
     f"blk.{layer}.{name}.weight": (width,)
     for layer in range(2)
     for name, width in (("attn_sub_norm", 64), ("ffn_sub_norm", 172))
+}
+
+
+NEEDED: dict[str, Any] = {
+    "experts": ExpertConfig(4, 2, 32),
+    "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
+    "logit_scale": 2.0,
+    "sliding_window": 16,
+    "sliding_window_pattern": (True, False),
 }
 
 
@@ -104,9 +114,10 @@ def test_one_weight_for_q_k_and_v() -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_states_its_tensors(name: str) -> None:
     config = replace(CONFIG, architecture=name, sliding_window=16, tie_word_embeddings=True)
+    config = replace(config, **{field: NEEDED[field] for field, _ in ARCHITECTURES[name].needs})
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    assert {"token_embd.weight", "output_norm.weight", "blk.1.ffn_down.weight"} <= needed.keys()
+    assert {"token_embd.weight", "output_norm.weight", "blk.1.attn_output.weight"} <= needed.keys()
     assert len(decoder.attention) == 2
     for layer in decoder.layers:
         written = {"x"}
@@ -114,8 +125,32 @@ def test_every_family_states_its_tensors(name: str) -> None:
             if isinstance(operation, Norm | Linear):
                 assert operation.x in written, operation
             written.update(operation.buffers())
+            if isinstance(operation, ExpertLinear):
+                written.update(operation.expert_buffers())
     with pytest.raises(TrinityError):
         decoder.check(lambda name: (), "x.gguf")
+
+
+def test_what_a_family_cannot_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    needy = replace(ARCHITECTURES["llama"], needs=(("sliding_window", "attention.sliding_window"),))
+    monkeypatch.setitem(ARCHITECTURES, "llama", needy)
+    checked(LLAMA, replace(CONFIG, sliding_window=4))
+    with pytest.raises(
+        ConfigError, match=r"x\.gguf: llama\.attention\.sliding_window .* is missing"
+    ):
+        checked(LLAMA)
+
+
+def test_values_of_another_size() -> None:
+    shapes = LLAMA | {
+        f"blk.{layer}.{name}.weight": shape
+        for layer in range(2)
+        for name, shape in (("attn_v", (20, 64)), ("attn_output", (64, 40)))
+    }
+    decoder = checked(shapes, replace(CONFIG, value_dim=5))
+    assert (decoder.widths["v"], decoder.widths["a"], decoder.widths["k"]) == (20, 40, 32)
+    with pytest.raises(ConfigError, match=r"attn_v\.weight"):
+        checked(LLAMA, replace(CONFIG, value_dim=5))
 
 
 @pytest.mark.parametrize("pattern", [3, (True, True, False, True, True, False)])

@@ -84,8 +84,16 @@ class Decoder:
             needed[complete(table.weight)] = (config.vocab_size, table.width)
         for prefix, operation in self._prefixed():
             for name, shape in operation.weights().items():
-                needed[prefix + complete(name)] = shape
+                if self.is_by_expert(prefix + name):
+                    experts = range(shape[0])
+                    needed |= {f"{prefix}{name}.{expert}.weight": shape[1:] for expert in experts}
+                else:
+                    needed[prefix + complete(name)] = shape
         return needed
+
+    def is_by_expert(self, name: str) -> bool:
+        """Whether the file has a tensor of that weight for each expert, and not one of all."""
+        return f"{name}.0.weight" in self._names
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
         """Hold the tensors that the model needs, and what lies beside them, against the file's.
@@ -130,9 +138,10 @@ class Decoder:
 
     def _refuse_unread(self, beside: Collection[str], source: str) -> None:
         needed = self.tensors()
+        unread = _UNREAD | self.architecture.unread
         for name in self._names:
             match = _LAYER_TENSOR.fullmatch(name)
-            if match is None or name in needed or name in beside or match[2] in _UNREAD:
+            if match is None or name in needed or name in beside or match[2] in unread:
                 continue
             if int(match[1]) >= self.config.num_layers:
                 raise ConfigError(
@@ -160,8 +169,10 @@ def complete(name: str) -> str:
 
 
 def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
-    # One value may be written without dimensions, a vector with some of 1.
-    alike = prod(found) == expected[0] if len(expected) == 1 else found == expected
+    # One value may be written without dimensions, a vector with some of 1, one row without it.
+    alike = found in (expected, expected[1:]) if expected[0] == 1 else found == expected
+    if len(expected) == 1:
+        alike = prod(found) == expected[0]
     if not alike:
         raise ConfigError(
             f"{source}: tensor {name!r} has shape {found}, but the metadata implies {expected}; "

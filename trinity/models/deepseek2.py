@@ -1,7 +1,7 @@
 """deepseek2: DeepSeek V2 to V3.1 and what is built like them: latent attention, experts.
 
-Keys and values of all heads follow from ``kv_lora_rank`` values of a token, which are what the cache
-holds. Today's files have the matrices that lead from a head's query to these, and from these to its
+Keys and values of all heads follow from ``kv_lora_rank`` values of a token, and the cache holds
+these. Today's files have the matrices that lead from a head's query to them, and from them to its
 values; older ones have one that makes every head's keys and values, which the cache then holds.
 YaRN stretches the rotation of a head's last values and leaves its magnitude; the scores grow.
 Source: llama.cpp src/models/deepseek2.cpp; transformers' DeepseekV2 and DeepseekV3.
@@ -32,7 +32,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     if config.latent is None:
         raise TypeError(f"{config.architecture} is to run without latent attention")
     dense = config.experts is None or index < config.experts.first_dense_layers
-    attention = _absorbed if has("attn_k_b") else _expanded
+    attention = _expanded if has("attn_kv_b") else _absorbed
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *attention(config, config.latent),
@@ -52,7 +52,9 @@ def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
         Copy("heads", "q", heads, turned, latent.key_dim, size, x_first=plain, out_first=rank),
         Rope(heads, 1, size, _rotation(config), first=rank, value_dim=rank, value="k"),
         Attention(heads, 1, size, _scale(config, latent), value_dim=rank),
-        HeadLinear("a", "values", "attn_v_b", heads, latent.value_dim, rank, rank, latent.value_dim),
+        HeadLinear(
+            "a", "values", "attn_v_b", heads, latent.value_dim, rank, rank, latent.value_dim
+        ),
         _output(config, "values", latent),
     ]
 
@@ -76,9 +78,7 @@ def _expanded(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
     ]
 
 
-def _queries(
-    config: ModelConfig, latent: LatentConfig, out: str, keys: Product
-) -> list[Operation]:
+def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product) -> list[Operation]:
     """h to every head's query, by way of fewer values in the large models, and to ``keys``."""
     size, rank = config.num_heads * latent.key_dim, latent.q_lora_rank
     if not rank:
@@ -129,6 +129,8 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(
-        ("deepseek2",), _layer, rope_halves=False, needs=(("latent", "attention.kv_lora_rank"),)
+        ("deepseek2",), _layer, rope_halves=False, needs=(("latent", "attention.kv_lora_rank"),),
+        # Beside attn_kv_b some files have what it is made of.
+        unread=frozenset({"attn_k_b.weight", "attn_v_b.weight"}),
     ),
-)
+)  # fmt: skip

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from trinity.config import ExpertConfig, ModelConfig
+from trinity.config import ExpertConfig, Gating, ModelConfig
 from trinity.errors import ConfigError
 from trinity.models.architecture import Has
 from trinity.models.operations import (
@@ -19,9 +17,6 @@ from trinity.models.operations import (
     Route,
 )
 
-Gating = Literal["softmax", "sigmoid", "softmax_chosen"]
-
-
 NEEDED = ("experts", "expert_count")  # of families that have no dense form
 
 
@@ -33,13 +28,19 @@ def experts_of(config: ModelConfig) -> ExpertConfig:
 
 
 def routed(
-    config: ModelConfig, has: Has, activation: str, *, size: int = 0,
-    gating: Gating = "softmax", normalize: bool = True, scale: float = 1.0,
+    config: ModelConfig,
+    has: Has,
+    activation: str,
+    *,
+    size: int = 0,
+    gating: Gating = "softmax",
+    normalize: bool = True,
+    scale: float = 1.0,
 ) -> list[Operation]:
     """h to the experts that its scores choose; their sum, times ``scale``, onto the stream.
 
-    What the file says of an expert's ``size``, of gating and normalization goes before the family's.
-    """  # fmt: skip
+    What the file says of an expert's ``size``, of gating and of normalization goes first.
+    """
     return [
         router(config),
         route(config, has, gating, normalize, scale),
@@ -69,14 +70,19 @@ def route(
 
 
 def mixture(
-    config: ModelConfig, has: Has, activation: str, out: str = "x", *, size: int = 0,
+    config: ModelConfig,
+    has: Has,
+    activation: str,
+    out: str = "x",
+    *,
+    size: int = 0,
     add: bool = True,
 ) -> list[Operation]:
     """h through each chosen expert, and the weighted sum.
 
     A file has one weight for gate and up, or two, or, if it is very old, two for each expert.
     Raises ConfigError where neither the file nor the family knows the ``size`` of an expert.
-    """  # fmt: skip
+    """
     experts, hidden = experts_of(config), config.hidden_size
     size = experts.intermediate_size or size
     if not size:
@@ -105,13 +111,18 @@ def mixture(
 
 
 def shared_expert(
-    config: ModelConfig, activation: str, *, gated: bool = False, scale: float = 1.0
+    config: ModelConfig,
+    activation: str,
+    *,
+    size: int = 0,
+    gated: bool = False,
+    scale: float = 1.0,
 ) -> list[Operation]:
     """h to the expert that every token takes, onto the stream; nothing where there is none.
 
-    ``gated``: times the sigmoid of a score of its own.
+    ``size``: its width where the file names none. ``gated``: times the sigmoid of its own score.
     """
-    hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size
+    hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size or size
     if not size:
         return []
     products = (Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size))

@@ -73,13 +73,12 @@ def _projections(
     config: ModelConfig, query: Product, kv_heads: int, size: int, has: Has
 ) -> list[Operation]:
     width = kv_heads * size
-    products = (query, Product("attn_k", "k", width))
-    value: list[Operation] = [Copy("k", "v", 1, width, width, width)]
+    products = [query, Product("attn_k", "k", width)]
     if has("attn_v"):
-        products, value = (*products, Product("attn_v", "v", width)), []
+        products.append(Product("attn_v", "v", width))
     return [
-        Linear("h", config.hidden_size, products),
-        *value,
+        Linear("h", config.hidden_size, tuple(products)),
+        *([] if has("attn_v") else [Copy("k", "v", 1, width, width, width)]),
         Norm("k", "attn_k_norm", "k", size, kv_heads),
         Norm("v", "", "v", size, kv_heads),
     ]
@@ -174,5 +173,7 @@ ARCHITECTURES = (
             ("sliding_window", "attention.sliding_window"),
             ("sliding_window_pattern", "attention.sliding_window_pattern"),
         ),
+        # Of layers that share keys and values, which some files have all the same.
+        unread=frozenset({"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}),
     ),
 )  # fmt: skip

@@ -22,9 +22,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *blocks.attention(config, rotation, scale=config.attention_scale or None),
         Linear("a", width, output, add=True, scale=residual),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *expert_blocks.routed(
-            config, has, "silu", size=config.intermediate_size, scale=residual
-        ),
+        *expert_blocks.routed(config, has, "silu", size=config.intermediate_size, scale=residual),
         *expert_blocks.shared_expert(config, "silu", scale=residual),
     ]
 

@@ -1,4 +1,4 @@
-"""llama: Llama 1 to 3, Mistral, TinyLlama, and ternary models stored under this architecture.
+"""llama: Llama 1 to 3, Mistral, Mixtral, TinyLlama, and ternary models stored as such.
 
 Source: llama.cpp src/models/llama.cpp; its converters permute Q and K rows so that neighbouring
 dimensions rotate together.
@@ -7,7 +7,7 @@ dimensions rotate together.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.models import blocks
+from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
@@ -25,4 +25,17 @@ def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-ARCHITECTURES = (Architecture(("llama",), layer, rope_halves=False),)
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    if config.experts is None:
+        return layer(config, index, has)
+    return [
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has),
+        *blocks.attention(config, blocks.rotation_of(config), window=config.sliding_window),
+        blocks.attention_output(config),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *expert_blocks.routed(config, has, "silu", size=config.intermediate_size),
+    ]
+
+
+ARCHITECTURES = (Architecture(("llama",), _layer, rope_halves=False),)

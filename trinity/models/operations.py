@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trinity.config import NO_SCALING, RopeScaling
+from trinity.config import NO_SCALING, Gating, RopeScaling
 
 Widths = Mapping[str, int]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -313,7 +313,7 @@ class Route:
     scores: str
     num_experts: int
     per_token: int
-    gating: Literal["softmax", "sigmoid", "softmax_chosen"] = "softmax"
+    gating: Gating = "softmax"
     normalize: bool = True
     scale: float = 1.0
     bias: str = ""

@@ -32,7 +32,7 @@ def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         *_attention(config, has),
         *expert_blocks.routed(config, has, "silu", size=_size(config), normalize=False),
-        *expert_blocks.shared_expert(config, "silu", gated=True),
+        *expert_blocks.shared_expert(config, "silu", size=config.intermediate_size, gated=True),
     ]
 
 

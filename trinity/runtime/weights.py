@@ -109,7 +109,7 @@ class Weights:
     def matrix(self, name: str, n: int, k: int) -> Tensor:
         """A tensor of shape (n, k) in a type that the kernels know."""
         tensor = self._tensor(name)
-        if tensor.shape != (n, k):
+        if tensor.shape != (n, k) and (n, tensor.shape) != (1, (k,)):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {(n, k)}"
@@ -125,7 +125,8 @@ class Weights:
         """``name``.weight with its optional .scale and .bias."""
         tensor = self.matrix(f"{name}.weight", n, k)
         scale = 1.0
-        if self.has(f"{name}.scale"):
+        # One of another shape is a norm's, as beside Gemma 4's routers; Decoder.check knows.
+        if self.has(f"{name}.scale") and prod(self.shape(f"{name}.scale")) == 1:
             scale = float(self.vector(f"{name}.scale", 1)[0])
             if not np.isfinite(scale):
                 raise UnsupportedError(

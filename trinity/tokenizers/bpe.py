@@ -1,8 +1,8 @@
 """BPE vocabularies, of bytes or of characters, run by the `tokenizers` library.
 
 Byte-level ones ("gpt2") cut a text into words, whose bytes are written as characters that merge.
-Gemma 4's merge the characters of the whole text, its spaces written as U+2581, and write a character
-that is no token as its UTF-8 bytes, each a token "<0xNN>".
+Gemma 4's merge the characters of the whole text, its spaces written as U+2581, and write a
+character that is no token as its UTF-8 bytes, each a token "<0xNN>".
 """
 
 from __future__ import annotations

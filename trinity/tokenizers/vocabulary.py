@@ -51,7 +51,8 @@ class Vocabulary:
 
     ``tokens`` and ``types`` have one entry per id. ``ids`` maps a text to its id, the last one
     where several tokens share a text. ``scores`` (float32) are for "llama" alone, ``merges`` for
-    "gpt2" and "gemma4", ``pre`` for "gpt2". ``rstrip`` are ids after which white space is dropped when encoding.
+    "gpt2" and "gemma4", ``pre`` for "gpt2". ``rstrip`` are ids after which white space is dropped
+    when encoding.
     """
 
     model: str
