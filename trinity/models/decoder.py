@@ -84,16 +84,8 @@ class Decoder:
             needed[complete(table.weight)] = (config.vocab_size, table.width)
         for prefix, operation in self._prefixed():
             for name, shape in operation.weights().items():
-                if self.is_by_expert(prefix + name):
-                    experts = range(shape[0])
-                    needed |= {f"{prefix}{name}.{expert}.weight": shape[1:] for expert in experts}
-                else:
-                    needed[prefix + complete(name)] = shape
+                needed[prefix + complete(name)] = shape
         return needed
-
-    def is_by_expert(self, name: str) -> bool:
-        """Whether the file has a tensor of that weight for each expert, and not one of all."""
-        return f"{name}.0.weight" in self._names
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
         """Hold the tensors that the model needs, and what lies beside them, against the file's.

@@ -125,8 +125,7 @@ class Weights:
         """``name``.weight with its optional .scale and .bias."""
         tensor = self.matrix(f"{name}.weight", n, k)
         scale = 1.0
-        # One of another shape is a norm's, as beside Gemma 4's routers; Decoder.check knows.
-        if self.has(f"{name}.scale") and prod(self.shape(f"{name}.scale")) == 1:
+        if self.has(f"{name}.scale"):
             scale = float(self.vector(f"{name}.scale", 1)[0])
             if not np.isfinite(scale):
                 raise UnsupportedError(
