@@ -12,12 +12,22 @@ from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
 
-def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    """A layer of llama, and of the families that differ from it in names and biases alone."""
+def layer(
+    config: ModelConfig, index: int, has: Has, *, head_norms: bool | None = None
+) -> list[Operation]:
+    """A layer of llama, and of the families that differ from it in names and biases alone.
+
+    ``head_norms``: see ``blocks.projections``.
+    """
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config), window=config.sliding_window),
+        *blocks.projections(config, has, head_norms=head_norms),
+        *blocks.attention(
+            config,
+            blocks.rotation_of(config),
+            window=config.window_of(index, 0),
+            scale=config.attention_scale,
+        ),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *blocks.feed_forward(config, "silu"),
