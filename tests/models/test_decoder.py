@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -249,18 +249,3 @@ def test_queries_that_grow_with_their_position() -> None:
     assert of(temperature_scale=0.1, rope_scaling=yarn) == {Temperature(0.1, 32)}
     assert of(temperature_scale=0.1) == {Temperature(0.1, CONFIG.context_length)}
     assert of(rope_scaling=yarn) == {None}
-
-
-NEEDED = [(name, *need) for name, found in ARCHITECTURES.items() for need in found.needs]
-
-
-@pytest.mark.parametrize(("name", "field", "key"), NEEDED)
-def test_what_a_family_cannot_do_without(name: str, field: str, key: str) -> None:
-    """A field that is missing, or 0, is named before anything is made of it."""
-    kind = {f.name: f for f in fields(ModelConfig)}[field]
-    others = {other: 1 for _, other, _ in NEEDED if other not in (field, "experts", "latent")}
-    config = replace(CONFIG, architecture=name, **others)
-    empty = [0] if field == "sliding_window" else [kind.default]
-    for value in empty:
-        with pytest.raises(ConfigError, match=rf"x\.gguf: {name}\.{key} \(.*is missing or 0"):
-            checked(LLAMA, replace(config, **{field: value}))
