@@ -47,6 +47,7 @@ def decoder_of(
     ConfigError that names the key without which the family has no meaning.
     """
     architecture = find_architecture(config.architecture, source)
+    config = architecture.completed(config)
     for field, key in architecture.needs:
         if not getattr(config, field):
             raise ConfigError(

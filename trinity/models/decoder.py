@@ -101,15 +101,18 @@ class Decoder:
                     "the file is incomplete or of another architecture"
                 )
             _check(name, shape(name), expected, source)
-        beside = dict(self._beside())
+        beside = self.beside()
         needed = self.tensors()
         for name, expected in beside.items():
             if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
         self._refuse_unread(beside, source)
 
+    def beside(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of tensors that a file may have: biases, scales, factors of rotations."""
+        return dict(self._beside())
+
     def _beside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tensors that a file may have: biases, scales, factors of rotations."""
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)

@@ -8,29 +8,15 @@ Source: llama.cpp src/models/qwen2moe.cpp and qwen3moe.cpp; transformers' Qwen2M
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.models import blocks, expert_blocks
+from trinity.models import expert_blocks
 from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import attention_branch
 from trinity.models.operations import Operation
-
-
-def _attention(config: ModelConfig, has: Has) -> list[Operation]:
-    return [
-        blocks.norm(config, "x", "attn_norm", "h"),
-        *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config)),
-        blocks.attention_output(config),
-        blocks.norm(config, "x", "ffn_norm", "h"),
-    ]
-
-
-def _size(config: ModelConfig) -> int:
-    """The width of an expert where the file names none."""
-    return config.intermediate_size // expert_blocks.experts_of(config).num_experts_per_tok
 
 
 def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
-        *_attention(config, has),
+        *attention_branch(config, index, has, head_norms=False),
         *expert_blocks.routed(config, has, "silu", size=_size(config), normalize=False),
         *expert_blocks.shared_expert(config, "silu", size=config.intermediate_size, gated=True),
     ]
@@ -38,9 +24,14 @@ def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 def _qwen3(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
-        *_attention(config, has),
+        *attention_branch(config, index, has, head_norms=True),
         *expert_blocks.routed(config, has, "silu", size=_size(config)),
     ]
+
+
+def _size(config: ModelConfig) -> int:
+    """The width of an expert where the file names none."""
+    return config.intermediate_size // expert_blocks.experts_of(config).num_experts_per_tok
 
 
 ARCHITECTURES = (
