@@ -83,9 +83,22 @@ class Decoder:
         for table in self.architecture.tables(config):
             needed[complete(table.weight)] = (config.vocab_size, table.width)
         for prefix, operation in self._prefixed():
-            for name, shape in operation.weights().items():
-                needed[prefix + complete(name)] = shape
+            needed.update(self._weights_of(prefix, operation))
         return needed
+
+    def _weights_of(
+        self, prefix: str, operation: Operation
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tensors of one operation; of experts a stack, or one each where the file has these."""
+        for name, shape in operation.weights().items():
+            if isinstance(operation, ExpertLinear) and self._one_by_one(prefix + name):
+                for expert in range(shape[0]):
+                    yield f"{prefix}{name}.{expert}.weight", shape[1:]
+            else:
+                yield prefix + complete(name), shape
+
+    def _one_by_one(self, name: str) -> bool:
+        return f"{name}.weight" not in self._names and f"{name}.0.weight" in self._names
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
         """Hold the tensors that the model needs, and what lies beside them, against the file's.

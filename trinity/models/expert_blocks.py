@@ -91,16 +91,14 @@ def mixture(
             "or 0; convert the model again"
         )
     counts = experts.num_experts, experts.num_experts_per_tok
-    suffix = "" if has("ffn_gate.0") else "_exps"
-    halves = (
-        Product(f"ffn_gate{suffix}", "expert_gate", size),
-        Product(f"ffn_up{suffix}", "expert_up", size),
-    )
-    if has("ffn_gate_up_exps"):
-        halves = (
-            Product("ffn_gate_up_exps", "expert_gate", size),
-            Product("ffn_gate_up_exps", "expert_up", size, first=size),
-        )
+    suffix, first = "_exps", 0
+    gate = up = "ffn_gate_up_exps"
+    if has(gate):
+        first = size
+    else:
+        suffix = "" if has("ffn_gate.0") and not has("ffn_gate") else "_exps"
+        gate, up = f"ffn_gate{suffix}", f"ffn_up{suffix}"
+    halves = Product(gate, "expert_gate", size), Product(up, "expert_up", size, first)
     down = (Product(f"ffn_down{suffix}", "expert_out", hidden),)
     return [
         ExpertLinear("h", hidden, halves, *counts, spread=True),
