@@ -18,8 +18,7 @@ from trinity.models import ARCHITECTURES
 from trinity.models.decoder import Decoder
 
 Shape = tuple[int, ...]
-# Those with ternary weights, and llama, more often than the others.
-NAMES = (*("llama", "bitnet", "bitnet-b1.58", "bitnet-25") * 4, *sorted(ARCHITECTURES))
+NAMES = ("llama", "llama", "bitnet", "bitnet-b1.58", "bitnet-25")
 _SIZES = (8, 16, 32, 64)
 _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
