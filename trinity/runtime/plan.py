@@ -189,8 +189,8 @@ class PlanBuilder:
         logits = Place(0, 4 * output.n)
         linear.write_products(writer, "h", [(output, logits)], rows=step.outputs)
         places = [(len(writer.records) - 1, operands.OUT)]
-        if self.config.final_logit_softcap:
-            cap = self.config.final_logit_softcap
+        cap = self.decoder.architecture.logit_softcap(self.config)
+        if cap:
             slot = elementwise.write_softcap(writer, logits, output.n, cap, rows=step.outputs)
             places.append((len(writer.records) - 1, slot))
         return writer.records, places

@@ -110,7 +110,8 @@ class Weights:
     def matrix(self, name: str, *shape: int) -> Tensor:
         """A tensor of ``shape``, rows last but one, in a type that the kernels know."""
         tensor = self._tensor(name)
-        if tensor.shape != shape:
+        without_one = shape[1:] if shape[0] == 1 else shape
+        if tensor.shape not in (shape, without_one):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {shape}"
