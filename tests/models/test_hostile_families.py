@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
 from scripts.fuzzing import families, models
-from scripts.fuzzing.gguf_draft import ARRAY, BOOL, F32, STRING, U32, U64, Draft, Value
+from scripts.fuzzing.gguf_draft import ARRAY, BOOL, F32, STRING, U32, U64, Draft, Tensor, Value
 from trinity.errors import ConfigError, TrinityError
 from trinity.formats.configuration import config_from_metadata
 from trinity.models import ARCHITECTURES, decoder_of
@@ -113,6 +114,35 @@ def test_windows_that_are_none(name: str, window: int) -> None:
     draft.set(f"{name}.attention.sliding_window", Value(U64, window))
     with pytest.raises(ConfigError, match=rf"{name}\.attention\.sliding_window .* is {window}"):
         opened(draft)
+
+
+def test_experts_that_a_file_names_and_does_not_have() -> None:
+    """Of a tensor for each expert, few are enough to see that the others are missing."""
+    layers, experts = 1024, 4096
+    draft = sound("llama", 4)
+    for key, size in {
+        "block_count": layers, "attention.head_count_kv": 1, "expert_count": experts,
+        "expert_used_count": 2, "expert_feed_forward_length": 32,
+    }.items():  # fmt: skip
+        draft.set(f"llama.{key}", Value(U32, size))
+    names = [tensor.name for tensor in draft.tensors]
+    for layer in range(1, layers):
+        draft.tensors += [
+            Tensor(tensor.name.replace("blk.0.", f"blk.{layer}."), tensor.dims, 0, b"")
+            for tensor in draft.tensors[: len(names)]
+            if tensor.name.startswith("blk.0.") and "ffn" not in tensor.name
+        ]
+    for layer in range(layers):
+        for part in ("gate", "up", "down"):
+            name = f"blk.{layer}.ffn_{part}.0.weight"
+            draft.tensors.append(Tensor(name, [32, 32], 0, b""))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError):
+            opened(draft)
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
 
 
 NEEDED = [(name, *need) for name, found in ARCHITECTURES.items() for need in found.needs]

@@ -74,17 +74,17 @@ class Decoder:
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor that the model needs."""
+        return dict(self._tensors())
+
+    def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         config = self.config
-        needed: dict[str, tuple[int, ...]] = {
-            "token_embd.weight": (config.vocab_size, config.hidden_size),
-            "output_norm.weight": (config.hidden_size,),
-            f"{self.head}.weight": (config.vocab_size, config.hidden_size),
-        }
+        yield "token_embd.weight", (config.vocab_size, config.hidden_size)
+        yield "output_norm.weight", (config.hidden_size,)
+        yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
         for table in self.architecture.tables(config):
-            needed[complete(table.weight)] = (config.vocab_size, table.width)
+            yield complete(table.weight), (config.vocab_size, table.width)
         for prefix, operation in self._prefixed():
-            needed.update(self._weights_of(prefix, operation))
-        return needed
+            yield from self._weights_of(prefix, operation)
 
     def _weights_of(
         self, prefix: str, operation: Operation
@@ -107,7 +107,8 @@ class Decoder:
         the expected one; UnsupportedError for a tensor of a layer that no operation reads: without
         it the model would be another one.
         """
-        for name, expected in self.tensors().items():
+        # One after the other: the metadata can name any number, of which the file has a few.
+        for name, expected in self._tensors():
             if name not in self._names:
                 raise ConfigError(
                     f"{source}: no tensor {name!r}, which its architecture needs; "
