@@ -21,7 +21,7 @@ from trinity.errors import (
 from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
-from trinity.models import decoder_of
+from trinity.models import decoder_of, find_architecture
 from trinity.models.architecture import TokenTable
 from trinity.models.decoder import complete
 from trinity.runtime.channel_squares import ChannelSquares
@@ -417,6 +417,9 @@ def load_engine(
         threads=threads, context_length=context_length, kv_type=kv_type, isa=isa,
         kv_memory=kv_memory, batch_invariant=batch_invariant,
     )  # fmt: skip
+    named = provider.metadata.get("general.architecture")
+    if isinstance(named, str):  # before keys are missed that others do not have
+        find_architecture(named, provider.path, provider.tensor_names())
     config = provider.config
     limit = min(config.context_length, USUAL_CONTEXT)
     context = limit if context_length is None else context_length
