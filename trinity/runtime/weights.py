@@ -7,6 +7,7 @@ into the x86 order, row by row (2 bits a weight), because the kernels walk rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -89,7 +90,7 @@ class Weights:
     def frequency_factors(self, name: str, length: int) -> NDArray[np.float32]:
         """As ``vector``, of numbers that frequencies can be divided by."""
         factors = self.vector(name, length)
-        least, most = REAL_RANGES["rope_factor"]
+        least, most = REAL_RANGES["frequency_factor"]
         if not ((factors >= least) & (factors <= most)).all():  # also NaN
             raise ConfigError(
                 f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "
@@ -107,13 +108,10 @@ class Weights:
             )
         return tensor
 
-    def matrix(self, name: str, n: int, k: int) -> Tensor:
-        """A tensor of shape (n, k) in a type that the kernels know."""
-        return self._runnable(name, (n, k))
-
-    def _runnable(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        """A tensor of ``shape``, rows last but one, in a type that the kernels know."""
         tensor = self._tensor(name)
-        if tensor.shape != shape:
+        if tensor.shape != shape and not (shape[0] == 1 and tensor.shape == shape[1:]):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {shape}"
@@ -125,21 +123,30 @@ class Weights:
             )
         return tensor
 
-    def linear(self, name: str, n: int, k: int) -> Weight:
-        """``name``.weight with its optional .scale and .bias."""
+    def linear(self, name: str, n: int, k: int, apart: Collection[str] = ()) -> Weight:
+        """``name``.weight with its optional .scale and .bias, but for tensors that are read apart.
+
+        ``apart``: the names of these.
+        """
         tensor = self.matrix(f"{name}.weight", n, k)
+        weight = _bound(name, tensor, n, k)
         scale = 1.0
-        if self.has(f"{name}.scale"):
+        if self.has(f"{name}.scale") and f"{name}.scale" not in apart:
             scale = float(self._scales(f"{name}.scale", 1)[0])
-        bias = self.vector(f"{name}.bias", n) if self.has(f"{name}.bias") else None
+        bias = None
+        if self.has(f"{name}.bias") and f"{name}.bias" not in apart:
+            bias = self.vector(f"{name}.bias", n)
         if bias is not None and ".ffn_" in name:
             # The feed-forward adds the bias before the scale: the scale is moved into it.
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
                 bias = bias * np.float32(scale)
-        rows = _Rows.of(tensor, n, k)
-        if rows.scale is not None:
-            scale = float(np.float32(scale) * rows.scale)
-        return Weight(name, rows.type, n, k, rows.data, rows.stride, scale, bias)
+        return replace(weight, scale=float(np.float32(scale) * np.float32(weight.scale)), bias=bias)
+
+    def heads(self, name: str, heads: int, n: int, k: int) -> list[Weight]:
+        """The matrices (n, k) of ``heads`` heads: ``name``.weight of shape (heads, n, k)."""
+        tensor = self.matrix(f"{name}.weight", heads, n, k)
+        whole = _bound(name, tensor, heads * n, k)
+        return [whole.part(head * n, n) for head in range(heads)]
 
     def experts(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
         """The weights of ``count`` experts with their optional .scale and .bias.
@@ -149,17 +156,17 @@ class Weights:
         """
         if not self.has(f"{name}.weight") and self.has(f"{name}.0.weight"):
             return self._one_by_one(name, count, n, k)
-        tensor = self._runnable(f"{name}.weight", (count, n, k))
-        rows = _Rows.of(tensor, count * n, k)
-        scales = np.full(count, 1 if rows.scale is None else rows.scale, np.float64)
+        tensor = self.matrix(f"{name}.weight", count, n, k)
+        whole = _bound(name, tensor, count * n, k)
+        scales = np.full(count, whole.scale)
         if self.has(f"{name}.scale"):
             scales *= self._scales(f"{name}.scale", count)
         biases = None
         if self.has(f"{name}.bias"):
             biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
-        addresses = rows.data.ctypes.data + np.arange(count) * (n * rows.stride)
+        addresses = whole.data.ctypes.data + np.arange(count) * (n * whole.stride)
         return ExpertWeight(
-            (tensor.name,), rows.type, n, k, (rows.data,), addresses, rows.stride, scales, biases
+            (tensor.name,), whole.type, n, k, (whole.data,), addresses, whole.stride, scales, biases
         )
 
     def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
@@ -202,25 +209,15 @@ class Weights:
         return _from_tiles(tensor) if tensor.type in TL_TYPES else tensor
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A tensor's rows as kernels walk them, ``stride`` bytes apart, and the scale of all of it."""
-
-    type: str
-    data: NDArray[np.uint8]
-    stride: int
-    scale: np.float32 | None
-
-    @classmethod
-    def of(cls, tensor: Tensor, n: int, k: int) -> _Rows:
-        """``n`` rows of ``k``, those of all experts together in a stack."""
-        type_name, data = tensor.type, tensor.data
-        if not TYPES[type_name].tensor_scale:
-            return cls(type_name, data, data.nbytes // n, None)
-        codes = data[: n * k // 4]
-        if type_name == "I2_S_ARM" or k % 128:
-            codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
-        return cls("I2_S", codes, len(codes) // n, _tensor_scale(tensor))
+def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
+    """A tensor's ``n`` rows of ``k`` values, all dimensions but the last taken together."""
+    type_name, data = tensor.type, tensor.data
+    if not TYPES[type_name].tensor_scale:
+        return Weight(name, type_name, n, k, data, data.nbytes // n, 1.0, None)
+    codes = data[: n * k // 4]
+    if type_name == "I2_S_ARM" or k % 128:
+        codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
+    return Weight(name, "I2_S", n, k, codes, len(codes) // n, float(_tensor_scale(tensor)), None)
 
 
 def _from_tiles(tensor: Tensor) -> Tensor:
@@ -228,7 +225,7 @@ def _from_tiles(tensor: Tensor) -> Tensor:
     if len(tensor.shape) != 2:
         raise UnsupportedError(
             f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} has shape "
-            f"{tensor.shape}; tiles are known of matrices alone: take an I2_S file of the model"
+            f"{tensor.shape}; this type is known of matrices only: take a file of another type"
         )
     m, k = tensor.shape
     tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
