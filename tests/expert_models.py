@@ -1,4 +1,4 @@
-"""Writes small models with experts: a llama whose feed-forwards are mixtures, as Mixtral has them."""
+"""Writes small models with experts: a llama with mixtures of feed-forwards, as Mixtral is one."""
 
 from __future__ import annotations
 
