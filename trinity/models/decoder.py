@@ -123,18 +123,17 @@ class Decoder:
                 )
             _check(name, shape(name), expected, source)
         self._check_shared_caches(source)
-        beside = self.beside()
-        needed = self.tensors()
-        for name, expected in beside.items():
+        needed, optional = self.tensors(), self.optional_tensors()
+        for name, expected in optional.items():
             if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
-        self._refuse_unread(beside, source)
+        self._refuse_unread(needed.keys() | optional.keys(), source)
 
-    def beside(self) -> dict[str, tuple[int, ...]]:
+    def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of tensors that a file may have: biases, scales, factors of rotations."""
-        return dict(self._beside())
+        return dict(self._optional())
 
-    def _beside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _optional(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
@@ -154,12 +153,11 @@ class Decoder:
                     yield prefix + companion(name, "bias"), (rows,)
                     yield prefix + companion(name, "scale"), (1,)
 
-    def _refuse_unread(self, beside: Collection[str], source: str) -> None:
-        needed = self.tensors()
+    def _refuse_unread(self, read: Collection[str], source: str) -> None:
         unread = _UNREAD | self.architecture.unread
         for name in self._names:
             match = _LAYER_TENSOR.fullmatch(name)
-            if match is None or name in needed or name in beside or match[2] in unread:
+            if match is None or name in read or match[2] in unread:
                 continue
             if int(match[1]) >= self.config.num_layers:
                 raise ConfigError(

@@ -68,7 +68,7 @@ def _read(architecture: Architecture, kinds: Collection[str]) -> set[str]:
         decoder = Decoder(architecture, _config(architecture, kinds), names)
     except TrinityError:  # the family can do nothing with a model of this form
         return set()
-    optional = {name for name in decoder.beside() if name in names}
+    optional = {name for name in decoder.optional_tensors() if name in names}
     return _kinds({*decoder.tensors(), *optional})
 
 

@@ -89,7 +89,7 @@ class Weights:
     def frequency_factors(self, name: str, length: int) -> NDArray[np.float32]:
         """As ``vector``, of numbers that frequencies can be divided by."""
         factors = self.vector(name, length)
-        least, most = REAL_RANGES["rope_factor"]
+        least, most = REAL_RANGES["frequency_factor"]
         if not ((factors >= least) & (factors <= most)).all():  # also NaN
             raise ConfigError(
                 f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "
@@ -110,8 +110,7 @@ class Weights:
     def matrix(self, name: str, *shape: int) -> Tensor:
         """A tensor of ``shape``, rows last but one, in a type that the kernels know."""
         tensor = self._tensor(name)
-        without_one = shape[1:] if shape[0] == 1 else shape
-        if tensor.shape not in (shape, without_one):
+        if tensor.shape != shape and not (shape[0] == 1 and tensor.shape == shape[1:]):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {shape}"
