@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.decoder import companion
+from trinity.models.decoder import beside
 from trinity.models.operations import Norm
 from trinity.runtime.records.writer import Writer
 from trinity_kernels.ops import norm as op
@@ -20,8 +20,8 @@ def write(
     buffers = writer.buffers
     values = norm.width * (norm.groups if norm.per_group else 1)
     bias = 0
-    if norm.kind == "layer" and norm.weight and writer.has(companion(norm.weight, "bias")):
-        bias = writer.vector(companion(norm.weight, "bias"), values)
+    if norm.kind == "layer" and norm.weight and writer.has(beside(norm.weight, "bias")):
+        bias = writer.vector(beside(norm.weight, "bias"), values)
     writer.record(op.norm, norm.kind, {
         op.X: buffers.address(norm.x), op.X_STRIDE: buffers.stride[norm.x],
         op.WEIGHT: writer.vector(norm.weight, values, norm.factor), op.BIAS: bias,
