@@ -114,6 +114,7 @@ class Decoder:
         the expected one, or a layer that is to read another's cache and cannot; UnsupportedError
         for a tensor of a layer that no operation reads: without it the model would be another one.
         """
+        self._check_shared_caches(source)
         # One after the other: the metadata can name any number, of which the file has a few.
         for name, expected in self._tensors():
             if name not in self._names:
@@ -122,7 +123,6 @@ class Decoder:
                     "the file is incomplete or of another architecture"
                 )
             _check(name, shape(name), expected, source)
-        self._check_shared_caches(source)
         needed, optional = self.tensors(), self.optional_tensors()
         for name, expected in optional.items():
             if name in self._names and name not in needed:
@@ -143,15 +143,15 @@ class Decoder:
         for prefix, operation in self.operations():
             if isinstance(operation, Norm) and operation.kind == "layer":
                 for name, widths in operation.weights().items():
-                    yield prefix + companion(name, "bias"), widths
+                    yield prefix + beside(name, "bias"), widths
             if isinstance(operation, ExpertLinear):
                 for name, (experts, rows, _) in operation.weights().items():
-                    yield prefix + companion(name, "bias"), (experts, rows)
-                    yield prefix + companion(name, "scale"), (experts,)
+                    yield prefix + beside(name, "bias"), (experts, rows)
+                    yield prefix + beside(name, "scale"), (experts,)
             if isinstance(operation, Linear):
                 for name, (rows, _) in operation.weights().items():
-                    yield prefix + companion(name, "bias"), (rows,)
-                    yield prefix + companion(name, "scale"), (1,)
+                    yield prefix + beside(name, "bias"), (rows,)
+                    yield prefix + beside(name, "scale"), (1,)
 
     def _refuse_unread(self, read: Collection[str], source: str) -> None:
         unread = _UNREAD | self.architecture.unread
@@ -201,7 +201,7 @@ def complete(name: str) -> str:
     return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
 
 
-def companion(name: str, what: str) -> str:
+def beside(name: str, what: str) -> str:
     """The name of what may lie beside a weight: its "bias", its "scale"."""
     return f"{complete(name).removesuffix('.weight')}.{what}"
 
