@@ -13,10 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.decoder import Decoder
-from trinity.models.operations import HeadLinear, Linear, Norm, Operation, Rotation
+from trinity.models.operations import (
+    ExpertLinear,
+    HeadLinear,
+    Linear,
+    Norm,
+    Operation,
+    Rotation,
+)
 from trinity.runtime import records
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.memory import aligned
+from trinity.runtime.expert_buffers import ExpertBuffers
+from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.records import elementwise, linear, norm
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
@@ -49,19 +58,26 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, decoder: Decoder, weights: list[Weight], rows: int, threads: int, kernel: Kernel,
+        self, decoder: Decoder, weights: list[Weight], experts: list[ExpertWeight], rows: int,
+        threads: int, kernel: Kernel,
     ) -> None:  # fmt: skip
-        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
+        self.stride = {name: row_bytes(width) for name, width in decoder.widths.items()}
         self._arrays = {name: aligned(rows * stride) for name, stride in self.stride.items()}
+        for name, width in decoder.expert_widths.items():
+            self.stride[name] = row_bytes(width)
+            count = rows * max(choice.per_token for choice in decoder.routes)
+            self._arrays[name] = aligned(count * self.stride[name])
+        self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
         heads = _heads_at_once(decoder)
-        codes = max(
-            (heads.get(w.name, 1) * activation_bytes(w.form, w.k)
-            for w in weights if w.form != "f32"), default=64,
-        )  # fmt: skip
-        self.codes = aligned(rows * codes)
+        sizes = [(heads.get(w.name, 1), w.form, w.k) for w in weights]
+        sizes += [(1, w.form, w.k) for w in experts]
+        codes = (n * activation_bytes(form, k) for n, form, k in sizes if form != "f32")
+        self.codes = aligned(rows * max(codes, default=64))
         # Activations as tiles, and what a thread unpacks weights into.
         packed = [w for w in weights if variants.serves(kernel, w.type)]
-        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in packed), default=0)
+        unpacked = [(w.type, w.k) for w in packed]
+        unpacked += [(w.type, w.k) for w in experts if variants.serves(kernel, w.type)]
+        scratch = max((variants.scratch_bytes(kernel, *one) for one in unpacked), default=0)
         tiles = packed if kernel is matmul_tiles else []
         self.tiles = aligned(
             max((heads.get(w.name, 1) * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
@@ -109,8 +125,10 @@ class PlanBuilder:
         self._read_apart = decoder.tensors().keys()
         # The weights of products, by what is before their names, then by name and first row.
         self.bound = {"": self._bound("", decoder.prologue)}
+        self.experts: dict[str, dict[tuple[str, int], ExpertWeight]] = {}
         for index, layer in enumerate(decoder.layers):
             self.bound[f"blk.{index}."] = self._bound(f"blk.{index}.", layer)
+            self.experts[f"blk.{index}."] = self._bound_experts(f"blk.{index}.", layer)
         self.rotations = {rotation: self._table(rotation) for rotation in decoder.rotations}
         self.temperatures = {
             temperature: TemperatureTable(temperature, context_length)
@@ -133,6 +151,21 @@ class PlanBuilder:
                 for name, (heads, rows, width) in operation.weights().items():
                     parts = self.weights.heads(prefix + name, heads, rows, width)
                     bound.update({(name, head): part for head, part in enumerate(parts)})
+        return bound
+
+    def _bound_experts(
+        self, prefix: str, operations: list[Operation]
+    ) -> dict[tuple[str, int], ExpertWeight]:
+        """As ``_bound``, of experts."""
+        bound = {}
+        for operation in operations:
+            if isinstance(operation, ExpertLinear):
+                for name, shape in operation.weights().items():
+                    whole = self.weights.experts(prefix + name, *shape)
+                    for product in operation.products:
+                        if product.weight == name:
+                            part = whole.part(product.first, product.rows)
+                            bound[name, product.first] = part
         return bound
 
     def _table(self, rotation: Rotation) -> RopeTable:
