@@ -188,10 +188,9 @@ class PlanBuilder:
         """A weight's values times ``factor``, without a name ``factor`` alone; kept alive here."""
         key = name, length, factor
         if key not in self._vectors:
-            ones = np.ones(length, np.float32)
-            self._vectors[key] = (self.weights.vector(name, length) if name else ones) * np.float32(
-                factor
-            )
+            values = self.weights.vector(name, length) if name else np.ones(length, np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                self._vectors[key] = values * np.float32(factor)
         return self._vectors[key]
 
     def steps(
