@@ -10,7 +10,8 @@ class RopeScaling:
     """How rotary frequencies are stretched beyond the trained context.
 
     ``type`` is "none", "linear", "yarn" or "longrope"; what llama3's and longrope's divide
-    frequencies by comes as tensors. Cosines and sines are multiplied by ``attn_factor``.
+    frequencies by comes as tensors. Cosines and sines are multiplied by ``attn_factor``; YaRN's
+    also by (1 + 0.1 ln factor) / (1 + 0.1 c ln factor), c = ``yarn_log_multiplier``.
     """
 
     type: str = "none"
@@ -20,6 +21,7 @@ class RopeScaling:
     yarn_ext_factor: float = 1.0
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
+    yarn_log_multiplier: float = 0.0
 
 
 NO_SCALING = RopeScaling()
@@ -29,10 +31,11 @@ NO_SCALING = RopeScaling()
 class ExpertConfig:
     """The experts of a feed-forward: each token takes ``num_experts_per_tok`` of ``num_experts``.
 
-    ``intermediate_size``: of one expert; ``shared_intermediate_size``: of what every token takes,
-    0: nothing. The first ``first_dense_layers`` layers have none. ``gating`` (softmax, sigmoid or
-    softmax_chosen) and ``normalize`` are "" and None where the file leaves them to the family;
-    chosen weights are multiplied by ``scale``. ``num_groups``, ``groups_used``: see Route.
+    ``intermediate_size``: of one expert, 0 where the file leaves it to the family;
+    ``shared_intermediate_size``: of what every token takes, 0: nothing. The first
+    ``first_dense_layers`` layers have none. ``gating`` (softmax, sigmoid or softmax_chosen) and
+    ``normalize`` are "" and None where the file leaves them to the family; chosen weights are
+    multiplied by ``scale``. ``num_groups``, ``groups_used``: see Route.
     """
 
     num_experts: int
@@ -71,12 +74,13 @@ class ModelConfig:
     last of so many; 0: as the family has it. ``rope_theta_swa`` is that of windowed layers, 0 where
     the file names none; ``head_dim_swa``, ``rope_dim_swa`` likewise. ``layer_kv_heads`` and
     ``layer_intermediate_sizes`` hold a number for each layer where they differ, and nothing else.
-    ``value_dim``: values of a head of V where it is not ``head_dim``, else 0. ``norm_eps`` of norms
-    with a mean is ``rms_norm_eps``, too. Of ``attention_scale``, ``embedding_scale``,
-    ``residual_scale`` and ``logit_scale`` 0 means that the file has none; of soft-caps, that there
-    is none. ``temperature_scale``: see Temperature. ``rope_finetuned`` False: the file says that
-    positions are not rotated. ``shared_kv_layers``: so many last layers read earlier layers' keys
-    and values. ``per_layer_input_size``: values of each layer's own embedding, 0: none.
+    ``intermediate_size`` is 0 where a model of experts names none. ``value_dim``: values of a head
+    of V where it is not ``head_dim``, else 0. Norms with a mean have ``rms_norm_eps``, too. Of
+    ``attention_scale``, ``embedding_scale``, ``residual_scale`` and ``logit_scale`` 0 means that
+    the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
+    ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
+    many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
+    layer's own embedding, 0: none.
     """
 
     architecture: str

@@ -118,6 +118,28 @@ def test_every_family_states_its_tensors(name: str) -> None:
         decoder.check(lambda name: (), "x.gguf")
 
 
+def test_what_a_family_cannot_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    needy = replace(ARCHITECTURES["llama"], needs=(("sliding_window", "attention.sliding_window"),))
+    monkeypatch.setitem(ARCHITECTURES, "llama", needy)
+    checked(LLAMA, replace(CONFIG, sliding_window=4))
+    with pytest.raises(
+        ConfigError, match=r"x\.gguf: llama\.attention\.sliding_window .* is missing"
+    ):
+        checked(LLAMA)
+
+
+def test_values_of_another_size() -> None:
+    shapes = LLAMA | {
+        f"blk.{layer}.{name}.weight": shape
+        for layer in range(2)
+        for name, shape in (("attn_v", (20, 64)), ("attn_output", (64, 40)))
+    }
+    decoder = checked(shapes, replace(CONFIG, value_dim=5))
+    assert (decoder.widths["v"], decoder.widths["a"], decoder.widths["k"]) == (20, 40, 32)
+    with pytest.raises(ConfigError, match=r"attn_v\.weight"):
+        checked(LLAMA, replace(CONFIG, value_dim=5))
+
+
 @pytest.mark.parametrize("pattern", [3, (True, True, False, True, True, False)])
 def test_windowed_layers(pattern: int | tuple[bool, ...]) -> None:
     config = replace(

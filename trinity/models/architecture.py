@@ -33,7 +33,8 @@ class Architecture:
     ``tables(config)``: further embeddings; ``prologue(config)``: operations between embeddings and
     the first layer, whose weights belong to the model. ``norm``: the kind of the last norm.
     ``logit_scale(config)``: what logits are multiplied by; then those of a model with
-    ``config.final_logit_softcap`` c become c * tanh(logit / c).
+    ``config.final_logit_softcap`` c become c * tanh(logit / c). ``needs``: fields of the
+    configuration without which the family has no meaning, each with the key that gives it.
     """
 
     names: tuple[str, ...]
@@ -44,3 +45,4 @@ class Architecture:
     prologue: Callable[[ModelConfig], list[Operation]] = lambda config: []
     norm: Literal["rms", "layer"] = "rms"
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
+    needs: tuple[tuple[str, str], ...] = ()

@@ -35,17 +35,18 @@ def projections(config: ModelConfig, has: Has) -> list[Operation]:
 
     Each head of q and k is normalized where the file has weights for that.
     """
-    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    query, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    values = config.num_kv_heads * (config.value_dim or config.head_dim)
     products = (
         Product("attn_q", "q", query),
-        Product("attn_k", "k", kv),
-        Product("attn_v", "v", kv),
+        Product("attn_k", "k", keys),
+        Product("attn_v", "v", values),
     )
     if has("attn_qkv"):
         products = (
             Product("attn_qkv", "q", query),
-            Product("attn_qkv", "k", kv, first=query),
-            Product("attn_qkv", "v", kv, first=query + kv),
+            Product("attn_qkv", "k", keys, first=query),
+            Product("attn_qkv", "v", values, first=query + keys),
         )
     operations: list[Operation] = [Linear("h", config.hidden_size, products)]
     if has("attn_q_norm"):
@@ -62,13 +63,17 @@ def attention(
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
     if scale is None:
         scale = 1 / math.sqrt(config.head_dim)
-    return [Rope(*sizes, rotation), Attention(*sizes, scale, window)]
+    return [
+        Rope(*sizes, rotation, value_dim=config.value_dim),
+        Attention(*sizes, scale, window, value_dim=config.value_dim),
+    ]
 
 
 def attention_output(config: ModelConfig, out: str = "x", *, add: bool = True) -> Linear:
     """a to the residual stream, or to another buffer."""
     product = Product("attn_output", out, config.hidden_size)
-    return Linear("a", config.num_heads * config.head_dim, (product,), add=add)
+    width = config.num_heads * (config.value_dim or config.head_dim)
+    return Linear("a", width, (product,), add=add)
 
 
 def feed_forward(config: ModelConfig, activation: str, *, fused: bool = False) -> list[Operation]:
