@@ -15,74 +15,74 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import LARGEST_INTEGERS, REAL_RANGES
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
     """GGUF keys without the architecture, and Hugging Face's names."""
 
     gguf: tuple[str, ...]
     hf: tuple[str, ...] = ()
 
 
-_FIELDS: dict[str, _Field] = {
-    "hidden_size": _Field(("embedding_length",), ("hidden_size", "n_embd", "dim")),
-    "intermediate_size": _Field(("feed_forward_length",), ("intermediate_size",)),
-    "num_layers": _Field(
+FIELDS: dict[str, Field] = {
+    "hidden_size": Field(("embedding_length",), ("hidden_size", "n_embd", "dim")),
+    "intermediate_size": Field(("feed_forward_length",), ("intermediate_size",)),
+    "num_layers": Field(
         ("block_count",), ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
     ),
-    "num_heads": _Field(("attention.head_count",), ("num_attention_heads", "num_heads", "n_heads")),
-    "num_kv_heads": _Field(
+    "num_heads": Field(("attention.head_count",), ("num_attention_heads", "num_heads", "n_heads")),
+    "num_kv_heads": Field(
         ("attention.head_count_kv",), ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
     ),
-    "head_dim": _Field(("attention.key_length",), ("head_dim",)),
-    "value_dim": _Field(("attention.value_length",)),
-    "head_dim_swa": _Field(("attention.key_length_swa",)),
-    "value_dim_swa": _Field(("attention.value_length_swa",)),
-    "vocab_size": _Field(("vocab_size",), ("n_vocab",)),
-    "context_length": _Field(("context_length",), ("max_position_embeddings", "max_seq_len")),
-    "sliding_window": _Field(("attention.sliding_window",), ("sliding_window",)),
-    "sliding_window_pattern": _Field(("attention.sliding_window_pattern",)),
-    "rms_norm_eps": _Field(
+    "head_dim": Field(("attention.key_length",), ("head_dim",)),
+    "value_dim": Field(("attention.value_length",)),
+    "head_dim_swa": Field(("attention.key_length_swa",)),
+    "value_dim_swa": Field(("attention.value_length_swa",)),
+    "vocab_size": Field(("vocab_size",), ("n_vocab",)),
+    "context_length": Field(("context_length",), ("max_position_embeddings", "max_seq_len")),
+    "sliding_window": Field(("attention.sliding_window",), ("sliding_window",)),
+    "sliding_window_pattern": Field(("attention.sliding_window_pattern",)),
+    "rms_norm_eps": Field(
         ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
         ("rms_norm_eps", "norm_eps"),
     ),
-    "attention_scale": _Field(("attention.scale",)),
-    "attn_logit_softcap": _Field(("attn_logit_softcapping",)),
-    "final_logit_softcap": _Field(("final_logit_softcapping",)),
-    "embedding_scale": _Field(("embedding_scale",)),
-    "residual_scale": _Field(("residual_scale",)),
-    "logit_scale": _Field(("logit_scale",)),
-    "temperature_scale": _Field(("attention.temperature_scale",)),
-    "shared_kv_layers": _Field(("attention.shared_kv_layers",)),
-    "per_layer_input_size": _Field(("embedding_length_per_layer_input",)),
-    "rope_theta": _Field(("rope.freq_base",), ("rope_theta",)),
-    "rope_theta_swa": _Field(("rope.freq_base_swa",)),
-    "rope_dim": _Field(("rope.dimension_count",), ("rope_dim",)),
-    "rope_dim_swa": _Field(("rope.dimension_count_swa",)),
-    "rope_type": _Field(("rope.scaling.type",)),
-    "rope_factor": _Field(("rope.scaling.factor", "rope.scale_linear")),
-    "rope_original_context": _Field(
+    "attention_scale": Field(("attention.scale",)),
+    "attn_logit_softcap": Field(("attn_logit_softcapping",)),
+    "final_logit_softcap": Field(("final_logit_softcapping",)),
+    "embedding_scale": Field(("embedding_scale",)),
+    "residual_scale": Field(("residual_scale",)),
+    "logit_scale": Field(("logit_scale",)),
+    "temperature_scale": Field(("attention.temperature_scale",)),
+    "shared_kv_layers": Field(("attention.shared_kv_layers",)),
+    "per_layer_input_size": Field(("embedding_length_per_layer_input",)),
+    "rope_theta": Field(("rope.freq_base",), ("rope_theta",)),
+    "rope_theta_swa": Field(("rope.freq_base_swa",)),
+    "rope_dim": Field(("rope.dimension_count",), ("rope_dim",)),
+    "rope_dim_swa": Field(("rope.dimension_count_swa",)),
+    "rope_type": Field(("rope.scaling.type",)),
+    "rope_factor": Field(("rope.scaling.factor", "rope.scale_linear")),
+    "rope_original_context": Field(
         ("rope.scaling.original_context_length",), ("original_max_position_embeddings",)
     ),
-    "rope_attn_factor": _Field(("rope.scaling.attn_factor",)),
-    "rope_finetuned": _Field(("rope.scaling.finetuned",)),
-    "yarn_ext_factor": _Field(("rope.scaling.yarn_ext_factor",)),
-    "yarn_beta_fast": _Field(("rope.scaling.yarn_beta_fast",)),
-    "yarn_beta_slow": _Field(("rope.scaling.yarn_beta_slow",)),
-    "yarn_log_multiplier": _Field(("rope.scaling.yarn_log_multiplier",)),
-    "num_experts": _Field(("expert_count",)),
-    "num_experts_per_tok": _Field(("expert_used_count",)),
-    "expert_intermediate_size": _Field(("expert_feed_forward_length",)),
-    "shared_intermediate_size": _Field(("expert_shared_feed_forward_length",)),
-    "num_shared_experts": _Field(("expert_shared_count",)),
-    "first_dense_layers": _Field(("leading_dense_block_count",)),
-    "expert_gating": _Field(("expert_gating_func",)),
-    "expert_normalize": _Field(("expert_weights_norm",)),
-    "expert_scale": _Field(("expert_weights_scale",)),
-    "num_expert_groups": _Field(("expert_group_count",)),
-    "expert_groups_used": _Field(("expert_group_used_count",)),
-    "q_lora_rank": _Field(("attention.q_lora_rank",)),
-    "kv_lora_rank": _Field(("attention.kv_lora_rank",)),
-    "latent_key_dim": _Field(("attention.key_length_mla",)),
-    "latent_value_dim": _Field(("attention.value_length_mla",)),
+    "rope_attn_factor": Field(("rope.scaling.attn_factor",)),
+    "rope_finetuned": Field(("rope.scaling.finetuned",)),
+    "yarn_ext_factor": Field(("rope.scaling.yarn_ext_factor",)),
+    "yarn_beta_fast": Field(("rope.scaling.yarn_beta_fast",)),
+    "yarn_beta_slow": Field(("rope.scaling.yarn_beta_slow",)),
+    "yarn_log_multiplier": Field(("rope.scaling.yarn_log_multiplier",)),
+    "num_experts": Field(("expert_count",)),
+    "num_experts_per_tok": Field(("expert_used_count",)),
+    "expert_intermediate_size": Field(("expert_feed_forward_length",)),
+    "shared_intermediate_size": Field(("expert_shared_feed_forward_length",)),
+    "num_shared_experts": Field(("expert_shared_count",)),
+    "first_dense_layers": Field(("leading_dense_block_count",)),
+    "expert_gating": Field(("expert_gating_func",)),
+    "expert_normalize": Field(("expert_weights_norm",)),
+    "expert_scale": Field(("expert_weights_scale",)),
+    "num_expert_groups": Field(("expert_group_count",)),
+    "expert_groups_used": Field(("expert_group_used_count",)),
+    "q_lora_rank": Field(("attention.q_lora_rank",)),
+    "kv_lora_rank": Field(("attention.kv_lora_rank",)),
+    "latent_key_dim": Field(("attention.key_length_mla",)),
+    "latent_value_dim": Field(("attention.value_length_mla",)),
 }
 
 
@@ -96,7 +96,7 @@ class ConfigReader:
 
     def key(self, name: str) -> str:
         """The key that gives field ``name``: the first that exists, else the preferred one."""
-        field = _FIELDS[name]
+        field = FIELDS[name]
         prefix = f"{self._architecture}."
         keys = [prefix + key for key in field.gguf] + [*field.gguf, *field.hf]
         keys += [prefix + key for key in field.hf]
@@ -194,7 +194,7 @@ class ConfigReader:
         if key in self.metadata:
             return self.metadata[key]
         if default is None:
-            field = _FIELDS[name]
+            field = FIELDS[name]
             others = ", ".join([*field.gguf, *field.hf])
             raise self.error(name, f"is missing, and so is each of {others}; convert again")
         return default

@@ -76,7 +76,9 @@ def config_from_metadata(
     rope_dim = read_rope_dim(reader, head_dim)
     context_length = reader.integer("context_length")
     rope_theta = reader.real("rope_theta", default=10000.0)
-    sliding_window = reader.integer("sliding_window", default=0, smallest=0)
+    sliding_window = None
+    if reader.is_set("sliding_window"):
+        sliding_window = reader.integer("sliding_window", smallest=0)
     return ModelConfig(
         architecture=architecture,
         hidden_size=hidden_size,
@@ -182,7 +184,7 @@ def _vocab_size(
 
 
 def _window_pattern(
-    reader: ConfigReader, num_layers: int, sliding_window: int
+    reader: ConfigReader, num_layers: int, sliding_window: int | None
 ) -> int | tuple[bool, ...]:
     """A period, or whether each layer has the window."""
     name = "sliding_window_pattern"
@@ -198,7 +200,11 @@ def _window_pattern(
     if value.any() and not sliding_window:
         windowed = int(value.argmax())
         raise reader.clash(
-            name, f"true for layer {windowed}", "sliding_window", 0, "such a layer needs"
+            name,
+            f"true for layer {windowed}",
+            "sliding_window",
+            sliding_window,
+            "such a layer needs",
         )
     return tuple(map(bool, value))
 

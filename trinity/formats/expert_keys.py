@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from trinity.config import ExpertConfig, LatentConfig
+from typing import Literal
+
+from trinity.config import ExpertConfig, Gating, LatentConfig
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.config_reader import ConfigReader
 
-_GATING = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen"}  # llama.cpp's expert_gating_func
+_GATING: dict[int, Gating] = {
+    1: "softmax",
+    2: "sigmoid",
+    3: "softmax_chosen",
+}  # llama.cpp's expert_gating_func
 
 
 def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
@@ -45,7 +51,7 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
     )
 
 
-def _gating(reader: ConfigReader) -> str:
+def _gating(reader: ConfigReader) -> Gating | Literal[""]:
     if not reader.is_set("expert_gating"):
         return ""
     value = reader.integer("expert_gating", smallest=0)

@@ -47,12 +47,16 @@ def decoder_of(
     ConfigError that names the key without which the family has no meaning.
     """
     architecture = find_architecture(config.architecture, source)
+    config = architecture.completed(config)
     for field, key in architecture.needs:
         if not getattr(config, field):
             raise ConfigError(
                 f"{source}: {config.architecture}.{key} ({field}) is missing or 0, but "
                 f"{config.architecture} needs it; convert the model again"
             )
-    decoder = Decoder(architecture, config, names)
+    try:
+        decoder = Decoder(architecture, config, names)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
     decoder.check(shape, source)
     return decoder
