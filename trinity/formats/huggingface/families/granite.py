@@ -70,7 +70,11 @@ def _dense_keys(config: HFConfig) -> Keys:
 
 def _expert_keys(config: HFConfig) -> Keys:
     shared = _shared_width(config)
-    return {**_dense_keys(config), "expert_shared_feed_forward_length": shared or None}
+    return {
+        **_dense_keys(config),
+        "expert_feed_forward_length": None,  # what it is without: feed_forward_length
+        "expert_shared_feed_forward_length": shared or None,
+    }
 
 
 FAMILIES = (
