@@ -17,13 +17,15 @@ from trinity.errors import (
     InputError,
     KernelError,
     TrinityError,
-    UnsupportedError,
 )
 from trinity.formats.mapping_table import TABLE, faults
-from trinity.formats.provider import Tensor, WeightProvider
+from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
-from trinity.models import decoder_of
+from trinity.models import decoder_of, find_architecture
+from trinity.models.architecture import TokenTable
+from trinity.models.decoder import complete
 from trinity.runtime.channel_squares import ChannelSquares
+from trinity.runtime.embedding import Embedding
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory, zeros
@@ -35,7 +37,7 @@ from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE, layer_bytes
-from trinity_kernels.ops.matmul import operands, variants
+from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
 from trinity_kernels.record import RECORD
@@ -55,10 +57,14 @@ CHECK_SECONDS = 0.1  # between looks at the file
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Records of the layers, then ``head`` on those from the residual stream to logits."""
+    """Records of the layers, then ``head`` on those from the residual stream to logits.
+
+    ``logits``: the records and slots that hold the address of the logits.
+    """
 
     records: NDArray[np.void]
     head: int
+    logits: list[tuple[int, int]]
 
 
 class CPUEngine:
@@ -87,15 +93,15 @@ class CPUEngine:
             config, self._weights.names, self._weights.shape, provider.path
         )
         architecture = decoder.architecture
-        self._embedding: Tensor = self._weights.matrix(
-            "token_embd.weight", config.vocab_size, config.hidden_size
+        first = TokenTable(
+            "token_embd", "x", config.hidden_size, architecture.embedding_scale(config)
         )
-        if TYPES[self._embedding.type].tensor_scale:  # one sequence of codes, no rows to look up
-            raise UnsupportedError(
-                f"{provider.path}: tensor 'token_embd.weight' has type {self._embedding.type}, "
-                "which trinity runs in layers only; take a file with another type of embedding"
-            )
-        self._embedding_scale = np.float32(architecture.embedding_scale(config))
+        tables = [first, *architecture.tables(config)]
+        embeddings = [
+            Embedding(
+                self._weights, complete(t.weight), config.vocab_size, t.width, t.scale
+            ) for t in tables
+        ]  # fmt: skip
         self._page_bytes = {kind: layer_offsets(decoder.attention, kind)[-1] for kind in KV_TYPES}
         self._kv_memory = self._memory_limit(kv_memory)
         choice = self._choice = KernelChoice(isa, progress)
@@ -104,6 +110,7 @@ class CPUEngine:
             decoder, self._weights, context_length, threads, not halves, choice.address
         )  # fmt: skip
         output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
+        output = output.scaled(architecture.logit_scale(config))
         linears = [weight for part in builder.bound.values() for weight in part.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         self._head_bytes = output.nbytes
@@ -123,12 +130,13 @@ class CPUEngine:
             threads,
             builder.kernel,
         )
+        rows = [self._buffers.rows(table.buffer, table.width) for table in tables]
+        self._embeddings = list(zip(embeddings, rows, strict=True))
         self._builder = builder
         self._output = output
         self._plans: dict[tuple[str, bool, bool], _Plan] = {}
         for few in (True, False):
             self._plan(kv_type, few, batch_invariant)
-        self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
         self._check_file()
         self.renew_pool()
         try:
@@ -182,10 +190,11 @@ class CPUEngine:
         if key not in self._plans:
             builder, buffers, step = self._builder, self._buffers, self._step
             layers = builder.steps(buffers, step, kv_type, DECODE_ROWS if few else 0, exact)
-            head = builder.head(buffers, step, self._output, exact)
+            head, logits = builder.head(buffers, step, self._output, exact)
             records = np.zeros(len(layers) + len(head), RECORD)
             records["slots"] = layers + head
-            self._plans[key] = _Plan(records, len(layers))
+            logits = [(len(layers) + record, slot) for record, slot in logits]
+            self._plans[key] = _Plan(records, len(layers), logits)
         return self._plans[key]
 
     def gather(self, squares: ChannelSquares | None) -> None:
@@ -206,7 +215,9 @@ class CPUEngine:
         cache = 0
         for layer in self._decoder.attention:
             seen = min(context, layer.window or context)
-            cache += layer_bytes(self.kv_type, layer.num_kv_heads, layer.head_dim, seen)
+            cache += layer_bytes(
+                self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
+            )
         return self._layer_bytes + self._head_bytes + cache
 
     def step(
@@ -241,8 +252,8 @@ class CPUEngine:
             some = out[start : start + OUTPUT_ROWS]
             step.output_rows[: len(some)] = step.wanted_rows[start : start + len(some)]
             step.outputs[0] = len(some)
-            # The head's last record is its product.
-            records["slots"][-1, operands.OUT] = some.ctypes.data
+            for record, slot in plan.logits:
+                plan.records["slots"][record, slot] = some.ctypes.data
             self._walk(records)
             records = plan.records[plan.head :]
 
@@ -352,14 +363,8 @@ class CPUEngine:
         return ids
 
     def _embed(self, ids: NDArray[np.integer]) -> None:
-        table = self._embedding.data[: self._row_bytes * self.config.vocab_size]
-        rows = np.ascontiguousarray(table.reshape(self.config.vocab_size, -1)[ids])
-        shape = (len(ids), self.config.hidden_size)
-        self._buffers.x[: len(ids)] = TYPES[self._embedding.type].dequantize(
-            rows.reshape(-1), shape
-        )
-        if self._embedding_scale != 1:
-            self._buffers.x[: len(ids)] *= self._embedding_scale
+        for embedding, rows in self._embeddings:
+            embedding.put(ids, rows)
 
     def close(self) -> None:
         """End the threads; the engine must not be used afterwards."""
@@ -412,6 +417,9 @@ def load_engine(
         threads=threads, context_length=context_length, kv_type=kv_type, isa=isa,
         kv_memory=kv_memory, batch_invariant=batch_invariant,
     )  # fmt: skip
+    named = provider.metadata.get("general.architecture")
+    if isinstance(named, str):  # before keys are missed that others do not have
+        find_architecture(named, provider.path, provider.tensor_names())
     config = provider.config
     limit = min(config.context_length, USUAL_CONTEXT)
     context = limit if context_length is None else context_length

@@ -31,8 +31,16 @@ LEAST_COPY = 4  # tokens in common from which a page is copied rather than evalu
 
 
 def layer_offsets(layers: Sequence[Attention], kv_type: str) -> list[int]:
-    """Where each layer's part of a page begins, and behind them the page's size in bytes."""
-    sizes = [layer_bytes(kv_type, layer.num_kv_heads, layer.head_dim, PAGE) for layer in layers]
+    """Where each layer's part of a page begins, and behind them the page's size in bytes.
+
+    A layer that reads another's keys and values has no part of its own.
+    """
+    sizes = [
+        layer_bytes(kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values)
+        if layer.cache_of is None
+        else 0
+        for layer in layers
+    ]
     return list(accumulate(sizes, initial=0))
 
 

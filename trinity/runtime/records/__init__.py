@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from trinity.models.operations import (
     Attention,
+    Copy,
     Gated,
+    GatedAdd,
+    HeadLinear,
     Linear,
     Norm,
     Operation,
     Rope,
+    Scale,
 )
-from trinity.runtime.records import attention, elementwise, linear, norm, rope
+from trinity.runtime.records import attention, elementwise, head_linear, linear, norm, rope
 from trinity.runtime.records.writer import Writer
+from trinity_kernels.record import BARRIER
 
 WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Attention: attention.write,
+    Copy: elementwise.write_copy,
     Gated: elementwise.write_gated,
+    GatedAdd: elementwise.write_gated_add,
+    HeadLinear: head_linear.write,
     Linear: linear.write,
     Norm: norm.write,
     Rope: rope.write,
+    Scale: elementwise.write_scale,
 }
+# What reads and writes its buffers alone, in one record; and what may begin beside it.
+_LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)
+_BESIDE = (*_LOCAL, HeadLinear, Linear)
 
 
 def write(writer: Writer, operation: Operation) -> None:
@@ -33,3 +46,22 @@ def write(writer: Writer, operation: Operation) -> None:
     if type(operation) not in WRITE:
         raise TypeError(f"the plan has no record for the operation {operation!r}")
     WRITE[type(operation)](writer, operation)
+
+
+def write_all(writer: Writer, operations: Sequence[Operation]) -> None:
+    """Append the records of operations in order; what shares no buffer does not wait.
+
+    Threads that need not meet go on to the next operation, which then runs beside those that are
+    not over: it may touch none of their buffers.
+    """
+    running: set[str] = set()
+    for operation, following in pairwise([*operations, None]):
+        if operation is None:
+            break
+        write(writer, operation)
+        running |= operation.buffers().keys()
+        free = isinstance(operation, _LOCAL) and isinstance(following, _BESIDE)
+        if free and following is not None and running.isdisjoint(following.buffers()):
+            writer.records[-1][BARRIER] = 0
+        else:
+            running.clear()
