@@ -13,6 +13,7 @@ from trinity.tokenizers.huggingface.reference import json_reference
 from trinity.tokenizers.huggingface.tokenizer_json import (
     BYTE_TEXT,
     ESCAPE,
+    NO_SPLIT,
     merges_of,
     read_added_tokens,
     read_vocab,
@@ -20,13 +21,6 @@ from trinity.tokenizers.huggingface.tokenizer_json import (
 from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, USER_DEFINED
 
-# No space is left where this one looks for spaces.
-_SPLIT = {
-    "type": "Split",
-    "pattern": {"String": " "},
-    "behavior": "MergedWithPrevious",
-    "invert": False,
-}
 _SCORE = -1000.0  # of every token; nobody reads it
 # Marks in answers that programs look for, special as they are.
 _VISIBLE = frozenset(
@@ -53,7 +47,7 @@ def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> Vo
         raise UnsupportedError(
             f"{path}: no BPE that falls back to bytes, which a model of this class has"
         )
-    if steps not in ((ESCAPE, _SPLIT), (ESCAPE, None)):
+    if steps not in ((ESCAPE, NO_SPLIT), (ESCAPE, None)):
         raise UnsupportedError(
             f"{path}: a tokenizer with the normalizer {steps[0]!r:.120} and the pre-tokenizer "
             f"{steps[1]!r:.120}; GGUF's 'gemma4' escapes spaces and does nothing else"

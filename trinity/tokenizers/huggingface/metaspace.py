@@ -16,6 +16,7 @@ from trinity.tokenizers.huggingface.reference import json_reference
 from trinity.tokenizers.huggingface.tokenizer_json import (
     BYTE_TEXT,
     ESCAPE,
+    NO_SPLIT,
     merges_of,
     read_added_tokens,
     read_vocab,
@@ -66,7 +67,7 @@ def _adds_prefix(values: Mapping[str, object], path: str) -> bool:
     steps: object = [normalizer]
     if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence":
         steps = normalizer.get("normalizers")
-    if splitter is None and steps in ([_PREPEND, ESCAPE], [ESCAPE]):
+    if splitter in (None, NO_SPLIT) and steps in ([_PREPEND, ESCAPE], [ESCAPE]):
         return steps != [ESCAPE]
     if normalizer is None and isinstance(splitter, dict) and splitter.get("type") == "Metaspace":
         scheme, replacement = splitter.get("prepend_scheme"), splitter.get("replacement")

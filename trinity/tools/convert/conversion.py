@@ -109,6 +109,7 @@ def convert(
             model,
             tokenizer_metadata(files, checkpoint.directory, config.vocab_size, family.tokenizer),
             file_type(outtype, types.values()),
+            microsoft_form=family.microsoft_form,
         )
         with GGUFWriter(target) as writer:
             for key, value in keys.items():

@@ -25,29 +25,40 @@ from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms, che
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Module, Stored
-from trinity.formats.huggingface.values import Values, shown
+from trinity.formats.huggingface.values import shown
 
 _TANH = "gelu_pytorch_tanh"
 
 
+def _heads(config: HFConfig, index: int) -> tuple[int, int]:
+    """Dimensions of a head and number of heads of keys in a layer."""
+    values = config.values
+    if config.windowed[index]:
+        return config.head_dim, config.num_kv_heads
+    if values.has("per_layer_config"):
+        own = values.inner("per_layer_config").inner(str(index))
+        return (
+            own.size("head_dim", "head_dim", config.head_dim),
+            own.size("num_key_value_heads", "num_kv_heads", config.num_kv_heads),
+        )
+    kv_heads = config.num_kv_heads
+    if values.flag("attention_k_eq_v"):
+        kv_heads = values.size("num_global_key_value_heads", "num_kv_heads", kv_heads)
+    return values.size("global_head_dim", "head_dim"), kv_heads
+
+
 def _full_heads(config: HFConfig) -> tuple[int, int]:
-    """Dimensions of a head and number of heads of keys, in layers without a window."""
+    """The same of all layers without a window. Raises where GGUF cannot say them."""
     values, full = config.values, [i for i, has in enumerate(config.windowed) if not has]
     if not full or full[-1] != config.num_layers - 1:
         raise ConfigError(f"{config.source}: the last layer must be one of full_attention")
-    if not values.has("per_layer_config"):
-        kv_heads = config.num_kv_heads
-        if values.flag("attention_k_eq_v"):
-            kv_heads = values.size("num_global_key_value_heads", "num_kv_heads", kv_heads)
-        found = {(values.size("global_head_dim", "head_dim"), kv_heads)}
-    else:
-        overrides = values.inner("per_layer_config")
-        if not set(overrides.values) <= {str(i) for i in full}:
-            raise UnsupportedError(
-                f"{overrides.source} is {shown(dict(overrides.values))}; in GGUF layers without a "
-                "window may differ from those with one, but not these among each other"
-            )
-        found = {_of_layer(config, overrides, i) for i in full}
+    overrides = values.inner("per_layer_config")
+    if not set(overrides.values) <= {str(i) for i in full}:
+        raise UnsupportedError(
+            f"{overrides.source} is {shown(dict(overrides.values))}; in GGUF only layers without a "
+            "window have sizes of their own"
+        )
+    found = {_heads(config, i) for i in full}
     if len(found) > 1:
         raise UnsupportedError(
             f"{config.source}: layers without a window have heads of different sizes or numbers, "
@@ -61,18 +72,6 @@ def _full_heads(config: HFConfig) -> tuple[int, int]:
         )
     check_heads(values, config.num_layers, config.num_heads, kv_heads, head_dim)
     return head_dim, kv_heads
-
-
-def _of_layer(config: HFConfig, overrides: Values, layer: int) -> tuple[int, int]:
-    own = overrides.inner(str(layer))
-    return (
-        own.size("head_dim", "head_dim", config.head_dim),
-        own.size("num_key_value_heads", "num_kv_heads", config.num_kv_heads),
-    )
-
-
-def _heads(config: HFConfig, index: int) -> tuple[int, int]:
-    return (config.head_dim, config.num_kv_heads) if config.windowed[index] else _full_heads(config)
 
 
 def _first_shared(config: HFConfig) -> int:
