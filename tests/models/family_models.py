@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,19 +219,24 @@ def _drawn(name: str, tensor: str, shape: tuple[int, ...]) -> NDArray[np.float32
 
 
 def write_family_model(
-    path: str | os.PathLike[str], name: str, tensors: Tensors | None = None,
-    changes: Mapping[str, object] | None = None,
-) -> None:  # fmt: skip
-    """Write the model as GGUF; with other ``tensors`` and ``changes`` of keys, None: without."""
+    path: str | os.PathLike[str], metadata: Mapping[str, object], tensors: Tensors
+) -> None:
+    """Write a model as GGUF, in float32."""
     tokens, scores, types = sentencepiece_vocabulary()
     with GGUFWriter(path) as writer:
-        for key, value in (metadata_of(name) | dict(changes or {})).items():
-            if value is not None:
-                writer.add(key, value)
+        for key, value in metadata.items():
+            writer.add(key, value)
         for key, value in {
             "model": "llama", "tokens": tokens, "scores": np.array(scores, np.float32),
             "token_type": np.array(types, np.int32), "bos_token_id": 1, "eos_token_id": 2,
         }.items():  # fmt: skip
             writer.add(f"tokenizer.ggml.{key}", value)
-        for tensor, values in (tensors or tensors_of(name)).items():
-            writer.add_tensor(tensor, values.shape, "F32", values.reshape(-1).view(np.uint8))
+        for tensor, values in tensors.items():
+            writer.add_tensor(tensor, values.shape, "F32", np.ascontiguousarray(values))
+
+
+def golden(name: str) -> NDArray[np.float32]:
+    """MLX's logits after the tokens that are kept."""
+    with np.load(Path(__file__).parents[1] / "data" / "families.npz") as goldens:
+        found: NDArray[np.float32] = goldens[name]
+    return found

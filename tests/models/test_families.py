@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -120,14 +119,18 @@ def dequantized(path: Path, copy: Path) -> Path:
 def test_experts_in_mxfp4(level: str, shared_data: Path) -> None:
     """Activations are rounded to 8 bits, as llama.cpp does, which is off by 0.037 on average.
 
-    A router can then choose another expert, so the largest difference says nothing.
+    Where two experts' scores are near each other that takes the other one, so the largest
+    difference says nothing.
     """
     folder = shared_data / "architectures" / "gpt_oss_mxfp4"
     prompt, greedy, expected = answers(folder)
     with trinity.load(folder / "model.gguf", kv_type="f32", isa=level) as model:
-        assert np.abs(model.logits(prompt) - expected).mean() < 0.05
+        found = model.logits(prompt)
         answer = model.generate(prompt, max_tokens=len(greedy), temperature=0.0, ignore_eos=True)
     assert answer.token_ids == greedy
+    assert np.abs(found - expected).mean() < 0.05
+    errors = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    assert np.quantile(errors, 0.9) < 0.03, errors
 
 
 def test_no_folder_is_left_out(shared_data: Path) -> None:
@@ -139,71 +142,8 @@ def test_no_folder_is_left_out(shared_data: Path) -> None:
 @pytest.mark.parametrize("family", small.FAMILIES)
 def test_logits_are_those_of_mlx(family: str, tmp_path: Path) -> None:
     """scripts/family_goldens.py"""
-    with np.load(Path(__file__).parents[1] / "data" / "families.npz") as goldens:
-        expected = goldens[family]
-    found = logits_of_small(tmp_path, family)[small.KEPT]
-    assert np.abs(found - expected).max() < LARGEST_DIFFERENCE
-
-
-def logits_of_small(
-    folder: Path,
-    family: str,
-    tensors: small.Tensors | None = None,
-    changes: Mapping[str, object] | None = None,
-) -> NDArray[np.float32]:
-    """Of all tokens of the prompt, from a file with these tensors and keys."""
-    small.write_family_model(folder / "model.gguf", family, tensors, changes)
-    with trinity.load(folder / "model.gguf", kv_type="f32") as model:
-        return model.logits(small.PROMPT)
-
-
-@pytest.mark.parametrize("family", ["qwen2", "gemma2", "olmo2", "cohere2", "phi2", "gpt_oss"])
-def test_one_weight_for_q_k_and_v(family: str, tmp_path: Path) -> None:
-    tensors = small.tensors_of(family)
-    expected = logits_of_small(tmp_path, family, tensors)
-    for layer in range(small.FAMILIES[family].layers):
-        for kind in ("weight", "bias"):
-            names = [f"blk.{layer}.attn_{part}.{kind}" for part in "qkv"]
-            if names[0] in tensors:
-                joined = np.concatenate([tensors.pop(name) for name in names])
-                tensors[f"blk.{layer}.attn_qkv.{kind}"] = joined
-    assert not any(name.endswith("attn_q.weight") for name in tensors)
-    assert np.array_equal(logits_of_small(tmp_path, family, tensors), expected)
-
-
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "deepseek_v2"])
-def test_one_weight_for_gates_and_ups_of_experts(family: str, tmp_path: Path) -> None:
-    tensors = small.tensors_of(family)
-    expected = logits_of_small(tmp_path, family, tensors)
-    for name in [name for name in tensors if name.endswith("ffn_gate_exps.weight")]:
-        halves = tensors.pop(name), tensors.pop(name.replace("gate", "up"))
-        tensors[name.replace("gate", "gate_up")] = np.concatenate(halves, axis=1)
-    assert np.array_equal(logits_of_small(tmp_path, family, tensors), expected)
-
-
-def test_a_weight_for_each_expert(tmp_path: Path) -> None:
-    """As the first files of Mixtral have them."""
-    tensors = small.tensors_of("mixtral")
-    expected = logits_of_small(tmp_path, "mixtral", tensors)
-    for name in [name for name in tensors if "_exps" in name]:
-        for expert, values in enumerate(tensors.pop(name)):
-            tensors[name.replace("_exps", f".{expert}")] = values
-    assert np.array_equal(logits_of_small(tmp_path, "mixtral", tensors), expected)
-
-
-@pytest.mark.parametrize("family", ["deepseek_v2", "deepseek_v2_lite", "deepseek_v2_yarn"])
-def test_latent_attention_of_older_files(family: str, tmp_path: Path) -> None:
-    """One weight makes keys and values of all heads, and no key tells of the latent ones."""
-    tensors = small.tensors_of(family)
-    expected = logits_of_small(tmp_path, family, tensors)
-    for name in [name for name in tensors if name.endswith("attn_k_b.weight")]:
-        halves = tensors.pop(name).transpose(0, 2, 1), tensors.pop(name.replace("k_b", "v_b"))
-        joined = np.concatenate(halves, axis=1)
-        tensors[name.replace("k_b", "kv_b")] = joined.reshape(-1, joined.shape[-1])
-    keys = {
-        "head_count_kv": small.HEADS, "key_length": small.HEAD_DIM, "value_length": 20,
-        "key_length_mla": None, "value_length_mla": None,
-    }  # fmt: skip
-    changes = {f"deepseek2.attention.{key}": value for key, value in keys.items()}
-    found = logits_of_small(tmp_path, family, tensors, changes)
-    assert np.abs(found - expected).max() < BETWEEN_STEPS
+    path = tmp_path / "model.gguf"
+    small.write_family_model(path, small.metadata_of(family), small.tensors_of(family))
+    with trinity.load(path, kv_type="f32") as model:
+        found = model.logits(small.PROMPT)[small.KEPT]
+    assert np.abs(found - small.golden(family)).max() < LARGEST_DIFFERENCE
