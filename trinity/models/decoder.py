@@ -12,12 +12,15 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     Attention,
+    ExpertGated,
     ExpertLinear,
     Linear,
+    Mix,
     Norm,
     Operation,
     Rope,
     Rotation,
+    Route,
     Temperature,
 )
 
@@ -55,6 +58,21 @@ class Decoder:
             for name, width in operation.buffers().items():
                 widths[name] = max(widths.get(name, 0), width)
         return widths
+
+    @cached_property
+    def expert_widths(self) -> dict[str, int]:
+        """As ``widths``, of buffers that have a row for each token and expert of it."""
+        widths: dict[str, int] = {}
+        for _, operation in self.operations():
+            if isinstance(operation, ExpertLinear | ExpertGated | Mix):
+                for name, width in operation.expert_buffers().items():
+                    widths[name] = max(widths.get(name, 0), width)
+        return widths
+
+    @cached_property
+    def routes(self) -> list[Route]:
+        """Every choice of experts."""
+        return [operation for _, operation in self.operations() if isinstance(operation, Route)]
 
     @cached_property
     def attention(self) -> list[Attention]:
@@ -148,6 +166,9 @@ class Decoder:
                 for name, (experts, rows, _) in operation.weights().items():
                     yield prefix + beside(name, "bias"), (experts, rows)
                     yield prefix + beside(name, "scale"), (experts,)
+                    for expert in range(experts if self._one_by_one(prefix + name) else 0):
+                        yield f"{prefix}{name}.{expert}.bias", (rows,)
+                        yield f"{prefix}{name}.{expert}.scale", (1,)
             if isinstance(operation, Linear):
                 for name, (rows, _) in operation.weights().items():
                     yield prefix + beside(name, "bias"), (rows,)

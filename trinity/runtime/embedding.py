@@ -32,4 +32,5 @@ class Embedding:
         found = out[: len(ids)]
         found[:] = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
         if self._scale != 1:
-            found *= self._scale
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                found *= self._scale

@@ -26,6 +26,8 @@ from trinity.models.architecture import TokenTable
 from trinity.models.decoder import complete
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.embedding import Embedding
+from trinity.runtime.expert_buffers import rows_that_fit
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory, zeros
@@ -84,8 +86,6 @@ class CPUEngine:
         self.isa = isa
         self.kv_type = kv_type
         self.batch_invariant = batch_invariant
-        self.prefill_chunk = min(PREFILL_CHUNK, context_length)
-        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._weights = Weights(provider)
         catch_bus_errors(TABLE)
         # All tensors are found to be what the configuration asks for before memory is taken for it.
@@ -112,20 +112,30 @@ class CPUEngine:
         output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
         output = output.scaled(architecture.logit_scale(config))
         linears = [weight for part in builder.bound.values() for weight in part.values()]
+        experts = [weight for part in builder.experts.values() for weight in part.values()]
         self._layer_bytes = sum(weight.nbytes for weight in linears)
+        used = config.experts.num_experts_per_tok if config.experts else 0
+        self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
         self._head_bytes = output.nbytes
-        _warn_of_inverted_scales(linears, provider.path, progress)
-        populate(weight.data for weight in [*linears, output])
-        types = {w.type for w in linears} | ({output.type} if output.form != "f32" else set())
+        bound: list[Weight | ExpertWeight] = [*linears, *experts]
+        scales = [(weight.type, weight.scale) for weight in linears]
+        scales += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
+        _warn_of_inverted_scales(scales, provider.path, progress)
+        mapped = [weight.data for weight in [*linears, output]]
+        populate([*mapped, *(data for weight in experts for data in weight.data)])
+        types = {w.type for w in bound} | ({output.type} if output.form != "f32" else set())
         builder.kernel = variants.choose_kernel(isa, types, choice.work)
         # What exact steps multiply by: nobody shall wait for the compiler in mid-text.
-        for type_name in sorted({weight.type for weight in [*linears, output]}):
+        for type_name in sorted({weight.type for weight in [*bound, output]}):
             if not variants.serves(builder.kernel, type_name, exact=True):
                 choice.prepare(matmul, type_name)
+        self.prefill_chunk = rows_that_fit(decoder, experts, min(PREFILL_CHUNK, context_length))
+        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._buffers = Buffers(
             decoder,
             [*linears, output],
+            experts,
             self.prefill_chunk,
             threads,
             builder.kernel,
@@ -210,6 +220,10 @@ class CPUEngine:
         layers = [weight for part in self._builder.bound.values() for weight in part.values()]
         return [(weight.name, weight) for weight in [*layers, self._output]]
 
+    def expert_linears(self) -> list[ExpertWeight]:
+        """Every bound linear of experts."""
+        return [weight for part in self._builder.experts.values() for weight in part.values()]
+
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
         cache = 0
@@ -218,7 +232,7 @@ class CPUEngine:
             cache += layer_bytes(
                 self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
             )
-        return self._layer_bytes + self._head_bytes + cache
+        return self._layer_bytes + self._active_bytes + self._head_bytes + cache
 
     def step(
         self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
@@ -382,10 +396,10 @@ def _check_different(caches: Sequence[KVCache]) -> None:
 
 
 def _warn_of_inverted_scales(
-    linears: Sequence[Weight], path: str, progress: Progress | None
+    typed: Sequence[tuple[str, float]], path: str, progress: Progress | None
 ) -> None:
     """Scales are means of weights' magnitudes or so; one over them is a converter's mistake."""
-    scales = [abs(weight.scale) for weight in linears if TYPES[weight.type].tensor_scale]
+    scales = [abs(scale) for type_name, scale in typed if TYPES[type_name].tensor_scale]
     if not scales or float(np.median(scales)) <= LARGEST_SCALE:
         return
     message = (

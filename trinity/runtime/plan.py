@@ -13,10 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.decoder import Decoder
-from trinity.models.operations import HeadLinear, Linear, Norm, Operation, Rotation
+from trinity.models.operations import (
+    ExpertLinear,
+    HeadLinear,
+    Linear,
+    Norm,
+    Operation,
+    Rotation,
+)
 from trinity.runtime import records
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.memory import aligned
+from trinity.runtime.expert_buffers import ExpertBuffers
+from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.records import elementwise, linear, norm
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
@@ -49,22 +58,29 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, decoder: Decoder, weights: list[Weight], rows: int, threads: int, kernel: Kernel,
+        self, decoder: Decoder, weights: list[Weight], experts: list[ExpertWeight], rows: int,
+        threads: int, kernel: Kernel,
     ) -> None:  # fmt: skip
-        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
+        self.stride = {name: row_bytes(width) for name, width in decoder.widths.items()}
         self._arrays = {name: aligned(rows * stride) for name, stride in self.stride.items()}
-        heads = _heads_at_once(decoder)
-        codes = max(
-            (heads.get(w.name, 1) * activation_bytes(w.form, w.k)
-            for w in weights if w.form != "f32"), default=64,
-        )  # fmt: skip
-        self.codes = aligned(rows * codes)
+        for name, width in decoder.expert_widths.items():
+            self.stride[name] = row_bytes(width)
+            count = rows * max(choice.per_token for choice in decoder.routes)
+            self._arrays[name] = aligned(count * self.stride[name])
+        self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
+        # Matrices of one tensor have their inputs in their form at the same time.
+        sizes = [(w.matrices, w.form, w.k) for w in weights]
+        sizes += [(1, w.form, w.k) for w in experts]
+        codes = (n * activation_bytes(form, k) for n, form, k in sizes if form != "f32")
+        self.codes = aligned(rows * max(codes, default=64))
         # Activations as tiles, and what a thread unpacks weights into.
         packed = [w for w in weights if variants.serves(kernel, w.type)]
-        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in packed), default=0)
+        unpacked = [(w.type, w.k) for w in packed]
+        unpacked += [(w.type, w.k) for w in experts if variants.serves(kernel, w.type)]
+        scratch = max((variants.scratch_bytes(kernel, *one) for one in unpacked), default=0)
         tiles = packed if kernel is matmul_tiles else []
         self.tiles = aligned(
-            max((heads.get(w.name, 1) * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
+            max((w.matrices * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
         )
         self.scratch_stride = -(-scratch // 64) * 64
         self.scratch = aligned(self.scratch_stride * threads)
@@ -77,15 +93,6 @@ class Buffers:
         """The first ``width`` values of every row of a named buffer, (rows, width)."""
         array = self._arrays[name].view(np.float32)
         return array.reshape(-1, self.stride[name] // 4)[:, :width]
-
-
-def _heads_at_once(decoder: Decoder) -> dict[str, int]:
-    """How many matrices with an input each, all in their form at the same time, a weight has."""
-    found: dict[str, int] = {}
-    for prefix, operation in decoder.operations():
-        if isinstance(operation, HeadLinear):
-            found[prefix + operation.weight] = operation.heads
-    return found
 
 
 class PlanBuilder:
@@ -109,8 +116,10 @@ class PlanBuilder:
         self._read_apart = decoder.tensors().keys()
         # The weights of products, by what is before their names, then by name and first row.
         self.bound = {"": self._bound("", decoder.prologue)}
+        self.experts: dict[str, dict[tuple[str, int], ExpertWeight]] = {}
         for index, layer in enumerate(decoder.layers):
             self.bound[f"blk.{index}."] = self._bound(f"blk.{index}.", layer)
+            self.experts[f"blk.{index}."] = self._bound_experts(f"blk.{index}.", layer)
         self.rotations = {rotation: self._table(rotation) for rotation in decoder.rotations}
         self.temperatures = {
             temperature: TemperatureTable(temperature, context_length)
@@ -135,6 +144,21 @@ class PlanBuilder:
                     bound.update({(name, head): part for head, part in enumerate(parts)})
         return bound
 
+    def _bound_experts(
+        self, prefix: str, operations: list[Operation]
+    ) -> dict[tuple[str, int], ExpertWeight]:
+        """As ``_bound``, of experts."""
+        bound = {}
+        for operation in operations:
+            if isinstance(operation, ExpertLinear):
+                for name, shape in operation.weights().items():
+                    whole = self.weights.experts(prefix + name, *shape)
+                    for product in operation.products:
+                        if product.weight == name:
+                            part = whole.part(product.first, product.rows)
+                            bound[name, product.first] = part
+        return bound
+
     def _table(self, rotation: Rotation) -> RopeTable:
         factors, name = None, rotation.factors
         original = rotation.scaling.original_context_length
@@ -155,10 +179,9 @@ class PlanBuilder:
         """A weight's values times ``factor``, without a name ``factor`` alone; kept alive here."""
         key = name, length, factor
         if key not in self._vectors:
-            ones = np.ones(length, np.float32)
-            self._vectors[key] = (self.weights.vector(name, length) if name else ones) * np.float32(
-                factor
-            )
+            values = self.weights.vector(name, length) if name else np.ones(length, np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                self._vectors[key] = values * np.float32(factor)
         return self._vectors[key]
 
     def steps(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import REAL_RANGES
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
@@ -25,7 +26,10 @@ from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One linear's weight: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory alive."""
+    """One linear's weight: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory alive.
+
+    ``matrices``: of how many in the tensor, each with an input of its own, this is one.
+    """
 
     name: str
     type: str
@@ -35,6 +39,7 @@ class Weight:
     stride: int
     scale: float
     bias: NDArray[np.float32] | None
+    matrices: int = 1
 
     @property
     def form(self) -> str:
@@ -131,12 +136,7 @@ class Weights:
         weight = _bound(name, tensor, n, k)
         scale = 1.0
         if self.has(f"{name}.scale") and f"{name}.scale" not in apart:
-            scale = float(self.vector(f"{name}.scale", 1)[0])
-            if not np.isfinite(scale):
-                raise UnsupportedError(
-                    f"{tensor.source}: tensor '{name}.scale' is {scale}; expected a finite number: "
-                    "the file is damaged"
-                )
+            scale = float(self._scales(f"{name}.scale", 1)[0])
         bias = None
         if self.has(f"{name}.bias") and f"{name}.bias" not in apart:
             bias = self.vector(f"{name}.bias", n)
@@ -149,8 +149,59 @@ class Weights:
     def heads(self, name: str, heads: int, n: int, k: int) -> list[Weight]:
         """The matrices (n, k) of ``heads`` heads: ``name``.weight of shape (heads, n, k)."""
         tensor = self.matrix(f"{name}.weight", heads, n, k)
-        whole = _bound(name, tensor, heads * n, k)
+        whole = replace(_bound(name, tensor, heads * n, k), matrices=heads)
         return [whole.part(head * n, n) for head in range(heads)]
+
+    def experts(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
+        """The weights of ``count`` experts with their optional .scale and .bias.
+
+        ``name``.weight is a stack of shape (count, n, k), or each expert has a tensor of its own,
+        ``name``.3.weight and so on, all of one type.
+        """
+        if not self.has(f"{name}.weight") and self.has(f"{name}.0.weight"):
+            return self._one_by_one(name, count, n, k)
+        tensor = self.matrix(f"{name}.weight", count, n, k)
+        whole = _bound(name, tensor, count * n, k)
+        scales = np.full(count, whole.scale)
+        if self.has(f"{name}.scale"):
+            scales *= self._scales(f"{name}.scale", count)
+        biases = None
+        if self.has(f"{name}.bias"):
+            biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
+        addresses = whole.data.ctypes.data + np.arange(count) * (n * whole.stride)
+        return ExpertWeight(
+            (tensor.name,), whole.type, n, k, (whole.data,), addresses, whole.stride, scales, biases
+        )
+
+    def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
+        found = [self.linear(f"{name}.{expert}", n, k) for expert in range(count)]
+        for weight in found:
+            if weight.type != found[0].type:
+                raise UnsupportedError(
+                    f"{self.provider.path}: tensor '{weight.name}.weight' has type {weight.type}, "
+                    f"but '{found[0].name}.weight' has {found[0].type}; trinity runs experts of "
+                    "one type in a layer: quantize the model again"
+                )
+        biases = None
+        if any(weight.bias is not None for weight in found):
+            none = np.zeros(n, np.float32)
+            biases = np.stack([none if w.bias is None else w.bias for w in found])
+        return ExpertWeight(
+            tuple(f"{weight.name}.weight" for weight in found), found[0].type, n, k,
+            tuple(weight.data for weight in found),
+            np.array([weight.data.ctypes.data for weight in found], np.int64), found[0].stride,
+            np.array([weight.scale for weight in found]), biases,
+        )  # fmt: skip
+
+    def _scales(self, name: str, count: int) -> NDArray[np.float64]:
+        scales = self.vector(name, count).astype(np.float64)
+        if not np.isfinite(scales).all():
+            bad = float(scales[~np.isfinite(scales)][0])
+            raise UnsupportedError(
+                f"{self.provider.path}: tensor {name!r} has a scale of {bad}; expected finite "
+                "numbers: the file is damaged"
+            )
+        return scales
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self._names:

@@ -9,28 +9,44 @@ from typing import Any
 from trinity.models.operations import (
     Attention,
     Copy,
+    ExpertGated,
+    ExpertLinear,
     Gated,
     GatedAdd,
     HeadLinear,
     Linear,
+    Mix,
     Norm,
     Operation,
     Rope,
+    Route,
     Scale,
 )
-from trinity.runtime.records import attention, elementwise, head_linear, linear, norm, rope
+from trinity.runtime.records import (
+    attention,
+    elementwise,
+    experts,
+    head_linear,
+    linear,
+    norm,
+    rope,
+)
 from trinity.runtime.records.writer import Writer
 from trinity_kernels.record import BARRIER
 
 WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Attention: attention.write,
     Copy: elementwise.write_copy,
+    ExpertGated: experts.write_gated,
+    ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
     GatedAdd: elementwise.write_gated_add,
     HeadLinear: head_linear.write,
     Linear: linear.write,
+    Mix: experts.write_mix,
     Norm: norm.write,
     Rope: rope.write,
+    Route: experts.write_route,
     Scale: elementwise.write_scale,
 }
 # What reads and writes its buffers alone, in one record; and what may begin beside it.

@@ -12,7 +12,7 @@ from trinity_kernels.ops import activation, copy, gated_add, scale, softcap
 from trinity_kernels.record import float_bits
 
 
-def write_gated(writer: Writer, gated: Gated) -> None:
+def write_gated(writer: Writer, gated: Gated, rows: NDArray[np.int64] | None = None) -> None:
     """The feed-forward's activation."""
     buffers, op = writer.buffers, activation
     up = up_stride = 0
@@ -22,7 +22,7 @@ def write_gated(writer: Writer, gated: Gated) -> None:
         op.GATE: buffers.address(gated.gate), op.UP: up, op.UP_STRIDE: up_stride,
         op.OUT: buffers.address(gated.gate), op.STRIDE: buffers.stride[gated.gate],
         op.K: gated.width,
-    })  # fmt: skip
+    }, rows=rows)  # fmt: skip
 
 
 def write_scale(writer: Writer, scaled: Scale) -> None:
