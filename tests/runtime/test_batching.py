@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_pages
+from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_bytes
 from trinity.errors import TrinityError
 from trinity.runtime import batching, worker
 from trinity.runtime.answer import Answer
@@ -107,7 +107,7 @@ def test_prompts_are_served_in_order_and_share_a_step_with_those_that_run(steps:
     run.finish()
     for name, prompt in prompts.items():
         assert run.found[name].token_ids == alone(prompt)
-    assert used_pages(run.engine) == 0
+    assert used_bytes(run.engine) == 0
 
 
 def test_priorities_come_before_arrivals(steps: Any) -> None:
@@ -199,7 +199,7 @@ def test_the_youngest_gives_its_pages_back_and_says_the_same(steps: Any) -> None
     assert run.found["young"].token_ids == alone(young, 100)
     lost = [step["young"] for step in run.rows if step.get("young", 0) > 1]
     assert len(lost) > 1  # its prompt, and later what it had lost
-    assert used_pages(run.engine) == 0
+    assert used_bytes(run.engine) == 0
 
 
 def test_who_waits_for_pages_is_not_overtaken(steps: Any) -> None:
@@ -227,7 +227,7 @@ def test_more_than_all_pages_is_an_error(steps: Any) -> None:
         error = run.found[name]
         assert isinstance(error, TrinityError)
         assert "kv_memory" in str(error)
-    assert used_pages(run.engine) == 0
+    assert used_bytes(run.engine) == 0
 
 
 def test_refused_memory_ends_one(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_cancelled_before_the_next_step(steps: Any, state: str) -> None:
     assert run.found["b"].token_ids == alone(ids_of("b" * 12), 100)[: len(run.found["b"].token_ids)]
     run.finish()
     assert other.ended
-    assert used_pages(run.engine) == 0
+    assert used_bytes(run.engine) == 0
 
 
 def test_nobody_listens_any_more(steps: Any) -> None:
@@ -272,7 +272,7 @@ def test_nobody_listens_any_more(steps: Any) -> None:
     run.step()
     run._sinks.clear()
     assert run.step() == {}
-    assert used_pages(run.engine) == 0
+    assert used_bytes(run.engine) == 0
 
 
 def test_an_error_of_one_sequence_is_its_own(steps: Any) -> None:

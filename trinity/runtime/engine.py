@@ -26,15 +26,17 @@ from trinity.models import decoder_of
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import enough_memory, zeros
-from trinity.runtime.pages import KVCache, PagePool, layer_offsets
+from trinity.runtime.page_layout import PageLayout
+from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
-from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE, layer_bytes
+from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.ops.matmul import operands, variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
@@ -96,12 +98,13 @@ class CPUEngine:
                 "which trinity runs in layers only; take a file with another type of embedding"
             )
         self._embedding_scale = np.float32(architecture.embedding_scale(config))
-        self._page_bytes = {kind: layer_offsets(decoder.attention, kind)[-1] for kind in KV_TYPES}
+        self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
         self._kv_memory = self._memory_limit(kv_memory)
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
-            decoder, self._weights, context_length, threads, not halves, choice.address
+            decoder, self._layout, self._weights, context_length, threads, not halves,
+            choice.address,
         )  # fmt: skip
         output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
         linears = [weight for part in builder.bound.values() for weight in part.values()]
@@ -139,11 +142,11 @@ class CPUEngine:
 
     def _memory_limit(self, wanted: int | None) -> int:
         """Bytes that all pages may take together. Raises: InputError where that is no context."""
-        pages = -(-self.context_length // PAGE)
-        least = pages * self._page_bytes[self.kv_type]
+        needs = {kind: self._layout.sequence_bytes(kind, self.context_length) for kind in KV_TYPES}
+        least = needs[self.kv_type]
         if wanted is None:
             share = min(USUAL_SEQUENCES * least, available_memory() // MEMORY_SHARE)
-            return max(share, pages * max(self._page_bytes.values()))
+            return max(share, *needs.values())
         if wanted < least:
             raise InputError(
                 f"kv_memory is {wanted} bytes, but one sequence of {self.context_length} tokens "
@@ -154,13 +157,14 @@ class CPUEngine:
 
     def renew_pool(self) -> None:
         """Begin with an empty pool; see runtime/interface.py."""
+        layout = self._layout
+        sizes = {kind: layout.sizes(kind) for kind in KV_TYPES}
         # A page's heads lie far apart: in large pages of the system the first token would fill all
         # of it, which is right beside weights of that size, and not where a small file asks for it.
-        usual = self._page_bytes[self.kv_type] * (USUAL_CONTEXT // PAGE)
-        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
-            self.pool = PagePool(self._page_bytes, self._kv_memory, small_pages)
-        else:
-            self.pool = PagePool(self._page_bytes, self._kv_memory)
+        usual = layout.sequence_bytes(self.kv_type, USUAL_CONTEXT)
+        large = usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes)
+        prepare = small_pages if large else None
+        self.pool = PagePool(sizes, self._kv_memory, layout.window, prepare)
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache of the engine's type or another, which grows to ``context_length``.
@@ -252,6 +256,7 @@ class CPUEngine:
             raise InputError("this model is closed")
         step, found, at = self._step, [], 0
         wanted_rows: list[int] = []
+        windowed = self._layout.window is not None
         for piece in rows:
             cache = piece.cache
             ids = self._ids(piece.tokens)
@@ -273,6 +278,8 @@ class CPUEngine:
             else:
                 step.positions[at:end] = np.arange(cache.length, cache.length + count)
             step.caches[at:end] = cache.address
+            if windowed:
+                step.window_caches[at:end] = cache.window_address
             wanted_rows.extend(range(end - piece.logits, end))
             found.append(ids)
             at = end

@@ -17,6 +17,7 @@ from trinity.models.operations import Linear, Norm, Operation, Rotation
 from trinity.runtime import records
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.memory import aligned
+from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import linear, norm
 from trinity.runtime.records.writer import Writer
 from trinity.runtime.rotation import RopeTable
@@ -37,6 +38,7 @@ class Step:
         self.tokens = np.zeros(1, np.int64)
         self.positions = np.zeros(rows, np.int32)
         self.caches = np.zeros(rows, np.int64)
+        self.window_caches = np.zeros(rows, np.int64)
         self.wanted = 0
         self.wanted_rows = np.zeros(rows, np.int32)
         # Those of them that the head works on at once.
@@ -75,10 +77,11 @@ class PlanBuilder:
     """Turns a decoder's operations into records over one model's weights and buffers."""
 
     def __init__(
-        self, decoder: Decoder, weights: Weights, context_length: int, threads: int,
-        interleaved: bool, address: Address,
+        self, decoder: Decoder, layout: PageLayout, weights: Weights, context_length: int,
+        threads: int, interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
         self.decoder = decoder
+        self.layout = layout
         self.config = decoder.config
         self.weights = weights
         self.context_length = context_length

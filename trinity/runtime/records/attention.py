@@ -19,7 +19,7 @@ def write(writer: Writer, attention: Attention) -> None:
     values = {
         op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
         op.POSITIONS: writer.step.positions.ctypes.data,
-        op.CACHES: writer.step.caches.ctypes.data,
+        op.CACHES: writer.caches[writer.layer],
         op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: attention.head_dim,
         op.HEADS: attention.num_heads, op.KV_HEADS: attention.num_kv_heads,
         op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],

@@ -19,7 +19,7 @@ def write(writer: Writer, rope: Rope) -> None:
         op.KV_STRIDE: buffers.stride["k"], op.TABLE: table,
         op.ROPE_DIM: rotation.dim if rotation else 0, op.INTERLEAVED: writer.builder.interleaved,
         op.POSITIONS: writer.step.positions.ctypes.data,
-        op.CACHES: writer.step.caches.ctypes.data,
+        op.CACHES: writer.caches[writer.layer],
         op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: rope.head_dim,
         op.HEADS: rope.num_heads, op.KV_HEADS: rope.num_kv_heads,
     })  # fmt: skip
