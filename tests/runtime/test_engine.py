@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 
 from tests.naive import FAMILIES, float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
@@ -27,7 +28,6 @@ from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.memory import mapped, zeros
-from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 

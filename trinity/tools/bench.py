@@ -22,8 +22,8 @@ from trinity.checks import check_integer
 from trinity.errors import InputError
 from trinity.runtime.account import Account
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.options import PROPOSALS
 from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.options import PROPOSALS
 from trinity.runtime.profile import OperationTime
 from trinity.runtime.speculation import Guesses
 from trinity.tools.machine import anonymous_rss, peak_rss
