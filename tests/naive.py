@@ -59,7 +59,7 @@ def naive_logits(
         v = weights.linear("attn_v", n).reshape(len(tokens), config.num_kv_heads, -1)
         q = rotate(weights.norm("attn_q_norm", q, eps), cos, sin, rope_interleaved)
         k = rotate(weights.norm("attn_k_norm", k, eps), cos, sin, rope_interleaved)
-        a = weights.norm("attn_sub_norm", attention(q, k, v, config.sliding_window), eps)
+        a = weights.norm("attn_sub_norm", attention(q, k, v, config.sliding_window or 0), eps)
         x = x + weights.linear("attn_output", a)
         n = weights.norm("ffn_norm", x, eps)
         gate, up = weights.linear("ffn_gate", n), weights.linear("ffn_up", n)

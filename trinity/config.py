@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Gating = Literal["softmax", "sigmoid", "softmax_chosen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +13,8 @@ class RopeScaling:
     """How rotary frequencies are stretched beyond the trained context.
 
     ``type`` is "none", "linear", "yarn" or "longrope"; what llama3's and longrope's divide
-    frequencies by comes as tensors. Cosines and sines are multiplied by ``attn_factor``.
+    frequencies by comes as tensors. Cosines and sines are multiplied by ``attn_factor``; YaRN's
+    also by (1 + 0.1 ln factor) / (1 + 0.1 c ln factor), c = ``yarn_log_multiplier``.
     """
 
     type: str = "none"
@@ -20,6 +24,7 @@ class RopeScaling:
     yarn_ext_factor: float = 1.0
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
+    yarn_log_multiplier: float = 0.0
 
 
 NO_SCALING = RopeScaling()
@@ -29,10 +34,11 @@ NO_SCALING = RopeScaling()
 class ExpertConfig:
     """The experts of a feed-forward: each token takes ``num_experts_per_tok`` of ``num_experts``.
 
-    ``intermediate_size``: of one expert; ``shared_intermediate_size``: of what every token takes,
-    0: nothing. The first ``first_dense_layers`` layers have none. ``gating`` (softmax, sigmoid or
-    softmax_chosen) and ``normalize`` are "" and None where the file leaves them to the family;
-    chosen weights are multiplied by ``scale``. ``num_groups``, ``groups_used``: see Route.
+    ``intermediate_size``: of one expert, 0 where the file leaves it to the family;
+    ``shared_intermediate_size``: of what every token takes, 0: nothing. The first
+    ``first_dense_layers`` layers have none. ``gating`` (softmax, sigmoid or softmax_chosen) and
+    ``normalize`` are "" and None where the file leaves them to the family; chosen weights are
+    multiplied by ``scale``. ``num_groups``, ``groups_used``: see Route.
     """
 
     num_experts: int
@@ -40,7 +46,7 @@ class ExpertConfig:
     intermediate_size: int
     shared_intermediate_size: int = 0
     first_dense_layers: int = 0
-    gating: str = ""
+    gating: Gating | Literal[""] = ""
     normalize: bool | None = None
     scale: float = 1.0
     num_groups: int = 0
@@ -66,17 +72,19 @@ class ModelConfig:
     """Sizes and constants of one decoder-only transformer.
 
     ``num_heads * head_dim`` may differ from ``hidden_size``. ``rope_dim`` is the number of
-    leading dimensions of a head that rotate. ``sliding_window`` is 0 for full attention;
-    ``sliding_window_pattern`` says which layers have it: one bool a layer, or every layer but each
-    last of so many; 0: as the family has it. ``rope_theta_swa`` is that of windowed layers, 0 where
-    the file names none; ``head_dim_swa``, ``rope_dim_swa`` likewise. ``layer_kv_heads`` and
-    ``layer_intermediate_sizes`` hold a number for each layer where they differ, and nothing else.
-    ``value_dim``: values of a head of V where it is not ``head_dim``, else 0. ``norm_eps`` of norms
-    with a mean is ``rms_norm_eps``, too. Of ``attention_scale``, ``embedding_scale``,
-    ``residual_scale`` and ``logit_scale`` 0 means that the file has none; of soft-caps, that there
-    is none. ``temperature_scale``: see Temperature. ``rope_finetuned`` False: the file says that
-    positions are not rotated. ``shared_kv_layers``: so many last layers read earlier layers' keys
-    and values. ``per_layer_input_size``: values of each layer's own embedding, 0: none.
+    leading dimensions of a head that rotate. ``sliding_window`` is 0 for full attention, None where
+    the file says nothing; ``sliding_window_pattern`` says which layers have it: one bool a layer,
+    or every layer but each last of so many; 0: as the family has it. ``rope_theta_swa`` is that of
+    windowed layers, 0 where the file names none; ``head_dim_swa``, ``rope_dim_swa`` likewise.
+    ``layer_kv_heads`` and ``layer_intermediate_sizes`` hold a number for each layer where they
+    differ, and nothing else.
+    ``intermediate_size`` is 0 where a model of experts names none. ``value_dim``: values of a head
+    of V where it is not ``head_dim``, else 0. Norms with a mean have ``rms_norm_eps``, too. Of
+    ``attention_scale``, ``embedding_scale``, ``residual_scale`` and ``logit_scale`` 0 means that
+    the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
+    ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
+    many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
+    layer's own embedding, 0: none.
     """
 
     architecture: str
@@ -93,7 +101,7 @@ class ModelConfig:
     rope_dim: int = 0
     rope_scaling: RopeScaling = NO_SCALING
     tie_word_embeddings: bool = False
-    sliding_window: int = 0
+    sliding_window: int | None = None
     sliding_window_pattern: int | tuple[bool, ...] = 0
     rope_theta_swa: float = 0.0
     head_dim_swa: int = 0
@@ -125,9 +133,12 @@ class ModelConfig:
         return sizes[layer] if sizes else self.intermediate_size
 
     def window_of(self, layer: int, period: int) -> int:
-        """The window of a layer, 0 for none, in a family whose full layers end each ``period``."""
-        pattern = self.sliding_window_pattern
+        """The window of a layer, 0 for none, in a family whose full layers end each ``period``.
+
+        With a ``period`` of 0 the family has no full ones.
+        """
+        window, pattern = self.sliding_window or 0, self.sliding_window_pattern
         if isinstance(pattern, tuple):
-            return self.sliding_window if pattern[layer] else 0
+            return window if pattern[layer] else 0
         period = pattern or period
-        return self.sliding_window if layer % period < period - 1 else 0
+        return window if period == 0 or layer % period < period - 1 else 0

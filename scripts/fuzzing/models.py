@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from math import prod
 
-from scripts.fuzzing import values, vocabularies, weights
+from scripts.fuzzing import families, values, vocabularies, weights
 from scripts.fuzzing.gguf_draft import (
     ARRAY,
     F32,
@@ -21,21 +22,20 @@ from scripts.fuzzing.gguf_draft import (
     Value,
     any_value,
 )
+from trinity.formats.config_reader import FIELDS
 from trinity.formats.gguf_types import tensor_nbytes
 
-FAMILIES = ("llama", "llama", "bitnet", "bitnet-b1.58", "bitnet-25")
 TERNARY = ("I2_S", "TQ1_0", "TQ2_0")
-_OPTIONAL_KEYS = (
-    "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear", "rope.freq_base",
+OPTIONAL_KEYS = tuple(key for field in FIELDS.values() for key in field.gguf)
+_SCALING_KEYS = (
+    "rope.scaling.factor", "rope.scale_linear", "rope.freq_base",
     "rope.scaling.original_context_length", "rope.scaling.attn_factor",
     "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
-    "rope.dimension_count", "attention.sliding_window", "vocab_size", "attention.key_length",
-    "attention.value_length",
+    "rope.scaling.yarn_log_multiplier",
 )  # fmt: skip
-
-
 _EXTRA_TENSORS = (
     "rope_freqs.weight", "output.weight", "blk.0.attn_q_norm.weight", "x", "blk.9.ffn_up.weight",
+    "blk.0.attn_qkv.weight", "blk.0.attn_sinks.weight", "blk.0.ffn_up_exps.weight",
 )  # fmt: skip
 _COMMON = ("F32", "F16", "BF16", "Q4_0", "Q8_0", "IQ4_NL")
 
@@ -51,16 +51,18 @@ def _type_for(columns: int, rows: int, wanted: str, rng: random.Random) -> str:
 
 
 def model(
-    rng: random.Random, hostile: float = 0.02, *, width: int | None = None, main: str = ""
-) -> Draft:
+    rng: random.Random, hostile: float = 0.02, *, width: int | None = None, main: str = "",
+    family: str = "", scaled: bool = True,
+) -> Draft:  # fmt: skip
     """A sound model of tiny sizes; its weights are hostile with that probability each.
 
-    ``width``: of all matrices, rows and columns but the embedding's. ``main``: the type of most.
+    ``width``: of most matrices, rows and columns but the embedding's. ``main``: the type of most.
+    ``scaled``: now and then there are keys of RoPE scaling, with edges.
     """
     draft = Draft(version=rng.choice((3, 3, 3, 2)), alignment=rng.choice((32, 32, 32, 8, 64, 1)))
-    family = rng.choice(FAMILIES)
+    family = family or rng.choice(families.NAMES)
     main = main or rng.choice(
-        TERNARY if family != "llama" and rng.random() < 0.6 else weights.RUNNABLE
+        TERNARY if family.startswith("bitnet") and rng.random() < 0.6 else weights.RUNNABLE
     )
     block = weights.block_size(main)
     hidden = block * rng.choice((1, 1, 2)) if block >= 64 else 32 * rng.choice((1, 2, 3, 4))
@@ -90,49 +92,29 @@ def model(
     draft.keys.append((f"{family}.attention.layer_norm_rms_epsilon", eps))
     if rng.random() < 0.3:
         draft.keys.append((f"{family}.rope.freq_base", Value(F32, rng.choice((1e4, 5e5, 1e6)))))
-    if rng.random() < 0.1 and width is None:
-        rope_scaling(draft, family, rng)
+    families.add_keys(draft, family, layers, rng)
     vocab = vocabularies.add(draft, rng)
 
     def add(name: str, dims: list[int], type_name: str) -> None:
         data = weights.content(type_name, dims, rng, hostile)
         draft.tensors.append(Tensor(name, dims, weights.file_type_id(type_name), data))
 
-    def plain(name: str, size: int) -> None:
-        draft.tensors.append(Tensor(name, [size], 0, weights.norm(size, rng)))
-
-    def linear(name: str, columns: int, rows: int) -> None:
-        wanted = main if rng.random() < 0.7 else rng.choice(weights.RUNNABLE)
-        add(f"{name}.weight", [columns, rows], _type_for(columns, rows, wanted, rng))
-        if rng.random() < 0.03:
-            plain(f"{name}.bias", rows)
-        if rng.random() < 0.03:
-            plain(f"{name}.scale", 1)
-
     embedding = rng.choice(("F16", "F32", "BF16", "Q8_0", "Q6_K", main))
     if embedding == "I2_S" and rng.random() < 0.95:
         embedding = "F16"
     add("token_embd.weight", [hidden, vocab], _type_for(hidden, vocab, embedding, rng))
-    query, kv = heads * head_dim, kv_heads * head_dim
-    for layer in range(layers):
-        prefix = f"blk.{layer}."
-        plain(f"{prefix}attn_norm.weight", hidden)
-        plain(f"{prefix}ffn_norm.weight", hidden)
-        if family != "llama":
-            plain(f"{prefix}attn_sub_norm.weight", query)
-            plain(f"{prefix}ffn_sub_norm.weight", ffn)
-        linear(f"{prefix}attn_q", hidden, query)
-        linear(f"{prefix}attn_k", hidden, kv)
-        linear(f"{prefix}attn_v", hidden, kv)
-        linear(f"{prefix}attn_output", query, hidden)
-        linear(f"{prefix}ffn_gate", hidden, ffn)
-        linear(f"{prefix}ffn_up", hidden, ffn)
-        linear(f"{prefix}ffn_down", ffn, hidden)
-    plain("output_norm.weight", hidden)
-    if rng.random() < 0.4:
-        add("output.weight", [hidden, vocab], _type_for(hidden, vocab, main, rng))
-    if rng.random() < 0.05:
-        plain("rope_freqs.weight", max(1, head_dim // 2))
+    for name, shape in families.shapes_of(draft, vocab, rng).items():
+        if name == "token_embd.weight":
+            continue
+        dims = [*reversed(shape)]
+        if len(dims) == 1 or "norm" in name or not name.endswith(".weight"):
+            data = weights.norm(prod(dims), rng)
+            draft.tensors.append(Tensor(name, dims, 0, data))
+        else:
+            wanted = main if rng.random() < 0.7 else rng.choice(weights.RUNNABLE)
+            add(name, dims, _type_for(dims[0], prod(dims[1:]), wanted, rng))
+    if scaled and rng.random() < 0.1 and width is None:
+        rope_scaling(draft, family, rng)
     return draft
 
 
@@ -140,7 +122,7 @@ def rope_scaling(draft: Draft, family: str, rng: random.Random) -> None:
     """Keys of RoPE scaling, with edges."""
     kind = rng.choice(("linear", "linear", "yarn", "yarn", "yarn", "none", "longrope"))
     draft.set(f"{family}.rope.scaling.type", Value(STRING, kind))
-    for key in rng.sample(_OPTIONAL_KEYS[1:9], k=rng.randrange(1, 6)):
+    for key in rng.sample(_SCALING_KEYS, k=rng.randrange(1, 6)):
         whole = key.endswith("length")
         content = values.integer(rng) if whole else values.real(rng)
         draft.set(f"{family}.{key}", Value(U32 if whole else F32, content))
@@ -166,7 +148,7 @@ def _change_key(draft: Draft, family: str, rng: random.Random) -> None:
     at = rng.randrange(len(draft.keys)) if draft.keys else 0
     kind = rng.random()
     if kind < 0.15 or not draft.keys:
-        key = f"{family}.{rng.choice(_OPTIONAL_KEYS)}"
+        key = f"{family}.{rng.choice(OPTIONAL_KEYS)}"
         draft.set(key, any_value(rng))
         return
     key, value = draft.keys[at]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from trinity.config import ModelConfig, RopeScaling
+from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.configuration import config_from_metadata
 
@@ -135,8 +135,9 @@ def test_vocabulary_size() -> None:
                 "yarn_ext_factor": 0.25,
                 "yarn_beta_fast": 16.0,
                 "yarn_beta_slow": 2.0,
+                "yarn_log_multiplier": 0.125,
             },
-            RopeScaling("yarn", 4.0, 32, 0.5, 0.25, 16.0, 2.0),
+            RopeScaling("yarn", 4.0, 32, 0.5, 0.25, 16.0, 2.0, 0.125),
         ),
     ],
 )
@@ -157,20 +158,170 @@ def test_unknown_rope_scaling(kind: object) -> None:
 
 def test_per_layer_arrays() -> None:
     same = {"llama.attention.head_count_kv": np.array([4, 4], np.int32)}
-    assert config(same).num_kv_heads == 4
-    with pytest.raises(UnsupportedError, match="varies by layer"):
-        config({"llama.attention.head_count_kv": np.array([4, 2], np.int32)})
-    with pytest.raises(ConfigError, match=r"has 3 values, but llama\.block_count is 2"):
-        config({"llama.attention.head_count": np.array([8, 8, 8], np.int32)})
-    with pytest.raises(ConfigError, match="whole number"):
-        config({"llama.attention.head_count": np.array([True, True])})
-    with pytest.raises(ConfigError, match="whole number"):
-        config({"llama.embedding_length": np.array([64], np.int32)})
+    assert config(same) == config()
+    found = config(
+        {
+            "llama.attention.head_count_kv": np.array([2, 4], np.int32),
+            "llama.feed_forward_length": np.array([172, 64], np.int32),
+        }
+    )
+    assert (found.num_kv_heads, found.layer_kv_heads) == (4, (2, 4))
+    assert [found.kv_heads_of(layer) for layer in range(2)] == [2, 4]
+    assert (found.intermediate_size, found.layer_intermediate_sizes) == (172, (172, 64))
+    assert [found.intermediate_size_of(layer) for layer in range(2)] == [172, 64]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "error", "message"),
+    [
+        ("attention.head_count", [8, 4], UnsupportedError, "varies by layer"),
+        ("attention.head_count", [8, 8, 8], ConfigError, "has 3 values, but llama.block_count is"),
+        ("attention.head_count", [True, True], ConfigError, "whole number"),
+        ("attention.head_count_kv", [4], ConfigError, "has 1 values, but llama.block_count is 2"),
+        ("attention.head_count_kv", [4, 3], ConfigError, "(num_kv_heads), which is 3"),
+        ("attention.head_count_kv", [4, -4], ConfigError, "is -4; it must be 0 to"),
+        ("attention.head_count_kv", [4, 0], UnsupportedError, "is 0 for layer 1"),
+        ("attention.head_count_kv", [4.0, 2.0], ConfigError, "whole number"),
+        ("feed_forward_length", [172, 1 << 30], ConfigError, "it must be 0 to 1048576"),
+        ("feed_forward_length", [0, 172], UnsupportedError, "is 0 for layer 0"),
+        ("feed_forward_length", [], ConfigError, "has 0 values, but llama.block_count is 2"),
+        ("embedding_length", [64], ConfigError, "whole number"),
+    ],
+)
+def test_arrays_that_are_refused(
+    key: str, values: list[object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        config({f"llama.{key}": np.array(values)})
+    assert message in str(caught.value)
+    assert f"llama.{key.removesuffix('_kv')}" in str(caught.value)
 
 
 def test_value_heads_of_another_size() -> None:
-    with pytest.raises(UnsupportedError, match=r"value_length is 4 and .*key_length 8"):
-        config({"llama.attention.key_length": 8, "llama.attention.value_length": 4})
+    sizes = {"llama.attention.key_length": 8, "llama.attention.value_length": 4}
+    assert config(sizes).value_dim == 4
+    assert config(sizes | {"llama.attention.value_length": 8}).value_dim == 0
+
+
+def test_epsilon_of_norms_with_a_mean() -> None:
+    found = config(
+        {
+            "llama.attention.layer_norm_rms_epsilon": None,
+            "llama.attention.layer_norm_epsilon": 1e-3,
+        }
+    )
+    assert found.rms_norm_eps == 1e-3
+    assert config({"llama.attention.layer_norm_epsilon": 1e-3}).rms_norm_eps == 1e-5
+
+
+SCALES = {
+    "attention.scale": "attention_scale",
+    "attn_logit_softcapping": "attn_logit_softcap",
+    "final_logit_softcapping": "final_logit_softcap",
+    "embedding_scale": "embedding_scale",
+    "residual_scale": "residual_scale",
+    "logit_scale": "logit_scale",
+    "attention.temperature_scale": "temperature_scale",
+}
+
+
+@pytest.mark.parametrize(("key", "field"), SCALES.items())
+def test_constants(key: str, field: str) -> None:
+    assert getattr(config(), field) == 0.0
+    assert getattr(config({f"llama.{key}": 0.0}), field) == 0.0
+    assert getattr(config({f"llama.{key}": 0.25}), field) == 0.25
+    for value in (-0.25, math.nan, math.inf, 1e-30, "1", True):
+        with pytest.raises(ConfigError, match=rf"llama\.{key} \({field}\) is"):
+            config({f"llama.{key}": value})
+
+
+def test_windowed_layers_of_their_own_sizes() -> None:
+    found = config(
+        {
+            "llama.attention.sliding_window": 16,
+            "llama.attention.sliding_window_pattern": np.array([True, False]),
+            "llama.attention.key_length_swa": 4,
+            "llama.attention.value_length_swa": 4,
+            "llama.rope.freq_base_swa": 5e4,
+        }
+    )
+    assert found.sliding_window_pattern == (True, False)
+    assert [found.window_of(layer, 1) for layer in range(2)] == [16, 0]
+    assert (found.head_dim_swa, found.rope_dim_swa, found.rope_theta_swa) == (4, 4, 5e4)
+    assert config({"llama.rope.dimension_count_swa": 6}).rope_dim_swa == 6
+    with pytest.raises(UnsupportedError, match=r"value_length_swa is 8 and .*key_length_swa 4"):
+        config({"llama.attention.key_length_swa": 4, "llama.attention.value_length_swa": 8})
+
+
+def test_positions_that_are_not_rotated() -> None:
+    assert config().rope_finetuned
+    assert config({"llama.rope.scaling.finetuned": True}).rope_finetuned
+    assert not config({"llama.rope.scaling.finetuned": False}).rope_finetuned
+
+
+EXPERTS: dict[str, object] = {"llama.expert_count": 8, "llama.expert_used_count": 2}
+
+
+def test_experts() -> None:
+    assert config({"llama.expert_count": 0, "llama.expert_used_count": 0}).experts is None
+    assert config(EXPERTS).experts == ExpertConfig(8, 2, 0)
+    found = config(
+        EXPERTS
+        | {
+            "llama.expert_feed_forward_length": 32,
+            "llama.expert_shared_count": 3,
+            "llama.leading_dense_block_count": 1,
+            "llama.expert_gating_func": 2,
+            "llama.expert_weights_norm": True,
+            "llama.expert_weights_scale": 2.5,
+            "llama.expert_group_count": 4,
+            "llama.expert_group_used_count": 2,
+        }
+    )
+    assert found.experts == ExpertConfig(8, 2, 32, 96, 1, "sigmoid", True, 2.5, 4, 2)
+    shared = config(EXPERTS | {"llama.expert_shared_feed_forward_length": 48}).experts
+    assert shared is not None
+    assert shared.shared_intermediate_size == 48
+    one_group = config(EXPERTS | {"llama.expert_group_count": 1}).experts
+    assert one_group == ExpertConfig(8, 2, 0)
+
+
+def test_models_of_experts_alone_need_no_dense_width() -> None:
+    alone = EXPERTS | {"llama.expert_feed_forward_length": 32, "llama.feed_forward_length": None}
+    assert config(alone).intermediate_size == 0
+    for changes in (
+        {"llama.leading_dense_block_count": 1},
+        {"llama.expert_feed_forward_length": None},
+    ):
+        with pytest.raises(ConfigError, match=r"llama\.feed_forward_length .*is missing"):
+            config(alone | changes)
+
+
+LATENT: dict[str, object] = {
+    "llama.attention.head_count_kv": 1,
+    "llama.attention.key_length": 36,
+    "llama.attention.value_length": 32,
+    "llama.attention.kv_lora_rank": 32,
+    "llama.attention.key_length_mla": 12,
+    "llama.attention.value_length_mla": 10,
+    "llama.rope.dimension_count": 4,
+}
+OLDER_LATENT = LATENT | {
+    "llama.attention.head_count_kv": 8,
+    "llama.attention.key_length": 12,
+    "llama.attention.value_length": 10,
+    "llama.attention.key_length_mla": None,
+    "llama.attention.value_length_mla": None,
+}
+
+
+def test_latent_attention() -> None:
+    assert config(LATENT).latent == LatentConfig(32, 0, 12, 10)
+    assert config(LATENT | {"llama.attention.q_lora_rank": 24}).latent == LatentConfig(
+        32, 24, 12, 10
+    )
+    assert config(OLDER_LATENT).latent == LatentConfig(32, 0, 12, 10)
+    assert config(LATENT | {"llama.attention.kv_lora_rank": None}).latent is None
 
 
 @pytest.mark.parametrize("value", [None, 7, ""])
@@ -223,12 +374,19 @@ def test_numbers_that_rotations_cannot_be_made_of(changes: dict[str, object], me
 
 
 def test_products_that_a_file_does_not_pay_for() -> None:
+    small_heads = {"llama.attention.head_count": 4096, "llama.attention.key_length": 2}
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
         config({"llama.attention.head_count": 4096, "llama.attention.key_length": 128})
     with pytest.raises(ConfigError, match="16384 is the most that trinity runs of it times"):
         config({"llama.block_count": 1024, "llama.attention.head_count": 64,
                 "llama.attention.head_count_kv": 64, "llama.attention.key_length": 2,
                 "llama.rope.dimension_count": 2})  # fmt: skip
+    with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
+        config(small_heads | {"llama.attention.value_length": 128})
+    with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
+        config(small_heads | {"llama.attention.key_length_swa": 128})
+    with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
+        config({"llama.block_count": 1024, "llama.embedding_length_per_layer_input": 1024})
     with pytest.raises(ConfigError, match=r"general\.architecture is"):
         config({"general.architecture": "a" * 65})
 
@@ -246,6 +404,70 @@ def test_products_that_a_file_does_not_pay_for() -> None:
         ),
         ({"llama.rope.dimension_count": 10}, ["rope.dimension_count (rope_dim) is 10", "is 8"]),
         ({"llama.rope.dimension_count": 7}, ["rope_dim) is 7", "even"]),
+        ({"llama.rope.dimension_count_swa": 10}, ["(rope_dim_swa) is 10", "key_length (head_dim)"]),
+        (
+            {"llama.rope.dimension_count_swa": 8, "llama.attention.key_length_swa": 4},
+            ["dimension_count_swa (rope_dim_swa) is 8", "key_length_swa (head_dim_swa)"],
+        ),
+        ({"llama.attention.value_length_swa": 4}, ["key_length_swa (head_dim_swa) is missing"]),
+        (
+            {"llama.attention.sliding_window": 2**31},
+            ["sliding_window) is 2147483648", "2147483647"],
+        ),
+        (
+            {"llama.attention.sliding_window_pattern": np.array([False, True])},
+            ["sliding_window_pattern) is true for layer 1", "attention.sliding_window (sliding_w"],
+        ),
+        (
+            {"llama.attention.sliding_window_pattern": np.array([True])},
+            ["sliding_window_pattern) is an array of 1", "2 layers (llama.block_count)"],
+        ),
+        (
+            {"llama.attention.sliding_window_pattern": np.array([1, 1])},
+            ["sliding_window_pattern) is an array of 2 of int64", "one bool"],
+        ),
+        ({"llama.attention.shared_kv_layers": 2}, ["shared_kv_layers) is 2", "llama.block_count"]),
+        ({"llama.rope.scaling.finetuned": 1}, ["finetuned (rope_finetuned) is 1", "true or false"]),
+        ({"llama.expert_used_count": 2}, ["llama.expert_used_count", "llama.expert_count"]),
+        ({"llama.expert_count": 2}, ["llama.expert_used_count", "is missing"]),
+        (EXPERTS | {"llama.expert_used_count": 0}, ["expert_used_count", "it must be 1 to"]),
+        (EXPERTS | {"llama.expert_used_count": 9}, ["tok) is 9", "llama.expert_count", "is 8"]),
+        (EXPERTS | {"llama.expert_count": 1 << 20}, ["llama.expert_count", "0 to 4096"]),
+        (EXPERTS | {"llama.leading_dense_block_count": 3}, ["(first_dense_layers) is 3", "is 2"]),
+        (EXPERTS | {"llama.expert_gating_func": 4}, ["expert_gating_func", "is 4", "2 (sigmoid)"]),
+        (EXPERTS | {"llama.expert_gating_func": 0}, ["expert_gating_func", "is 0", "1 (softmax)"]),
+        (EXPERTS | {"llama.expert_weights_norm": 2}, ["expert_weights_norm", "true or false"]),
+        (EXPERTS | {"llama.expert_weights_scale": math.nan}, ["expert_weights_scale", "is nan"]),
+        (
+            EXPERTS | {"llama.expert_shared_count": 1},
+            ["expert_shared_count", "llama.expert_feed_forward_length", "missing"],
+        ),
+        (EXPERTS | {"llama.expert_group_count": 3}, ["(num_expert_groups) is 3", "which is 8"]),
+        (EXPERTS | {"llama.expert_group_count": 8}, ["(num_expert_groups) is 8", "which is 8"]),
+        (EXPERTS | {"llama.expert_group_count": 2}, ["expert_group_used_count", "is missing"]),
+        (
+            EXPERTS | {"llama.expert_group_count": 2, "llama.expert_group_used_count": 3},
+            ["(expert_groups_used) is 3", "llama.expert_group_count"],
+        ),
+        (
+            EXPERTS
+            | {
+                "llama.expert_used_count": 5,
+                "llama.expert_group_count": 4,
+                "llama.expert_group_used_count": 2,
+            },
+            ["(expert_groups_used) is 2", "5 experts", "llama.expert_group_count"],
+        ),
+        (LATENT | {"llama.attention.kv_lora_rank": 16}, ["key_length (head_dim) is 36", "rank"]),
+        (LATENT | {"llama.attention.value_length": 16}, ["(value_dim) is 16", "kv_lora_rank"]),
+        (LATENT | {"llama.attention.head_count_kv": 2}, ["(num_kv_heads) is 2", "key_length_mla"]),
+        (LATENT | {"llama.attention.key_length_mla": 4}, ["(latent_key_dim) is 4", "(rope_dim)"]),
+        (LATENT | {"llama.attention.value_length_mla": None}, ["value_length_mla", "is missing"]),
+        (OLDER_LATENT | {"llama.rope.dimension_count": 12}, ["(head_dim) is 12", "(rope_dim)"]),
+        (
+            OLDER_LATENT | {"llama.attention.kv_lora_rank": 1 << 16},
+            ["(num_heads) is 8", "(kv_lora_rank), which is 65536"],
+        ),
     ],
 )
 def test_contradictions_name_both_sides(changes: dict[str, object], both: list[str]) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from trinity.config import ModelConfig
+from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.decoder import Decoder
-from trinity.models.operations import Linear, Norm
+from trinity.models.operations import ExpertLinear, Linear, Norm, Rope, Rotation, Temperature
 
 CONFIG = ModelConfig(
     architecture="llama", hidden_size=64, intermediate_size=172, num_layers=2, num_heads=8,
@@ -45,6 +46,15 @@ BITNET = LLAMA | {
     f"blk.{layer}.{name}.weight": (width,)
     for layer in range(2)
     for name, width in (("attn_sub_norm", 64), ("ffn_sub_norm", 172))
+}
+
+
+NEEDED: dict[str, Any] = {
+    "experts": ExpertConfig(4, 2, 32),
+    "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
+    "logit_scale": 2.0,
+    "sliding_window": 16,
+    "sliding_window_pattern": (True, False),
 }
 
 
@@ -104,9 +114,10 @@ def test_one_weight_for_q_k_and_v() -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_states_its_tensors(name: str) -> None:
     config = replace(CONFIG, architecture=name, sliding_window=16, tie_word_embeddings=True)
+    config = replace(config, **{field: NEEDED[field] for field, _ in ARCHITECTURES[name].needs})
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    assert {"token_embd.weight", "output_norm.weight", "blk.1.ffn_down.weight"} <= needed.keys()
+    assert {"token_embd.weight", "output_norm.weight", "blk.1.attn_output.weight"} <= needed.keys()
     assert len(decoder.attention) == 2
     for layer in decoder.layers:
         written = {"x"}
@@ -114,16 +125,139 @@ def test_every_family_states_its_tensors(name: str) -> None:
             if isinstance(operation, Norm | Linear):
                 assert operation.x in written, operation
             written.update(operation.buffers())
+            if isinstance(operation, ExpertLinear):
+                written.update(operation.expert_buffers())
     with pytest.raises(TrinityError):
         decoder.check(lambda name: (), "x.gguf")
 
 
-@pytest.mark.parametrize("pattern", [3, (True, True, False, True, True, False)])
-def test_windowed_layers(pattern: int | tuple[bool, ...]) -> None:
+def test_values_of_another_size() -> None:
+    shapes = LLAMA | {
+        f"blk.{layer}.{name}.weight": shape
+        for layer in range(2)
+        for name, shape in (("attn_v", (20, 64)), ("attn_output", (64, 40)))
+    }
+    decoder = checked(shapes, replace(CONFIG, value_dim=5))
+    assert (decoder.widths["v"], decoder.widths["a"], decoder.widths["k"]) == (20, 40, 32)
+    with pytest.raises(ConfigError, match=r"attn_v\.weight"):
+        checked(LLAMA, replace(CONFIG, value_dim=5))
+
+
+def windowed(architecture: str, **changes: Any) -> Decoder:
+    """A decoder of 8 layers with a window of 16."""
     config = replace(
-        CONFIG, architecture="gemma3", num_layers=6, sliding_window=16,
-        sliding_window_pattern=pattern, rope_theta=1e6,
+        CONFIG, **({"architecture": architecture, "num_layers": 8, "sliding_window": 16,
+                    "rope_theta": 1e6, "logit_scale": 0.5} | changes),
     )  # fmt: skip
-    decoder = Decoder(ARCHITECTURES["gemma3"], config, ())
-    assert [attention.window for attention in decoder.attention] == [16, 16, 0, 16, 16, 0]
-    assert sorted(rotation.theta for rotation in decoder.rotations) == [10000.0, 1e6]
+    return Decoder(ARCHITECTURES[architecture], config, ())
+
+
+def rotations(decoder: Decoder) -> list[Rotation | None]:
+    """Every layer's."""
+    return [o.rotation for layer in decoder.layers for o in layer if isinstance(o, Rope)]
+
+
+@pytest.mark.parametrize("pattern", [3, (True, True, False, True, True, False, True, True)])
+def test_windowed_layers(pattern: int | tuple[bool, ...]) -> None:
+    decoder = windowed("gemma3", sliding_window_pattern=pattern)
+    windows = [16, 16, 0, 16, 16, 0, 16, 16]
+    assert [attention.window for attention in decoder.attention] == windows
+    thetas = [rotation.theta for rotation in rotations(decoder) if rotation]
+    assert thetas == [10000.0 if window else 1e6 for window in windows]
+
+
+FULL = (False,) * 8
+
+
+@pytest.mark.parametrize(
+    ("architecture", "full", "still"),
+    [
+        ("llama", FULL, FULL),  # whose windowed layers are all
+        ("gemma2", (False, True) * 4, FULL),
+        ("gemma3", (*(False,) * 5, True, False, False), FULL),
+        ("olmo2", (False, False, False, True) * 2, FULL),
+        ("smollm3", (True,) * 8, (False, False, False, True) * 2),
+        ("exaone4", (False, False, False, True) * 2, (False, False, False, True) * 2),
+        ("cohere2", (False, False, False, True) * 2, (False, False, False, True) * 2),
+    ],
+)
+def test_layers_without_window_or_rotation(
+    architecture: str, full: tuple[bool, ...], still: tuple[bool, ...]
+) -> None:
+    decoder = windowed(architecture)
+    assert tuple(attention.window == 0 for attention in decoder.attention) == full
+    assert tuple(rotation is None for rotation in rotations(decoder)) == still
+
+
+def test_layers_without_a_window_of_the_file() -> None:
+    # As in EXAONE 4.0 1.2B: without windows every layer rotates.
+    decoder = windowed("exaone4", sliding_window=None)
+    assert not any(attention.window for attention in decoder.attention)
+    assert None not in rotations(decoder)
+
+
+def test_windowed_layers_with_a_base_of_their_own() -> None:
+    for name in ("gemma2", "exaone4", "cohere2", "olmo2"):
+        found = {
+            rotation.theta for rotation in rotations(windowed(name, rope_theta_swa=5e4)) if rotation
+        }
+        assert found == ({5e4} if name in ("exaone4", "cohere2") else {5e4, 1e6}), name
+
+
+def test_only_full_layers_of_olmo3_stretch() -> None:
+    yarn = RopeScaling("yarn", 8.0, 64)
+    found = rotations(windowed("olmo2", rope_scaling=yarn))
+    assert [rotation.scaling == yarn for rotation in found if rotation] == [
+        False, False, False, True, False, False, False, True
+    ]  # fmt: skip
+
+
+def test_what_gemma_2_has_where_the_file_says_nothing() -> None:
+    architecture = ARCHITECTURES["gemma2"]
+    config = replace(CONFIG, architecture="gemma2")
+    decoder = Decoder(architecture, architecture.completed(config), ())
+    assert [attention.window for attention in decoder.attention] == [4096, 0]
+    assert [attention.softcap for attention in decoder.attention] == [50.0, 50.0]
+    assert architecture.logit_softcap(config) == 30.0
+    own = replace(config, sliding_window=8, attn_logit_softcap=4.0, final_logit_softcap=9.0)
+    decoder = Decoder(architecture, architecture.completed(own), ())
+    assert [attention.window for attention in decoder.attention] == [8, 0]
+    assert [attention.softcap for attention in decoder.attention] == [4.0, 4.0]
+    assert architecture.logit_softcap(own) == 9.0
+
+
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_scores_of_the_27b_models(name: str, layers: int) -> None:
+    own = windowed(name, head_dim=32, num_heads=4).attention[0]
+    assert own.scale == pytest.approx(32**-0.5)
+    of_27b = windowed(name, head_dim=32, num_heads=4, num_layers=layers).attention[0]
+    assert of_27b.scale == pytest.approx((64 // 4) ** -0.5)
+
+
+def test_constants_of_the_file() -> None:
+    constants = {"attention_scale": 0.2, "residual_scale": 0.3, "embedding_scale": 6.0}
+    granite, architecture = windowed("granite", **constants), ARCHITECTURES["granite"]
+    assert {attention.scale for attention in granite.attention} == {0.2}
+    onto_x = [
+        operation.scale
+        for layer in granite.layers
+        for operation in layer
+        if isinstance(operation, Linear) and operation.add
+    ]
+    assert onto_x == [0.3] * 16
+    assert architecture.embedding_scale(granite.config) == 6.0
+    assert architecture.logit_scale(granite.config) == 2.0  # divides
+    assert ARCHITECTURES["cohere2"].logit_scale(granite.config) == 0.5  # multiplies
+    still = windowed("granite", rope_finetuned=False)
+    assert rotations(still) == [None] * 8
+
+
+def test_queries_that_grow_with_their_position() -> None:
+    def of(**changes: Any) -> set[Temperature | None]:
+        decoder = windowed("mistral3", **changes)
+        return {o.temperature for layer in decoder.layers for o in layer if isinstance(o, Rope)}
+
+    yarn = RopeScaling("yarn", 16.0, 32)
+    assert of(temperature_scale=0.1, rope_scaling=yarn) == {Temperature(0.1, 32)}
+    assert of(temperature_scale=0.1) == {Temperature(0.1, CONFIG.context_length)}
+    assert of(rope_scaling=yarn) == {None}

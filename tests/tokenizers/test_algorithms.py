@@ -120,6 +120,14 @@ def test_ignored_merges_take_whole_words() -> None:
         ("tekken", "HelloWorld 12 x/\n", "Hello|World| |1|2| x|/\n"),
         ("gpt-4o", "HelloWorld's 1234", "Hello|World's| |123|4"),
         ("qwen35", "e\u0301a 12", "e\u0301a| |1|2"),
+        ("kimi-k2", "HelloWorld's 1234中文ab中", "Hello|World's| |123|4|中文|ab|中"),
+        ("bailingmoe", "It's 12\n\n [x]", "It|'s| |1|2|\n\n| [|x|]"),
+        ("seed-coder", "It's 12 [\n x", "It|'s| |1|2| [|\n| x"),
+        ("exaone-moe", "It's a word, 12", "It|'s| a word|,| |1|2"),
+        ("superbpe", "ab cd 12345", "ab cd |12|345"),
+        ("poro-chat", "ab cd. 12", "ab| cd|.| 12"),
+        ("viking", "ab cd. 12", "ab| cd|.| |1|2"),
+        ("tiny_aya", "ab 1234567", "ab| |1|234|567"),
     ],
 )
 def test_words_of_each_family(pre: str, text: str, pieces: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 MAX_QUERY_WIDTH = 1 << 18  # num_heads * head_dim; Llama 405B has 16,384
 MAX_CACHED_HEADS = 1 << 14  # num_layers * num_kv_heads: each is two places of the cache
+MAX_LAYER_INPUTS = 1 << 18  # num_layers * per_layer_input_size; Gemma 4 E4B has 10,752
 
 # Whole numbers, from 1 where not said otherwise.
 LARGEST_INTEGERS = {
@@ -19,12 +20,30 @@ LARGEST_INTEGERS = {
     "num_kv_heads": 1 << 12,
     "head_dim": 1 << 16,
     "value_dim": 1 << 16,
+    "head_dim_swa": 1 << 16,
+    "value_dim_swa": 1 << 16,
     "vocab_size": 1 << 19,
     "context_length": (1 << 31) - 1,
-    "sliding_window": (1 << 32) - 1,
+    "sliding_window": (1 << 31) - 1,
     "sliding_window_pattern": 1 << 10,
     "rope_dim": 1 << 16,
+    "rope_dim_swa": 1 << 16,
     "rope_original_context": (1 << 31) - 1,
+    "shared_kv_layers": 1 << 10,
+    "per_layer_input_size": 1 << 14,
+    "num_experts": 1 << 12,
+    "num_experts_per_tok": 1 << 10,
+    "expert_intermediate_size": 1 << 20,
+    "shared_intermediate_size": 1 << 20,
+    "num_shared_experts": 1 << 8,
+    "first_dense_layers": 1 << 10,
+    "expert_gating": 1 << 8,
+    "num_expert_groups": 1 << 10,
+    "expert_groups_used": 1 << 10,
+    "q_lora_rank": 1 << 18,
+    "kv_lora_rank": 1 << 16,
+    "latent_key_dim": 1 << 16,
+    "latent_value_dim": 1 << 16,
 }
 # Real numbers: smallest and largest, both included.
 REAL_RANGES = {
@@ -36,6 +55,15 @@ REAL_RANGES = {
     "yarn_ext_factor": (1e-6, 1e6),
     "yarn_beta_fast": (1e-6, 1e6),
     "yarn_beta_slow": (1e-6, 1e6),
+    "yarn_log_multiplier": (1e-6, 1e3),
+    "attention_scale": (1e-6, 1e6),
+    "attn_logit_softcap": (1e-3, 1e6),
+    "final_logit_softcap": (1e-3, 1e6),
+    "embedding_scale": (1e-6, 1e6),
+    "residual_scale": (1e-6, 1e6),
+    "logit_scale": (1e-6, 1e6),
+    "temperature_scale": (1e-6, 1e3),
+    "expert_scale": (1e-6, 1e6),
 }
 # YaRN divides by the logarithm of the base.
 SMALLEST_YARN_THETA = 1.001

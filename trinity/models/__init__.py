@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Collection
 
 from trinity.config import ModelConfig
-from trinity.errors import UnsupportedError
+from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 
@@ -43,8 +43,20 @@ def decoder_of(
 ) -> Decoder:
     """The layers of a model whose file has tensors of these ``names`` and shapes.
 
-    Raises: UnsupportedError and ConfigError as ``find_architecture`` and ``Decoder.check`` do.
+    Raises: UnsupportedError and ConfigError as ``find_architecture`` and ``Decoder.check`` do;
+    ConfigError that names the key without which the family has no meaning.
     """
-    decoder = Decoder(find_architecture(config.architecture, source), config, names)
+    architecture = find_architecture(config.architecture, source)
+    config = architecture.completed(config)
+    for field, key in architecture.needs:
+        if not getattr(config, field):
+            raise ConfigError(
+                f"{source}: {config.architecture}.{key} ({field}) is missing or 0, but "
+                f"{config.architecture} needs it; convert the model again"
+            )
+    try:
+        decoder = Decoder(architecture, config, names)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
     decoder.check(shape, source)
     return decoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trinity.config import ModelConfig
@@ -33,7 +33,10 @@ class Architecture:
     ``tables(config)``: further embeddings; ``prologue(config)``: operations between embeddings and
     the first layer, whose weights belong to the model. ``norm``: the kind of the last norm.
     ``logit_scale(config)``: what logits are multiplied by; then those of a model with
-    ``config.final_logit_softcap`` c become c * tanh(logit / c).
+    ``logit_softcap(config)`` c become c * tanh(logit / c). ``window``: that of windowed layers
+    where the file names none. ``needs``: fields of the configuration without which the family has
+    no meaning, each with the key that gives it. ``unread``: tensors of a layer that a file may
+    have, and the family does without.
     """
 
     names: tuple[str, ...]
@@ -44,3 +47,13 @@ class Architecture:
     prologue: Callable[[ModelConfig], list[Operation]] = lambda config: []
     norm: Literal["rms", "layer"] = "rms"
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
+    logit_softcap: Callable[[ModelConfig], float] = lambda config: config.final_logit_softcap
+    window: int | None = None
+    needs: tuple[tuple[str, str], ...] = ()
+    unread: frozenset[str] = frozenset()
+
+    def completed(self, config: ModelConfig) -> ModelConfig:
+        """The configuration with what the family has where the file says nothing."""
+        if config.sliding_window is None and self.window is not None:
+            return replace(config, sliding_window=self.window)
+        return config

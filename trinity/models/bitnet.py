@@ -7,17 +7,19 @@ Source: llama.cpp src/models/bitnet.cpp; ik_llama.cpp build_bitnet_158; transfor
 
 from __future__ import annotations
 
+from functools import partial
+
 from trinity.config import ModelConfig
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Norm, Operation
 
 
-def _layer(config: ModelConfig, has: Has, activation: str) -> list[Operation]:
+def _layer(config: ModelConfig, index: int, has: Has, activation: str) -> list[Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has),
-        *blocks.attention(config, blocks.rotation_of(config), window=config.sliding_window),
+        *blocks.attention(config, blocks.rotation_of(config), window=config.window_of(index, 0)),
         Norm("a", "attn_sub_norm", "a", config.num_heads * config.head_dim),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
@@ -28,8 +30,6 @@ def _layer(config: ModelConfig, has: Has, activation: str) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(("bitnet",), lambda config, _, has: _layer(config, has, "silu"), True),
-    Architecture(
-        ("bitnet-b1.58", "bitnet-25"), lambda config, _, has: _layer(config, has, "relu2"), True
-    ),
+    Architecture(("bitnet",), partial(_layer, activation="silu"), True),
+    Architecture(("bitnet-b1.58", "bitnet-25"), partial(_layer, activation="relu2"), True),
 )

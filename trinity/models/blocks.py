@@ -1,8 +1,9 @@
-"""What most families' layers have in common: projections, attention, a gated feed-forward."""
+"""What most families' layers have in common: projections, attention, a feed-forward."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from trinity.config import ModelConfig
 from trinity.models.architecture import Has
@@ -15,72 +16,102 @@ from trinity.models.operations import (
     Product,
     Rope,
     Rotation,
+    Temperature,
 )
 
 
-def rotation_of(config: ModelConfig) -> Rotation:
-    """The rotation that the configuration describes, with llama 3's factors where there are any."""
-    return Rotation(
-        config.rope_theta, config.rope_dim, config.rope_scaling, factors="rope_freqs.weight"
-    )
+def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
+    """The rotation that the configuration describes, with llama 3's factors where there are any.
 
-
-def norm(config: ModelConfig, x: str, weight: str, out: str, *, add: bool = False) -> Norm:
-    """A norm of rows of ``hidden_size``."""
-    return Norm(x, weight, out, config.hidden_size, add=add)
-
-
-def projections(config: ModelConfig, has: Has) -> list[Operation]:
-    """h to q, k and v, by a weight each or by one that holds the rows of all three.
-
-    Each head of q and k is normalized where the file has weights for that.
+    Layers with a ``window`` have a base of their own where the file names one.
     """
-    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    theta = (config.rope_theta_swa if window else 0.0) or config.rope_theta
+    return Rotation(theta, config.rope_dim, config.rope_scaling, factors="rope_freqs.weight")
+
+
+def norm(
+    config: ModelConfig, x: str, weight: str, out: str, *, add: bool = False,
+    kind: Literal["rms", "layer"] = "rms",
+) -> Norm:  # fmt: skip
+    """A norm of rows of ``hidden_size``."""
+    return Norm(x, weight, out, config.hidden_size, add=add, kind=kind)
+
+
+def projections(
+    config: ModelConfig, has: Has, x: str = "h", *, head_norms: bool | None = None
+) -> list[Operation]:
+    """x to q, k and v, by a weight each or by one that holds the rows of all three.
+
+    ``head_norms``: each head of q and k is normalized then; None: where the file has weights for
+    that.
+    """
+    heads, kv_heads = config.num_heads, config.num_kv_heads
+    query, keys = heads * config.head_dim, kv_heads * config.head_dim
+    values = kv_heads * (config.value_dim or config.head_dim)
     products = (
         Product("attn_q", "q", query),
-        Product("attn_k", "k", kv),
-        Product("attn_v", "v", kv),
+        Product("attn_k", "k", keys),
+        Product("attn_v", "v", values),
     )
     if has("attn_qkv"):
         products = (
             Product("attn_qkv", "q", query),
-            Product("attn_qkv", "k", kv, first=query),
-            Product("attn_qkv", "v", kv, first=query + kv),
+            Product("attn_qkv", "k", keys, first=query),
+            Product("attn_qkv", "v", values, first=query + keys),
         )
-    operations: list[Operation] = [Linear("h", config.hidden_size, products)]
-    if has("attn_q_norm"):
-        operations.append(Norm("q", "attn_q_norm", "q", config.head_dim, config.num_heads))
-    if has("attn_k_norm"):
-        operations.append(Norm("k", "attn_k_norm", "k", config.head_dim, config.num_kv_heads))
+    operations: list[Operation] = [Linear(x, config.hidden_size, products)]
+    if head_norms or (head_norms is None and has("attn_q_norm")):
+        operations.append(Norm("q", "attn_q_norm", "q", config.head_dim, heads))
+    if head_norms or (head_norms is None and has("attn_k_norm")):
+        operations.append(Norm("k", "attn_k_norm", "k", config.head_dim, kv_heads))
     return operations
 
 
 def attention(
-    config: ModelConfig, rotation: Rotation | None, *, window: int = 0, scale: float | None = None
-) -> list[Operation]:
-    """Rotation and attention; ``scale`` is 1 / sqrt(head_dim) where it is not given."""
+    config: ModelConfig, rotation: Rotation | None, *, window: int = 0, scale: float = 0.0,
+    softcap: float = 0.0, sinks: str = "", temperature: Temperature | None = None,
+) -> list[Operation]:  # fmt: skip
+    """Rotation and attention; ``scale`` is 1 / sqrt(head_dim) where it is 0."""
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
-    if scale is None:
-        scale = 1 / math.sqrt(config.head_dim)
-    return [Rope(*sizes, rotation), Attention(*sizes, scale, window)]
+    return [
+        Rope(*sizes, rotation, value_dim=config.value_dim, temperature=temperature),
+        Attention(
+            *sizes, scale or 1 / math.sqrt(config.head_dim), window, softcap, sinks,
+            value_dim=config.value_dim,
+        ),
+    ]  # fmt: skip
 
 
-def attention_output(config: ModelConfig, out: str = "x", *, add: bool = True) -> Linear:
-    """a to the residual stream, or to another buffer."""
+def attention_output(
+    config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
+) -> Linear:
+    """a, times ``scale``, to the residual stream, or to another buffer."""
     product = Product("attn_output", out, config.hidden_size)
-    return Linear("a", config.num_heads * config.head_dim, (product,), add=add)
+    width = config.num_heads * (config.value_dim or config.head_dim)
+    return Linear("a", width, (product,), add, scale)
 
 
-def feed_forward(config: ModelConfig, activation: str, *, fused: bool = False) -> list[Operation]:
-    """h to act(gate) * up; ``fused``: one weight has the rows of both, the gate's first."""
+def feed_forward(
+    config: ModelConfig, activation: str, x: str = "h", *,
+    form: Literal["gate and up", "fused", "up"] = "gate and up",
+) -> list[Operation]:  # fmt: skip
+    """x to act(gate) * up; "fused": one weight has the rows of both, the gate's first.
+
+    "up": there is no gate, but act(up).
+    """
     size = config.intermediate_size
-    products = (Product("ffn_gate", "gate", size), Product("ffn_up", "up", size))
-    if fused:
-        products = (Product("ffn_up", "gate", size), Product("ffn_up", "up", size, first=size))
-    return [Linear("h", config.hidden_size, products), Gated(activation, size)]
+    products = {
+        "gate and up": (Product("ffn_gate", "gate", size), Product("ffn_up", "up", size)),
+        "fused": (Product("ffn_up", "gate", size), Product("ffn_up", "up", size, first=size)),
+        "up": (Product("ffn_up", "gate", size),),
+    }
+    gated = Gated(activation, size, up="") if form == "up" else Gated(activation, size)
+    return [Linear(x, config.hidden_size, products[form]), gated]
 
 
-def feed_forward_output(config: ModelConfig, out: str = "x", *, add: bool = True) -> Linear:
-    """act(gate) * up to the residual stream, or to another buffer."""
+def feed_forward_output(
+    config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
+) -> Linear:
+    """act(gate) * up, times ``scale``, to the residual stream, or to another buffer."""
     product = Product("ffn_down", out, config.hidden_size)
-    return Linear("gate", config.intermediate_size, (product,), add=add)
+    return Linear("gate", config.intermediate_size, (product,), add, scale)

@@ -42,7 +42,7 @@ class Decoder:
 
     @staticmethod
     def _has(index: int, names: Collection[str]) -> Has:
-        return lambda name: f"blk.{index}.{name}.weight" in names
+        return lambda name: f"blk.{index}.{complete(name)}" in names
 
     @cached_property
     def widths(self) -> dict[str, int]:
@@ -74,18 +74,31 @@ class Decoder:
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor that the model needs."""
+        return dict(self._tensors())
+
+    def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         config = self.config
-        needed: dict[str, tuple[int, ...]] = {
-            "token_embd.weight": (config.vocab_size, config.hidden_size),
-            "output_norm.weight": (config.hidden_size,),
-            f"{self.head}.weight": (config.vocab_size, config.hidden_size),
-        }
+        yield "token_embd.weight", (config.vocab_size, config.hidden_size)
+        yield "output_norm.weight", (config.hidden_size,)
+        yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
         for table in self.architecture.tables(config):
-            needed[complete(table.weight)] = (config.vocab_size, table.width)
+            yield complete(table.weight), (config.vocab_size, table.width)
         for prefix, operation in self._prefixed():
-            for name, shape in operation.weights().items():
-                needed[prefix + complete(name)] = shape
-        return needed
+            yield from self._weights_of(prefix, operation)
+
+    def _weights_of(
+        self, prefix: str, operation: Operation
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tensors of one operation; of experts a stack, or one each where the file has these."""
+        for name, shape in operation.weights().items():
+            if isinstance(operation, ExpertLinear) and self._one_by_one(prefix + name):
+                for expert in range(shape[0]):
+                    yield f"{prefix}{name}.{expert}.weight", shape[1:]
+            else:
+                yield prefix + complete(name), shape
+
+    def _one_by_one(self, name: str) -> bool:
+        return f"{name}.weight" not in self._names and f"{name}.0.weight" in self._names
 
     def check(self, shape: Callable[[str], tuple[int, ...]], source: str) -> None:
         """Hold the tensors that the model needs, and what lies beside them, against the file's.
@@ -94,22 +107,26 @@ class Decoder:
         the expected one; UnsupportedError for a tensor of a layer that no operation reads: without
         it the model would be another one.
         """
-        for name, expected in self.tensors().items():
+        # One after the other: the metadata can name any number, of which the file has a few.
+        for name, expected in self._tensors():
             if name not in self._names:
                 raise ConfigError(
                     f"{source}: no tensor {name!r}, which its architecture needs; "
                     "the file is incomplete or of another architecture"
                 )
             _check(name, shape(name), expected, source)
-        beside = dict(self._beside())
+        beside = self.beside()
         needed = self.tensors()
         for name, expected in beside.items():
             if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
         self._refuse_unread(beside, source)
 
+    def beside(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of tensors that a file may have: biases, scales, factors of rotations."""
+        return dict(self._beside())
+
     def _beside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tensors that a file may have: biases, scales, factors of rotations."""
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
@@ -130,9 +147,10 @@ class Decoder:
 
     def _refuse_unread(self, beside: Collection[str], source: str) -> None:
         needed = self.tensors()
+        unread = _UNREAD | self.architecture.unread
         for name in self._names:
             match = _LAYER_TENSOR.fullmatch(name)
-            if match is None or name in needed or name in beside or match[2] in _UNREAD:
+            if match is None or name in needed or name in beside or match[2] in unread:
                 continue
             if int(match[1]) >= self.config.num_layers:
                 raise ConfigError(
@@ -156,12 +174,14 @@ class Decoder:
 
 def complete(name: str) -> str:
     """A tensor's whole name, without what belongs to its layer."""
-    return name if "." in name else f"{name}.weight"
+    return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
 
 
 def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:
-    # One value may be written without dimensions, a vector with some of 1.
-    alike = prod(found) == expected[0] if len(expected) == 1 else found == expected
+    # One value may be written without dimensions, a vector with some of 1, one row without it.
+    alike = found in (expected, expected[1:]) if expected[0] == 1 else found == expected
+    if len(expected) == 1:
+        alike = prod(found) == expected[0]
     if not alike:
         raise ConfigError(
             f"{source}: tensor {name!r} has shape {found}, but the metadata implies {expected}; "

@@ -6,7 +6,8 @@ the binding of tensors and the check of a file against its configuration follow 
 Buffers are named and hold a row of float32 for each token: ``x`` is the residual stream, ``h`` a
 normalized copy of it, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate``
 and ``up`` the feed-forward's halves; a family may name others. Weights are named as in the file,
-without ``blk.N.`` and without ``.weight``; a name with a dot in it is complete.
+without ``blk.N.`` and without ``.weight``; a name that ends with ``.weight``, ``.bias`` or
+``.scale`` is complete.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trinity.config import NO_SCALING, RopeScaling
+from trinity.config import NO_SCALING, Gating, RopeScaling
 
 Widths = Mapping[str, int]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -312,7 +313,7 @@ class Route:
     scores: str
     num_experts: int
     per_token: int
-    gating: Literal["softmax", "sigmoid", "softmax_chosen"] = "softmax"
+    gating: Gating = "softmax"
     normalize: bool = True
     scale: float = 1.0
     bias: str = ""

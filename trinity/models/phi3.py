@@ -21,10 +21,10 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *blocks.projections(config, has),
-        *blocks.attention(config, rotation, window=config.sliding_window),
+        *blocks.attention(config, rotation, window=config.window_of(index, 0)),
         blocks.attention_output(config),
         blocks.norm(config, "x", "ffn_norm", "h"),
-        *blocks.feed_forward(config, "silu", fused=True),
+        *blocks.feed_forward(config, "silu", form="fused"),
         blocks.feed_forward_output(config),
     ]
 

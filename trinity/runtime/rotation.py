@@ -59,7 +59,8 @@ def _frequencies(
         ramp = 1 - np.clip((np.arange(half) - low) / max(0.001, high - low), 0, 1)
         mix = ramp * scaling.yarn_ext_factor
         frequencies = frequencies / scaling.factor * (1 - mix) + frequencies * mix
-        magnitude *= 1 + 0.1 * math.log(scaling.factor)
+        stretch = 0.1 * math.log(max(1.0, scaling.factor))
+        magnitude *= (1 + stretch) / (1 + scaling.yarn_log_multiplier * stretch)
     return frequencies, magnitude
 
 

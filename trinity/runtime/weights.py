@@ -109,7 +109,7 @@ class Weights:
     def matrix(self, name: str, n: int, k: int) -> Tensor:
         """A tensor of shape (n, k) in a type that the kernels know."""
         tensor = self._tensor(name)
-        if tensor.shape != (n, k):
+        if tensor.shape != (n, k) and (n, tensor.shape) != (1, (k,)):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
                 f"the configuration asks for {(n, k)}"

@@ -1,4 +1,9 @@
-"""Byte-level BPE vocabularies, run by the `tokenizers` library."""
+"""BPE vocabularies, of bytes or of characters, run by the `tokenizers` library.
+
+Byte-level ones ("gpt2") cut a text into words, whose bytes are written as characters that merge.
+Gemma 4's merge the characters of the whole text, its spaces written as U+2581, and write a
+character that is no token as its UTF-8 bytes, each a token "<0xNN>".
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers.metadata import RECONVERT
+from trinity.tokenizers.pretokenizers import PreTokenizer
+from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import CONTROL, UNKNOWN, Vocabulary, made_by_merges
 
 if TYPE_CHECKING:
@@ -45,23 +52,25 @@ class BPEEncoder:
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
-        from tokenizers import Regex, pre_tokenizers
-
         assert vocab.merges is not None
-        assert vocab.pre is not None
         self._ids, self._merges = vocab.ids, vocab.merges
-        self._ignore_merges = vocab.pre.ignore_merges
+        self._ignore_merges = vocab.pre is not None and vocab.pre.ignore_merges
         # A control token whose text is also a word must not come out of plain text, unless it has
         # one character or merges make it.
         texts = [vocab.tokens[i] for i in np.flatnonzero(np.isin(vocab.types, (CONTROL, UNKNOWN)))]
         texts = [text for text in texts if len(text) > 1]
         self._no_words = frozenset(() if made_by_merges(texts, vocab.merges) else texts)
-        self._splitter = pre_tokenizers.Sequence(
-            [
-                *(pre_tokenizers.Split(Regex(regex), "isolated") for regex in vocab.pre.regexes),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        self._splitter = None if vocab.pre is None else _splitter(vocab.pre)
+        # What characters that are no tokens become, in a vocabulary of characters.
+        self._fallback: dict[str, int] = {}
+        self._unknown: str | None = None
+        if self._splitter is None:
+            texts = [f"<0x{byte:02X}>" for byte in range(256)]
+            self._fallback = {text: self._ids[text] for text in texts if text in self._ids}
+            if vocab.unk_id is not None:
+                self._unknown = vocab.tokens[vocab.unk_id]
+                self._fallback[self._unknown] = vocab.unk_id
+        self._longest = max(map(len, vocab.tokens))
         self._parts = 0
         self._whole: Tokenizer | None = None
         if len(vocab.merges) < _LARGE:
@@ -88,23 +97,31 @@ class BPEEncoder:
         from tokenizers import Tokenizer, models
 
         with _refusals("tokenizer.ggml.merges does not fit the tokens"):
-            made = Tokenizer(models.BPE(words, merges, ignore_merges=self._ignore_merges))
-            made.pre_tokenizer = self._splitter
+            made = Tokenizer(
+                models.BPE(
+                    words | self._fallback, merges, ignore_merges=self._ignore_merges,
+                    byte_fallback=bool(self._fallback), unk_token=self._unknown, fuse_unk=True,
+                )
+            )  # fmt: skip
+            if self._splitter is not None:
+                made.pre_tokenizer = self._splitter
         return made
 
     def _make_part(self, text: str) -> Tokenizer | None:
         """A model that gives ``text`` the same ids; None where the whole one is worth its time."""
         if self._parts >= _MANY or len(text) > _LONG:
             return None
-        pieces = {piece for piece, _ in self._splitter.pre_tokenize_str(text)}
-        if sum(len(piece) ** 2 for piece in pieces) > _MOST_PARTS:
+        pieces = {text}
+        if self._splitter is not None:
+            pieces = {piece for piece, _ in self._splitter.pre_tokenize_str(text)}
+        if sum(len(piece) * min(len(piece), self._longest) for piece in pieces) > _MOST_PARTS:
             return None
         self._parts += 1
         within = {
             piece[first:last]
             for piece in pieces
             for first in range(len(piece))
-            for last in range(first + 1, len(piece) + 1)
+            for last in range(first + 1, min(first + self._longest, len(piece)) + 1)
         }
         words = {t: i for t in within - self._no_words if (i := self._ids.get(t)) is not None}
         cuts = ((word[:cut], word[cut:]) for word in words for cut in range(1, len(word)))
@@ -114,11 +131,13 @@ class BPEEncoder:
         return self._make(words, [possible[merge] for merge in ranked])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text``; a byte that is no token is dropped.
+        """Ids of ``text``; a byte that is no token is dropped, or is the unknown one.
 
         Raises InputError for millions of white space characters in a row.
         """
-        if len(text) > _LONGEST_WHITE_SPACE:
+        if self._splitter is None:
+            text = text.replace(" ", SPACE)
+        elif len(text) > _LONGEST_WHITE_SPACE:
             longest = max((len(m[0]) for m in re.finditer(r"\s+", text)), default=0)
             if longest > _LONGEST_WHITE_SPACE:
                 raise InputError(
@@ -131,6 +150,18 @@ class BPEEncoder:
         with _refusals("the tokenizers library cannot encode the text"):
             ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+
+def _splitter(pre: PreTokenizer) -> Any:
+    """The library's way to cut a text into words and to write their bytes."""
+    from tokenizers import Regex, pre_tokenizers
+
+    return pre_tokenizers.Sequence(
+        [
+            *(pre_tokenizers.Split(Regex(regex), "isolated") for regex in pre.regexes),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
 
 
 @contextmanager

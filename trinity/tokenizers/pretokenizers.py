@@ -48,6 +48,23 @@ _GPT4O = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}?|\p{{N}}{{1,3}}|{_SLASHED}"
 )
+_UPPER_NOT_HAN = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_LOWER_NOT_HAN = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_KIMI = (
+    rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_NOT_HAN}*{_LOWER_NOT_HAN}+{_ENDINGS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_NOT_HAN}+{_LOWER_NOT_HAN}*{_ENDINGS}?|\p{{N}}{{1,3}}"
+    rf"|{_OTHERS}|{_WHITE}"
+)
+_BAILING = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_SEED = rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_WHITE}"
+_EXAONE_MOE = (
+    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 # Letters that have a case, as hexadecimal code points and ranges.
 _CASED_RANGES = """
@@ -86,7 +103,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
     ("dbrx smaug-bpe chatglm-bpe", (_LLAMA3,), False, False),
     ("glm4", (_LLAMA3,), True, False),
     (
-        "qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2",
+        "qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2 kormo",
         (_QWEN2,),
         False,
         False,
@@ -112,9 +129,17 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...], bool, bool], ...] = (
         False,
         False,
     ),
-    ("deepseek-v3 hunyuan-dense joyai-llm", _DEEPSEEK_V3, False, False),
+    ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", _DEEPSEEK_V3, False, False),
+    ("kimi-k2", (_KIMI,), False, False),
+    ("bailingmoe bailingmoe2 llada-moe", (_BAILING,), False, False),
+    ("seed-coder", (_SEED,), False, False),
+    ("exaone-moe", (_EXAONE_MOE,), False, False),
+    ("superbpe", (r"\p{N}+", r"(?=(\d{3})+(?!\d))"), False, False),
+    ("poro-chat bloom gpt3-finnish", (_BLOOM,), False, False),
+    ("viking", (_BLOOM, r"\p{N}"), False, False),
     ("tekken", (_TEKKEN,), True, True),
-    ("gpt-4o llama4 kanana2 minimax-m2", (_GPT4O,), False, False),
+    ("gpt-4o llama4 kanana2 minimax-m2 talkie", (_GPT4O,), False, False),
+    ("tiny_aya cohere2moe", (r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O), False, False),
     (
         "default",
         (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),

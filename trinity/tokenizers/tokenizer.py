@@ -57,10 +57,10 @@ class Tokenizer:
         notes: remarks on the vocabulary that a user should see, one line each.
 
     Round trip: ``decode(encode(text))`` is ``text`` (after a BOS text, where the file asks for
-    one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies write a space as
-    U+2581, so that character comes back as a space; Phi-3 drops white space after special tokens.
-    SentencePiece vocabularies with ``add_space_prefix`` put a space before a text, at the start
-    and after each special token; decoding drops one there.
+    one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies and Gemma 4's write
+    a space as U+2581, so that character comes back as a space; Phi-3 drops white space after
+    special tokens. SentencePiece vocabularies with ``add_space_prefix`` put a space before a text,
+    at the start and after each special token; decoding drops one there.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class Tokenizer:
         if found is None:
             if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
                 found = self._vocab.tokens[token_id].encode(), False
-            elif self._vocab.model == "llama":
-                found = spm_piece(self._vocab, token_id), True
-            else:
+            elif self._vocab.model == "gpt2":
                 found = bpe_piece(self._vocab, token_id), True
+            else:
+                found = spm_piece(self._vocab, token_id), True
             self._pieces[token_id] = found
         return found
 

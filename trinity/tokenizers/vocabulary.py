@@ -24,7 +24,7 @@ UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
 MAX_TOKENS, MAX_MERGES, MAX_TOKEN_CHARACTERS = 1 << 19, 1 << 19, 1 << 14
 MAX_SPECIALS = 1 << 16
 
-SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE"}
+SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE", "gemma4": "character BPE"}
 
 # Texts that end a generation whatever the file says of them, then those that mark the parts of
 # fill-in-the-middle prompts; the pad, repository and file marks of the latter end one too.
@@ -50,8 +50,9 @@ class Vocabulary:
     """What a tokenizer is built from.
 
     ``tokens`` and ``types`` have one entry per id. ``ids`` maps a text to its id, the last one
-    where several tokens share a text. ``scores`` (float32) are None for "gpt2", ``merges`` and
-    ``pre`` for "llama". ``rstrip`` are ids after which white space is dropped when encoding.
+    where several tokens share a text. ``scores`` (float32) are for "llama" alone, ``merges`` for
+    "gpt2" and "gemma4", ``pre`` for "gpt2". ``rstrip`` are ids after which white space is dropped
+    when encoding.
     """
 
     model: str
@@ -77,13 +78,13 @@ class Vocabulary:
     def byte_of(self, token_id: int) -> int | None:
         """The byte that a byte token stands for, or None for another token.
 
-        Files without types mark no byte tokens, so in SentencePiece vocabularies the text decides.
+        Files without types mark no byte tokens, so where bytes are written so the text decides.
         """
         token = self.tokens[token_id]
         if len(token) != 6 or not token.startswith("<0x"):
             return None
         kind = self.types[token_id]
-        if kind == BYTE or (self.model == "llama" and kind in (NORMAL, UNDEFINED, UNUSED)):
+        if kind == BYTE or (self.model != "gpt2" and kind in (NORMAL, UNDEFINED, UNUSED)):
             match = _BYTE_TEXT.fullmatch(token)
             if match:
                 return int(match[1], 16)
@@ -125,7 +126,11 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     if model == "llama":
         _read_spm(metadata, vocab)
     else:
+        _read_merges(metadata, vocab)
+    if model == "gpt2":
         _read_bpe(metadata, vocab)
+    elif model == "gemma4":
+        _read_gemma4(metadata, vocab)
     _read_special_ids(metadata, vocab)
     _repair_control_texts(vocab)
     vocab.ids = dict(zip(vocab.tokens, range(len(tokens)), strict=True))
@@ -176,13 +181,17 @@ def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.bos_id, vocab.eos_id, vocab.unk_id = (i if i < len(vocab) else None for i in (1, 2, 0))
 
 
-def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+def _read_merges(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.merges = read.strings(metadata, "ggml.merges", MAX_MERGES, 2 * MAX_TOKEN_CHARACTERS)
     if vocab.merges is None:
         raise TokenizerError(
-            "tokenizer.ggml.merges is missing, and byte-level BPE (tokenizer.ggml.model 'gpt2')"
-            f" cannot run without merges; {RECONVERT}"
+            f"tokenizer.ggml.merges is missing, and {SUPPORTED_MODELS[vocab.model]}"
+            f" (tokenizer.ggml.model {vocab.model!r}) cannot run without merges; {RECONVERT}"
         )
+
+
+def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    assert vocab.merges is not None
     name = read.text(metadata, "ggml.pre")
     vocab.pre, note = pre_tokenizer_named(name, len(vocab), len(vocab.merges))
     if note:
@@ -191,6 +200,15 @@ def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     # generation would end at the first one.
     vocab.add_bos = _flag(metadata, "ggml.add_bos_token", vocab.pre.add_bos)
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
+
+
+def _read_gemma4(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    vocab.add_bos = True
+    if not _flag(metadata, "ggml.add_bos_token", True):
+        # As llama.cpp has it: early files say so, and Gemma 4 answers nonsense without.
+        vocab.notes.append("tokenizer.ggml.add_bos_token is false; Gemma 4 needs BOS: it is added")
+    vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
+    vocab.add_space_prefix = _flag(metadata, "ggml.add_space_prefix", False)
 
 
 def _flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:

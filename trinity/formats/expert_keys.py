@@ -1,0 +1,137 @@
+"""Metadata to experts and to latent attention."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trinity.config import ExpertConfig, Gating, LatentConfig
+from trinity.formats.config_limits import MAX_QUERY_WIDTH
+from trinity.formats.config_reader import ConfigReader
+
+_GATING: dict[int, Gating] = {
+    1: "softmax",
+    2: "sigmoid",
+    3: "softmax_chosen",
+}  # llama.cpp's expert_gating_func
+
+
+def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
+    """The experts, or None in a dense model."""
+    num_experts = reader.integer("num_experts", default=0, smallest=0)
+    if num_experts == 0:
+        used = reader.integer("num_experts_per_tok", default=0, smallest=0)
+        if used:
+            raise reader.clash(
+                "num_experts_per_tok", used, "num_experts", num_experts, "it may not exceed"
+            )
+        return None
+    used = reader.integer("num_experts_per_tok")
+    if used > num_experts:
+        raise reader.clash(
+            "num_experts_per_tok", used, "num_experts", num_experts, "it may not exceed"
+        )
+    first_dense_layers = reader.integer("first_dense_layers", default=0, smallest=0)
+    if first_dense_layers > num_layers:
+        raise reader.clash(
+            "first_dense_layers", first_dense_layers, "num_layers", num_layers, "it may not exceed"
+        )
+    size = reader.integer("expert_intermediate_size", default=0, smallest=0)
+    num_groups, groups_used = _groups(reader, num_experts, used)
+    return ExpertConfig(
+        num_experts=num_experts,
+        num_experts_per_tok=used,
+        intermediate_size=size,
+        shared_intermediate_size=_shared_size(reader, size),
+        first_dense_layers=first_dense_layers,
+        gating=_gating(reader),
+        normalize=reader.boolean("expert_normalize"),
+        scale=reader.real_or_none("expert_scale") or 1.0,
+        num_groups=num_groups,
+        groups_used=groups_used,
+    )
+
+
+def _gating(reader: ConfigReader) -> Gating | Literal[""]:
+    if not reader.is_set("expert_gating"):
+        return ""
+    value = reader.integer("expert_gating", smallest=0)
+    if value not in _GATING:
+        known = ", ".join(f"{number} ({name})" for number, name in _GATING.items())
+        raise reader.error("expert_gating", f"is {value}; trinity knows {known}")
+    return _GATING[value]
+
+
+def _shared_size(reader: ConfigReader, expert_size: int) -> int:
+    """Of what every token takes: its own key, else so many experts' width; 0: nothing."""
+    if reader.is_set("shared_intermediate_size"):
+        return reader.integer("shared_intermediate_size", smallest=0)
+    count = reader.integer("num_shared_experts", default=0, smallest=0)
+    if count and not expert_size:
+        raise reader.clash(
+            "num_shared_experts",
+            count,
+            "expert_intermediate_size",
+            "missing",
+            "it counts widths of",
+        )
+    return count * expert_size
+
+
+def _groups(reader: ConfigReader, num_experts: int, used: int) -> tuple[int, int]:
+    """Groups of experts and how many are chosen from; 0, 0 where there is one."""
+    groups = reader.integer("num_expert_groups", default=0, smallest=0)
+    if groups <= 1:
+        return 0, 0
+    if num_experts % groups or num_experts < 2 * groups:
+        relation = "it must part into groups of two or more"
+        raise reader.clash("num_expert_groups", groups, "num_experts", num_experts, relation)
+    chosen = reader.integer("expert_groups_used")
+    if chosen > groups:
+        raise reader.clash(
+            "expert_groups_used", chosen, "num_expert_groups", groups, "it may not exceed"
+        )
+    if used > chosen * (num_experts // groups):
+        relation = f"{used} experts a token do not fit into so many of"
+        raise reader.clash("expert_groups_used", chosen, "num_expert_groups", groups, relation)
+    return groups, chosen
+
+
+def read_latent(
+    reader: ConfigReader, num_heads: int, num_kv_heads: int, head_dim: int, value_dim: int,
+    rope_dim: int,
+) -> LatentConfig | None:  # fmt: skip
+    """Multi-head latent attention, or None.
+
+    Files with the keys ``*_mla`` say there what a head has, and with the others what the cache
+    keeps: kv_lora_rank + rope_dim values for all heads together. Older files say the first only.
+    """
+    if not reader.is_set("kv_lora_rank"):
+        return None
+    rank = reader.integer("kv_lora_rank")
+    if reader.is_set("latent_key_dim"):
+        key_dim = reader.integer("latent_key_dim")
+        values = reader.integer("latent_value_dim")
+        if head_dim != rank + rope_dim:
+            relation = f"it must be {rank + rope_dim}, the sum of rope_dim {rope_dim} and"
+            raise reader.clash("head_dim", head_dim, "kv_lora_rank", rank, relation)
+        if value_dim != rank:
+            raise reader.clash("value_dim", value_dim, "kv_lora_rank", rank, "it must equal")
+        if num_kv_heads != 1:
+            raise reader.clash(
+                "num_kv_heads", num_kv_heads, "latent_key_dim", key_dim, "it must be 1 beside"
+            )
+        name = "latent_key_dim"
+    else:
+        key_dim, values, name = head_dim, value_dim, "head_dim"
+    if key_dim <= rope_dim:
+        raise reader.clash(name, key_dim, "rope_dim", rope_dim, "it must exceed")
+    widest = max(key_dim, values, rank + rope_dim)
+    if num_heads * widest > MAX_QUERY_WIDTH:
+        relation = f"{MAX_QUERY_WIDTH} is the most that trinity runs of it times {widest}, by"
+        raise reader.clash("num_heads", num_heads, "kv_lora_rank", rank, relation)
+    return LatentConfig(
+        kv_lora_rank=rank,
+        q_lora_rank=reader.integer("q_lora_rank", default=0, smallest=0),
+        key_dim=key_dim,
+        value_dim=values,
+    )

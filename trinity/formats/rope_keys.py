@@ -1,0 +1,74 @@
+"""Metadata to what rotations need: how much of a head rotates, and how it is stretched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trinity.config import RopeScaling
+from trinity.errors import UnsupportedError
+from trinity.formats.config_limits import SMALLEST_YARN_THETA
+from trinity.formats.config_reader import ConfigReader, shown
+
+
+def read_rope_dim(reader: ConfigReader, head_dim: int) -> int:
+    """Leading values of a head that rotate; an even number, at most ``head_dim``."""
+    return _rope_dim(reader, "rope_dim", "head_dim", head_dim)
+
+
+def read_rope_dim_swa(reader: ConfigReader, head_dim: int, head_dim_swa: int) -> int:
+    """The same of windowed layers; 0 where the file says nothing of their own."""
+    if not (head_dim_swa or reader.is_set("rope_dim_swa")):
+        return 0
+    other = "head_dim_swa" if head_dim_swa else "head_dim"
+    return _rope_dim(reader, "rope_dim_swa", other, head_dim_swa or head_dim)
+
+
+def _rope_dim(reader: ConfigReader, name: str, other: str, head_dim: int) -> int:
+    rope_dim = reader.integer(name, default=head_dim)
+    if rope_dim > head_dim:
+        raise reader.clash(name, rope_dim, other, head_dim, "it may not exceed")
+    if rope_dim % 2:
+        raise reader.error(name, f"is {rope_dim}; rotation needs an even number")
+    return rope_dim
+
+
+def read_rope_scaling(
+    reader: ConfigReader,
+    context_length: int,
+    rope_theta: float,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> RopeScaling:
+    """Llama 3's scaling is the tensor rope_freqs.weight and has no key; longrope's has two."""
+    if "rope_factors_long.weight" in shapes and not reader.is_set("rope_type"):
+        return RopeScaling(
+            type="longrope",
+            original_context_length=reader.integer("rope_original_context", default=context_length),
+            attn_factor=reader.real("rope_attn_factor", default=1.0),
+        )
+    kind = reader.value("rope_type") if reader.is_set("rope_type") else "linear"
+    if not isinstance(kind, str) or kind not in ("none", "linear", "yarn"):
+        raise UnsupportedError(
+            f"{reader.source}: {reader.key('rope_type')} is {shown(kind)}; "
+            "trinity knows none, linear and yarn"
+        )
+    declared = reader.value("rope_factor", default=1.0)
+    if isinstance(declared, float) and declared == 0.0:  # means no scaling, as in llama.cpp
+        factor = 1.0
+    else:
+        factor = reader.real("rope_factor", default=1.0)
+    if kind == "none" or (kind == "linear" and factor == 1.0):
+        return RopeScaling()
+    if kind == "linear":
+        return RopeScaling(type="linear", factor=factor)
+    if rope_theta < SMALLEST_YARN_THETA:
+        raise reader.error("rope_theta", f"is {rope_theta:g}; YaRN needs {SMALLEST_YARN_THETA:g}")
+    return RopeScaling(
+        type="yarn",
+        factor=factor,
+        original_context_length=reader.integer("rope_original_context", default=context_length),
+        attn_factor=reader.real("rope_attn_factor", default=1.0),
+        yarn_ext_factor=reader.real("yarn_ext_factor", default=1.0),
+        yarn_beta_fast=reader.real("yarn_beta_fast", default=32.0),
+        yarn_beta_slow=reader.real("yarn_beta_slow", default=1.0),
+        yarn_log_multiplier=reader.real_or_none("yarn_log_multiplier"),
+    )

@@ -1,0 +1,60 @@
+"""command-r and cohere2: attention and feed-forward side by side, from one norm with a mean.
+
+Command R+ has norms over the heads of q and k, each head with a weight of its own. cohere2 has
+three windowed layers to a full one, and its full ones do not rotate.
+Source: llama.cpp src/models/command-r.cpp and cohere2.cpp; transformers' Cohere and Cohere2.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.models import blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Norm, Operation
+
+_PERIOD = 4  # the last layer of each period sees all positions
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    norms: list[Operation] = []
+    for name, heads in (("q", config.num_heads), ("k", config.num_kv_heads)):
+        weight = f"attn_{name}_norm"
+        if has(weight):
+            norms.append(
+                Norm(name, weight, name, config.head_dim, heads, kind="layer", per_group=True)
+            )
+    return _side_by_side(config, has, norms, blocks.attention(config, blocks.rotation_of(config)))
+
+
+def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    window = config.window_of(index, _PERIOD)
+    rotation = blocks.rotation_of(config, window) if window else None
+    return _side_by_side(config, has, [], blocks.attention(config, rotation, window=window))
+
+
+def _side_by_side(
+    config: ModelConfig, has: Has, norms: list[Operation], attention: list[Operation]
+) -> list[Operation]:
+    return [
+        blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
+        *blocks.projections(config, has, head_norms=False),
+        *norms,
+        *attention,
+        blocks.attention_output(config),
+        *blocks.feed_forward(config, "silu"),
+        blocks.feed_forward_output(config),
+    ]
+
+
+_LOGIT_SCALE = ("logit_scale", "logit_scale")
+ARCHITECTURES = (
+    Architecture(
+        ("command-r",), _layer, rope_halves=False, norm="layer",
+        logit_scale=lambda config: config.logit_scale, needs=(_LOGIT_SCALE,),
+    ),
+    Architecture(
+        ("cohere2",), _layer_of_2, rope_halves=False, norm="layer",
+        logit_scale=lambda config: config.logit_scale,
+        needs=(_LOGIT_SCALE, ("sliding_window", "attention.sliding_window")),
+    ),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""exaone4: norms behind the branches alone, and over each head of q and k.
+
+The large model has three windowed layers to a full one, and its full ones do not rotate.
+Source: transformers' Exaone4; llama.cpp src/models/exaone4.cpp, which sees windows in models of 64
+layers alone.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.models import blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation
+
+_PERIOD = 4  # the last layer of each period sees all positions
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    window = config.window_of(index, _PERIOD)
+    rotates = window or not config.sliding_window
+    rotation = blocks.rotation_of(config, window) if rotates else None
+    return [
+        *blocks.projections(config, has, "x", head_norms=True),
+        *blocks.attention(config, rotation, window=window),
+        blocks.attention_output(config, "h", add=False),
+        blocks.norm(config, "h", "post_attention_norm", "x", add=True),
+        *blocks.feed_forward(config, "silu", "x"),
+        blocks.feed_forward_output(config, "h", add=False),
+        blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
+    ]
+
+
+ARCHITECTURES = (Architecture(("exaone4",), _layer, rope_halves=True),)

@@ -1,0 +1,138 @@
+"""What families with experts have in common: a router, its experts, one that every token takes."""
+
+from __future__ import annotations
+
+from trinity.config import ExpertConfig, Gating, ModelConfig
+from trinity.errors import ConfigError
+from trinity.models.architecture import Has
+from trinity.models.operations import (
+    ExpertGated,
+    ExpertLinear,
+    Gated,
+    GatedAdd,
+    Linear,
+    Mix,
+    Operation,
+    Product,
+    Route,
+)
+
+NEEDED = ("experts", "expert_count")  # of families that have no dense form
+
+
+def experts_of(config: ModelConfig) -> ExpertConfig:
+    """The experts of a model that has some."""
+    if config.experts is None:
+        raise TypeError(f"{config.architecture} is to run without experts")
+    return config.experts
+
+
+def routed(
+    config: ModelConfig,
+    has: Has,
+    activation: str,
+    *,
+    size: int = 0,
+    gating: Gating = "softmax",
+    normalize: bool = True,
+    scale: float = 1.0,
+) -> list[Operation]:
+    """h to the experts that its scores choose; their sum, times ``scale``, onto the stream.
+
+    What the file says of an expert's ``size``, of gating and of normalization goes first.
+    """
+    return [
+        router(config),
+        route(config, has, gating, normalize, scale),
+        *mixture(config, has, activation, size=size),
+    ]
+
+
+def router(config: ModelConfig) -> Linear:
+    """h to a score for each expert."""
+    count = experts_of(config).num_experts
+    return Linear("h", config.hidden_size, (Product("ffn_gate_inp", "scores", count),))
+
+
+def route(
+    config: ModelConfig, has: Has, gating: Gating, normalize: bool, scale: float = 1.0
+) -> Route:
+    """The choice by scores, as the file or else the family has it."""
+    experts = experts_of(config)
+    return Route(
+        "scores", experts.num_experts, experts.num_experts_per_tok,
+        gating=experts.gating or gating,
+        normalize=normalize if experts.normalize is None else experts.normalize,
+        scale=experts.scale * scale,
+        bias="exp_probs_b.bias" if has("exp_probs_b.bias") else "",
+        num_groups=experts.num_groups, groups_used=experts.groups_used,
+    )  # fmt: skip
+
+
+def mixture(
+    config: ModelConfig,
+    has: Has,
+    activation: str,
+    out: str = "x",
+    *,
+    size: int = 0,
+    add: bool = True,
+) -> list[Operation]:
+    """h through each chosen expert, and the weighted sum.
+
+    A file has one weight for gate and up, or two, or, if it is very old, two for each expert.
+    Raises ConfigError where neither the file nor the family knows the ``size`` of an expert.
+    """
+    experts, hidden = experts_of(config), config.hidden_size
+    size = experts.intermediate_size or size
+    if not size:
+        raise ConfigError(
+            f"{config.architecture}.expert_feed_forward_length, the width of an expert, is missing "
+            "or 0; convert the model again"
+        )
+    counts = experts.num_experts, experts.num_experts_per_tok
+    suffix, first = "_exps", 0
+    gate = up = "ffn_gate_up_exps"
+    if has(gate):
+        first = size
+    else:
+        suffix = "" if has("ffn_gate.0") and not has("ffn_gate") else "_exps"
+        gate, up = f"ffn_gate{suffix}", f"ffn_up{suffix}"
+    halves = Product(gate, "expert_gate", size), Product(up, "expert_up", size, first)
+    down = (Product(f"ffn_down{suffix}", "expert_out", hidden),)
+    return [
+        ExpertLinear("h", hidden, halves, *counts, spread=True),
+        ExpertGated(activation, size),
+        ExpertLinear("expert_gate", size, down, *counts, spread=False),
+        Mix("expert_out", out, hidden, experts.num_experts_per_tok, add=add),
+    ]
+
+
+def shared_expert(
+    config: ModelConfig,
+    activation: str,
+    *,
+    size: int = 0,
+    gated: bool = False,
+    scale: float = 1.0,
+) -> list[Operation]:
+    """h to the expert that every token takes, onto the stream; nothing where there is none.
+
+    ``size``: its width where the file names none. ``gated``: times the sigmoid of its own score.
+    """
+    hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size or size
+    if not size:
+        return []
+    products = (Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size))
+    if gated:
+        return [
+            Linear("h", hidden, (*products, Product("ffn_gate_inp_shexp", "shared_gate", 1))),
+            Gated(activation, size),
+            Linear("gate", size, (Product("ffn_down_shexp", "shared", hidden),)),
+            GatedAdd("shared_gate", "shared", "x", hidden),
+        ]
+    return [
+        Linear("h", hidden, products),
+        Gated(activation, size),
+        Linear("gate", size, (Product("ffn_down_shexp", "x", hidden),), add=True, scale=scale),
+    ]

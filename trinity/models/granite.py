@@ -1,0 +1,51 @@
+"""granite and granitemoe: llama with four scales, of embeddings, scores, branches and logits.
+
+granitemoe has experts, and in some models one that every token takes.
+Source: llama.cpp src/models/granite.cpp; transformers' Granite, GraniteMoe and GraniteMoeShared.
+"""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig
+from trinity.models import blocks, expert_blocks
+from trinity.models.architecture import Architecture, Has
+from trinity.models.operations import Operation
+
+
+def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    rotation = blocks.rotation_of(config) if config.rope_finetuned else None
+    return [
+        blocks.norm(config, "x", "attn_norm", "h"),
+        *blocks.projections(config, has),
+        *blocks.attention(config, rotation, scale=config.attention_scale),
+        blocks.attention_output(config, scale=config.residual_scale or 1.0),
+        blocks.norm(config, "x", "ffn_norm", "h"),
+        *(_experts(config, has) if config.experts else _feed_forward(config)),
+    ]
+
+
+def _feed_forward(config: ModelConfig) -> list[Operation]:
+    return [
+        *blocks.feed_forward(config, "silu"),
+        blocks.feed_forward_output(config, scale=config.residual_scale or 1.0),
+    ]
+
+
+def _experts(config: ModelConfig, has: Has) -> list[Operation]:
+    scale = config.residual_scale or 1.0
+    return [
+        *expert_blocks.routed(config, has, "silu", size=config.intermediate_size, scale=scale),
+        *expert_blocks.shared_expert(config, "silu", scale=scale),
+    ]
+
+
+def _architecture(name: str, *needs: tuple[str, str]) -> Architecture:
+    return Architecture(
+        (name,), _layer, rope_halves=False,
+        embedding_scale=lambda config: config.embedding_scale or 1.0,
+        logit_scale=lambda config: 1 / config.logit_scale,
+        needs=(("logit_scale", "logit_scale"), *needs),
+    )  # fmt: skip
+
+
+ARCHITECTURES = (_architecture("granite"), _architecture("granitemoe", expert_blocks.NEEDED))
