@@ -294,7 +294,7 @@ class KVCache:
         return True
 
     def _copy_last(self, count: int) -> bool:
-        """Let a copy of the last page's first ``count`` positions take its place, if one is left."""
+        """Put a copy of the last page's first ``count`` positions there; False without room."""
         pool, page = self._pool, self._pages[-1]
         assert page.parent is not None
         windowed = self._window is not None
