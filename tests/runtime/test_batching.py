@@ -202,6 +202,36 @@ def test_the_youngest_gives_its_pages_back_and_says_the_same(steps: Any) -> None
     assert used_bytes(run.engine) == 0
 
 
+@pytest.mark.parametrize("window", [1, 20, 130])
+def test_windowed_parts_are_claimed_like_pages(steps: Any, window: int) -> None:
+    """Prompts of many steps never lack one; who runs takes them from the youngest."""
+    run = steps(prefill_chunk=64, pages=5, window=window)
+    prompts = {"old": [20] * 340, "young": [30] * 100, "third": [20] * 300, "fourth": [50] * 390}
+    counts = {"old": 50, "young": 200, "third": 90, "fourth": 10}
+    for name, prompt in prompts.items():
+        run.ask(name, prompt, max_tokens=counts[name])
+    while run.batch:
+        run.step()
+        assert run.engine.pool.nbytes <= run.engine.pool.limit
+        assert run.engine.pool.claimed <= run.engine.pool.limit
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt, counts[name])
+    assert [step["young"] for step in run.rows if step.get("young", 0) > 1][2:]  # it lost pages
+    assert used_bytes(run.engine) == 0
+
+
+def test_a_prompt_behind_a_common_beginning_takes_what_it_sees(steps: Any) -> None:
+    run = steps(prefill_chunk=64, window=20)
+    common = [20] * 200
+    for name, last in (("a", 5), ("b", 6)):
+        run.ask(name, [*common, last])
+    run.finish()
+    assert run.found["a"].timings.cached_tokens == 0
+    assert run.found["b"].timings.cached_tokens == 3 * 64
+    for name, last in (("a", 5), ("b", 6)):
+        assert run.found[name].token_ids == alone([*common, last])
+
+
 def test_who_waits_for_pages_is_not_overtaken(steps: Any) -> None:
     run = steps(prefill_chunk=256, pages=4)
     run.ask("runs", [20] * 250, max_tokens=4)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
 
 from tests.naive import FAMILIES, float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
@@ -27,7 +26,10 @@ from trinity.errors import (
 from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
+from trinity.runtime.kv_cache import LEAST_COPY, KVCache
 from trinity.runtime.memory import mapped, zeros
+from trinity.runtime.page_layout import PartSizes
+from trinity.runtime.page_pool import PagePool
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
@@ -368,13 +370,13 @@ def test_only_own_caches_are_taken(tiny: CPUEngine, tmp_path: Path) -> None:
     class Imitation:
         kv_type, length, address, pool = "F16", 0, 4096, tiny.pool
 
-    strange = KVCache(PagePool({"F16": 64}, 1 << 20), "F16", 64)
+    strange = KVCache(PagePool({"F16": PartSizes(64)}, 1 << 20), "F16", 64)
     for foreign in (other.new_cache(), strange, Imitation(), None):
         with pytest.raises(InputError, match="not one of this engine's"):
             tiny.step([Rows(foreign, [1, 2])])  # type: ignore[arg-type]
     other.close()
     cache = tiny.new_cache()
-    for name in ("address", "length", "pool", "kv_type"):
+    for name in ("address", "window_address", "length", "pool", "kv_type"):
         with pytest.raises(AttributeError):
             setattr(cache, name, 4096)
 
@@ -404,7 +406,8 @@ def test_pages_are_bounded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="kv_memory is 1000 bytes, but one sequence of 512"):
         load_engine(open_weights(path), kv_memory=1000)
     probe = load_engine(open_weights(path))
-    page = probe.pool.sizes["F16"]
+    page, windowed = probe.pool.sizes["F16"]
+    assert not windowed
     probe.close()
     engine = load_engine(open_weights(path), kv_memory=4 * page)
     first, second = engine.new_cache(), engine.new_cache()

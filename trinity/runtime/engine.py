@@ -324,7 +324,7 @@ class CPUEngine:
         ids = np.concatenate([np.asarray(piece.tokens) for piece in rows])
         times = time_operations(
             team, np.concatenate(recorder.plans), self._choice.names(),
-            sum(before) + len(rows), lambda: self._embed(ids), rounds,
+            [length + 1 for length in before], lambda: self._embed(ids), rounds,
         )  # fmt: skip
         del logits  # till here the records wrote into it
         for piece, length in zip(rows, before, strict=True):
