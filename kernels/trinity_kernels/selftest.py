@@ -15,14 +15,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels import isa, record
+from trinity_kernels import expert_checks, isa, record, row_checks
 from trinity_kernels._jit import Kernel
+from trinity_kernels.comparing import at as _at
+from trinity_kernels.comparing import differs as _differs
+from trinity_kernels.comparing import random_numbers as _rng
+from trinity_kernels.comparing import run_kernel
+from trinity_kernels.comparing import same as _same
 from trinity_kernels.ops import (
     activation,
     attention,
+    copy,
+    gated_add,
     kv_layout,
-    rmsnorm,
+    norm,
     rope,
+    scale,
+    softcap,
     squares,
 )
 from trinity_kernels.ops.matmul import activation_tiles, operands, quantize, variants
@@ -33,7 +42,6 @@ from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.quants import TYPES, dequantize
 from trinity_kernels.quants import quantize as quantize_weights
-from trinity_kernels.team import Team
 
 Array = NDArray[Any]
 _NONE = ("none",)
@@ -43,18 +51,23 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "matmul": (matmul, tuple(sorted(variants.types_of(matmul)))),
     "quantize_ternary": (quantize.quantize_ternary, _NONE),
     "quantize_q8": (quantize.quantize_q8, _NONE),
-    "rmsnorm": (rmsnorm.rmsnorm, _NONE),
+    "norm": (norm.norm, norm.NORMS),
     "rope_store": (rope.rope_store, kv_layout.KV_TYPES),
     "attention": (attention.attention, kv_layout.KV_TYPES),
     "attention_parts": (attention.attention_parts, kv_layout.KV_TYPES),
     "attention_merge": (attention.attention_merge, _NONE),
     "gated": (activation.gated, activation.ACTIVATIONS),
+    "gated_add": (gated_add.gated_add, _NONE),
+    "scale": (scale.scale, _NONE),
+    "softcap": (softcap.softcap, _NONE),
+    "copy": (copy.copy, _NONE),
     "add_squares": (squares.add_squares, _NONE),
     "tile_activations": (activation_tiles.tile_activations, _NONE),
     "tile_q8": (activation_tiles.tile_q8, _NONE),
     "tile_split": (activation_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles, tuple(sorted(variants.types_of(matmul_tiles)))),
     "matmul_panels": (matmul_panels, tuple(sorted(variants.types_of(matmul_panels)))),
+    **expert_checks.KERNELS,
 }
 
 
@@ -88,6 +101,8 @@ def _has(level: str, kernel: Kernel) -> bool:
 
 def check(name: str, level: str, tag: str) -> str | None:
     """Run one kernel and compare; None where it agrees, else a sentence with what differed."""
+    if name in _ROW_CHECKS:
+        return _ROW_CHECKS[name](KERNELS[name][0], level, tag)
     return _CHECKS[name](level, tag)
 
 
@@ -112,46 +127,8 @@ def run(
     return results
 
 
-# -- running and comparing -----------------------------------------------------------------------
-
-
 def _run(name: str, level: str, tag: str, rows: int, values: dict[int, int]) -> None:
-    count = np.array([rows], np.int64)
-    plan = np.zeros(1, record.RECORD)
-    slots = plan["slots"][0]
-    slots[record.KERNEL] = KERNELS[name][0].address(level, tag)
-    slots[record.ROWS] = count.ctypes.data
-    for slot, value in values.items():
-        slots[slot] = value
-    team = Team(1)
-    try:
-        team.run(plan)
-    finally:
-        team.close()
-
-
-def _at(array: Array) -> int:
-    return int(array.ctypes.data)
-
-
-def _differs(found: Array, expected: Array, bound: Array | float) -> str | None:
-    error = np.abs(found.astype(np.float64) - expected)
-    if np.all(error <= bound):
-        return None
-    worst = np.unravel_index(np.nanargmax(np.where(np.isnan(error), np.inf, error)), error.shape)
-    place = tuple(int(i) for i in worst)
-    return f"at {place}: {found[worst]!r} instead of {expected[worst]!r}"
-
-
-def _same(found: Array, expected: Array) -> str | None:
-    if np.array_equal(found, expected):
-        return None
-    at = int(np.flatnonzero(found.reshape(-1) != expected.reshape(-1))[0])
-    return f"byte {at}: {found.reshape(-1)[at]} instead of {expected.reshape(-1)[at]}"
-
-
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(7)
+    run_kernel(KERNELS[name][0], level, tag, rows, values)
 
 
 # -- activations in their forms (ops/matmul/activations.py) --------------------------------------
@@ -320,55 +297,23 @@ def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
     return checked
 
 
-def _check_rmsnorm(level: str, tag: str) -> str | None:
-    op, k = rmsnorm, 83
-    x, weight = (_rng().standard_normal(s).astype(np.float32) for s in ((4, 2 * k), (k,)))
-    out, index = np.zeros((2, 2 * k), np.float32), np.array([3, 1], np.int32)
-    values = {
-        op.X: _at(x), op.X_STRIDE: x.strides[0], op.WEIGHT: _at(weight), op.OUT: _at(out),
-        op.OUT_STRIDE: out.strides[0], op.K: k, op.EPS: record.float_bits(1e-5), op.GROUPS: 2,
-        op.INDEX: _at(index),
-    }  # fmt: skip
-    _run("rmsnorm", level, tag, 2, values)
-    rows = x[index].reshape(2, 2, k).astype(np.float64)
-    expected = rows / np.sqrt((rows**2).mean(axis=2, keepdims=True) + 1e-5) * weight
-    return _differs(out, expected.reshape(2, 2 * k), 1e-5)
-
-
-def _check_gated(level: str, tag: str) -> str | None:
-    op, k = activation, 165
-    gate, up = (_rng().standard_normal((2, k)).astype(np.float32) * 4 for _ in range(2))
-    gate[0, :4] = -100, 100, 0, -20
-    x, out = gate.astype(np.float64), np.zeros((2, k), np.float32)
-    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
-    expected = {
-        "silu": x / (1 + np.exp(-x)),
-        "gelu": 0.5 * x * (1 + np.tanh(inner)),
-        "relu2": np.maximum(x, 0) ** 2,
-    }[tag] * up
-    values = {
-        op.GATE: _at(gate), op.UP: _at(up), op.OUT: _at(out), op.STRIDE: 4 * k, op.K: k,
-    }  # fmt: skip
-    _run("gated", level, tag, 2, values)
-    return _differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
-
-
-_HEADS, _KV_HEADS, _DIM, _PAGES = 6, 1, 24, 3
+_HEADS, _KV_HEADS, _DIM, _VALUE_DIM, _PAGES = 10, 1, 24, 40, 3
 _POSITIONS = _PAGES * kv_layout.PAGE
 
 
 def _cache(kv_type: str) -> tuple[Array, Array, Array]:
     """Filled pages of one layer: their memory, keys and values (positions, KV heads, dim)."""
     keys, values = (
-        _rng().standard_normal((_POSITIONS, _KV_HEADS, _DIM)).astype(np.float32) for _ in range(2)
+        _rng().standard_normal((_POSITIONS, _KV_HEADS, dim)).astype(np.float32)
+        for dim in (_DIM, _VALUE_DIM)
     )
-    values = values[::-1]
     dtype = np.float16 if kv_type == "F16" else np.float32
-    size = kv_layout.layer_bytes(kv_type, _KV_HEADS, _DIM)
+    size = kv_layout.layer_bytes(kv_type, _KV_HEADS, _DIM, _VALUE_DIM)
     memory = np.zeros((_PAGES, size // np.dtype(dtype).itemsize), dtype)
     key_part, value_part = _split(memory)
     key_part[:] = keys.reshape(_PAGES, -1, 16, _KV_HEADS, _DIM).transpose(0, 3, 1, 4, 2)
-    value_part[..., :_DIM] = values.reshape(_PAGES, -1, _KV_HEADS, _DIM).transpose(0, 2, 1, 3)
+    by_page = values.reshape(_PAGES, -1, _KV_HEADS, _VALUE_DIM)
+    value_part[..., :_VALUE_DIM] = by_page.transpose(0, 2, 1, 3)
     return memory, keys.astype(dtype).astype(np.float64), values.astype(dtype).astype(np.float64)
 
 
@@ -391,17 +336,17 @@ def _attention_case(
     memory, keys, values = _cache(kv_type)
     positions = np.array([0, 127, 128, 300], np.int32)
     q = _rng().standard_normal((4, _HEADS, _DIM)).astype(np.float32)
-    out = np.zeros((4, _HEADS, _DIM), np.float32)
+    out = np.zeros((4, _HEADS, _VALUE_DIM), np.float32)
     table = _table(memory)
     caches = np.full(4, _at(table), np.int64)
-    part = op.part_bytes(_DIM)
+    part = op.part_bytes(_VALUE_DIM)
     blocks = positions // op.BLOCK + 1
     parts = np.zeros((blocks.sum(), _HEADS, part // 4), np.float32)
-    scratch = np.zeros(op.scratch_bytes(_DIM, _HEADS) + 64, np.uint8)
+    scratch = np.zeros(op.scratch_bytes(_VALUE_DIM, _HEADS) + 64, np.uint8)
     slots = {
         op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: _at(positions),
         op.CACHES: _at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: _DIM, op.HEADS: _HEADS,
-        op.KV_HEADS: _KV_HEADS, op.OUT: _at(out),
+        op.KV_HEADS: _KV_HEADS, op.VALUE_DIM: _VALUE_DIM, op.OUT: _at(out),
         op.OUT_STRIDE: out.strides[0], op.SCALE: record.float_bits(_DIM**-0.5),
         op.SCRATCH: -(-_at(scratch) // 64) * 64, op.PARTS: _at(parts),
     }  # fmt: skip
@@ -413,9 +358,10 @@ def _attention_case(
             m = some.max(axis=1)
             p = np.exp(some - m[:, None])
             at = blocks[:t].sum() + b
-            expected_parts[at, :, :_DIM] = p @ values[start : start + some.shape[1], 0]
-            expected_parts[at, :, 32] = m
-            expected_parts[at, :, 33] = p.sum(axis=1)
+            expected_parts[at, :, :_VALUE_DIM] = p @ values[start : start + some.shape[1], 0]
+            padded = kv_layout.padded_dim(_VALUE_DIM)
+            expected_parts[at, :, padded] = m
+            expected_parts[at, :, padded + 1] = p.sum(axis=1)
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         expected[t] = p @ values[: position + 1, 0] / p.sum(axis=1, keepdims=True)
     keep = [q, positions, memory, table, caches, scratch]
@@ -442,30 +388,34 @@ def _check_attention_merge(level: str, tag: str) -> str | None:
 
 
 def _check_rope_store(level: str, tag: str) -> str | None:
-    op, dim, rotated = rope, _DIM, 16
+    op, dim, rotated, start = rope, _DIM, 16, 5
     positions = np.array([5, 299], np.int32)
     turns = _rng().standard_normal((_POSITIONS, rotated)).astype(np.float32)
+    temperatures = _rng().uniform(0.5, 2, _POSITIONS).astype(np.float32)
     for interleaved in (0, 1):
         memory, keys, values = _cache(tag)
         table = _table(memory)
         caches = np.full(2, _at(table), np.int64)
         q = _rng().standard_normal((2, _HEADS, dim)).astype(np.float32)
-        k, v = q[:, :_KV_HEADS] + np.float32(1), q[:, :_KV_HEADS] - np.float32(1)
-        k, v = np.ascontiguousarray(k), np.ascontiguousarray(v)
-        expected_q, expected_k = (
-            _rotated(x, turns[positions], interleaved).astype(np.float64) for x in (q, k)
-        )
+        k = np.ascontiguousarray(q[:, :_KV_HEADS] + np.float32(1))
+        v = _rng().standard_normal((2, _KV_HEADS, _VALUE_DIM)).astype(np.float32)
+        expected_q, expected_k = (x.astype(np.float64) for x in (q, k))
+        for x in (expected_q, expected_k):
+            x[..., start:] = _rotated(x[..., start:], turns[positions], interleaved)
+        expected_q *= temperatures[positions][:, None, None]
         slots = {
             op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.KEY: _at(k), op.VALUE: _at(v),
-            op.KV_STRIDE: k.strides[0], op.POSITIONS: _at(positions), op.CACHES: _at(caches),
-            op.LAYER_OFFSET: 0, op.TABLE: _at(turns), op.HEAD_DIM: dim, op.ROPE_DIM: rotated,
+            op.KEY_STRIDE: k.strides[0], op.VALUE_STRIDE: v.strides[0],
+            op.POSITIONS: _at(positions), op.CACHES: _at(caches), op.LAYER_OFFSET: 0,
+            op.TABLE: _at(turns), op.TEMPERATURES: _at(temperatures), op.HEAD_DIM: dim,
+            op.VALUE_DIM: _VALUE_DIM, op.FIRST: start, op.ROPE_DIM: rotated,
             op.HEADS: _HEADS, op.KV_HEADS: _KV_HEADS, op.INTERLEAVED: interleaved,
         }  # fmt: skip
         _run("rope_store", level, tag, 2, slots)
         keys[positions], values[positions] = expected_k, v
         key_part, value_part = _split(memory)
         found_keys = key_part.transpose(0, 2, 4, 1, 3).reshape(_POSITIONS, _KV_HEADS, dim)
-        found_values = value_part.transpose(0, 2, 1, 3)[..., :dim].reshape(found_keys.shape)
+        found_values = value_part.transpose(0, 2, 1, 3)[..., :_VALUE_DIM].reshape(values.shape)
         for found, expected in (
             (q, expected_q), (found_keys, keys), (found_values, values),
         ):  # fmt: skip
@@ -498,26 +448,24 @@ def _check_tile_split(level: str, tag: str) -> str | None:
     return _check_matmul_tiles(level, "F16")
 
 
-def _check_add_squares(level: str, tag: str) -> str | None:
-    op, x, sums = squares, _rng().standard_normal((3, 37)).astype(np.float32), np.ones(38)
-    _run("add_squares", level, tag, 3, {
-        op.X: _at(x), op.X_STRIDE: x.strides[0], op.SUMS: _at(sums), op.K: 37,
-    })  # fmt: skip
-    expected = np.append(1 + (x.astype(np.float64) ** 2).sum(axis=0), 4)
-    return _differs(sums, expected, 1e-14 * expected)
-
-
+_ROW_CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
+    "norm": row_checks.check_norm,
+    "gated": row_checks.check_gated,
+    "gated_add": row_checks.check_gated_add,
+    "scale": row_checks.check_scale,
+    "softcap": row_checks.check_softcap,
+    "copy": row_checks.check_copy,
+    "add_squares": row_checks.check_add_squares,
+    **expert_checks.CHECKS,
+}
 _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,
     "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
     "quantize_q8": _check_quantize("quantize_q8", "q8"),
-    "rmsnorm": _check_rmsnorm,
     "rope_store": _check_rope_store,
     "attention": _check_attention,
     "attention_parts": _check_attention_parts,
     "attention_merge": _check_attention_merge,
-    "gated": _check_gated,
-    "add_squares": _check_add_squares,
     "tile_activations": _check_tile_activations,
     "tile_q8": _check_tile_q8,
     "tile_split": _check_tile_split,

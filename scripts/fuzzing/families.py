@@ -18,7 +18,8 @@ from trinity.models import ARCHITECTURES
 from trinity.models.decoder import Decoder
 
 Shape = tuple[int, ...]
-NAMES = ("llama", "llama", "bitnet", "bitnet-b1.58", "bitnet-25")
+# Those with ternary weights, and llama, more often than the others.
+NAMES = (*("llama", "bitnet", "bitnet-b1.58", "bitnet-25") * 4, *sorted(ARCHITECTURES))
 _SIZES = (8, 16, 32, 64)
 _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
@@ -130,7 +131,7 @@ def shapes_of(draft: Draft, vocab: int, rng: random.Random) -> dict[str, Shape]:
     shapes = decoder.tensors()
     return shapes | {
         name: shape
-        for name, shape in decoder.beside().items()
+        for name, shape in decoder.optional_tensors().items()
         if name not in shapes and rng.random() < 0.05
     }
 

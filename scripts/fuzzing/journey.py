@@ -127,6 +127,7 @@ def _quantize(case: Case, path: Path, imatrix: Path | None = None) -> None:
         return
     if not out.exists():
         return
+    case.num_bytes += out.stat().st_size  # it is read, too, and may be many times as large
     with GGUFProvider(out) as second, GGUFProvider(path) as first:
         for name in second.tensor_names():
             second.tensor(name)

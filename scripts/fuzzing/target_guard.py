@@ -7,7 +7,8 @@ a signal, which the parent sees.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -21,7 +22,9 @@ from scripts.fuzzing.case import Case, Finding
 from scripts.fuzzing.gguf_draft import U32, Value
 from scripts.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
+from trinity.formats.provider import Tensor
 from trinity.runtime import engine, page_memory, plan, rotation
+from trinity.runtime import weights as runtime_weights
 from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.isa import available_levels, select_level
@@ -107,17 +110,27 @@ class _Numpy:
 def guarded_buffers(at_end: bool) -> Iterator[None]:
     """While open, engines are made whose weights, activations and caches are guarded."""
 
-    class GuardedWeights(Weights):
-        def linear(self, name: str, n: int, k: int) -> Weight:
-            weight = super().linear(name, n, k)
-            data = guarded_copy(weight.data.reshape(-1)[: n * weight.stride], at_end=at_end)
-            bias = weight.bias
-            if bias is not None:
-                bias = guarded_copy(bias, at_end=at_end)  # type: ignore[assignment]
-            return replace(weight, data=data, bias=bias)  # type: ignore[arg-type]
+    bound, vector = runtime_weights._bound, plan.PlanBuilder.vector
 
-        def vector(self, name: str, length: int) -> NDArray[np.float32]:
-            return guarded_copy(super().vector(name, length), at_end=at_end)  # type: ignore[return-value]
+    def guarded_weight(name: str, tensor: Tensor, n: int, k: int) -> Weight:
+        weight = bound(name, tensor, n, k)
+        flat = weight.data.reshape(-1)[: n * weight.stride]
+        return replace(weight, data=guarded_copy(flat, at_end=at_end))  # type: ignore[arg-type]
+
+    def guarded_vector(
+        builder: plan.PlanBuilder, name: str, length: int, factor: float = 1.0
+    ) -> NDArray[np.float32]:
+        kept, key = builder._vectors, (name, length, factor)
+        if key not in kept:
+            kept[key] = guarded_copy(vector(builder, *key), at_end=at_end)  # type: ignore[assignment]
+        return kept[key]
+
+    class GuardedWeights(Weights):
+        def linear(self, name: str, n: int, k: int, apart: Collection[str] = ()) -> Weight:
+            weight = super().linear(name, n, k, apart)
+            if weight.bias is None:
+                return weight
+            return replace(weight, bias=guarded_copy(weight.bias, at_end=at_end))  # type: ignore[arg-type]
 
     def aligned(nbytes: int) -> NDArray[np.uint8]:
         return guarded(nbytes, at_end=at_end, alignment=LINE)
@@ -127,7 +140,11 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(engine, "Weights", GuardedWeights))
-        stack.enter_context(patch.object(plan, "_aligned", aligned))
+        stack.enter_context(patch.object(runtime_weights, "_bound", guarded_weight))
+        stack.enter_context(patch.object(plan.PlanBuilder, "vector", guarded_vector))
+        for name, module in list(sys.modules.items()):
+            if name.startswith("trinity.runtime.") and hasattr(module, "aligned"):
+                stack.enter_context(patch.object(module, "aligned", aligned))
         for module in (plan, rotation):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
         stack.enter_context(patch.object(page_memory, "mapped", mapped))

@@ -11,12 +11,11 @@ import numpy as np
 from scripts.make_synthetic import random_blocks
 from trinity.formats.gguf_types import tensor_nbytes, type_id
 from trinity_kernels.ggml import TYPES_BY_NAME
+from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 
 ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128")
-# What the kernels run, by the columns that a row must be a multiple of.
-_NOT_RUN = ("I2_S_ARM", "I8", "I16", "I32", "I64", "F64")
-RUNNABLE = tuple(name for name in TYPES if name not in _NOT_RUN)
+RUNNABLE = tuple(name for name in TYPES if name in FORMS)  # what the kernels run
 POOL_BLOCKS = 1 << 12
 TAIL_BYTES = 32
 LARGEST = 32 << 20  # a tensor that says it has more gets 64 bytes

@@ -27,6 +27,7 @@ def test_json(run: Run, model: Path) -> None:
     assert found["path"] == str(model)
     assert found["header"]["version"] == 3
     assert found["config"]["num_layers"] == 2
+    assert found["refused"] is None
     assert found["metadata"]["general.architecture"] == "llama"
     assert found["metadata"]["tokenizer.ggml.tokens"]["array"] == "array[string]"
     embedding = next(t for t in found["tensors"] if t["name"] == "token_embd.weight")
@@ -49,6 +50,20 @@ def test_vocabulary_without_configuration_still_shows(run: Run, shared_data: Pat
     path = shared_data / "vocab" / "ggml-vocab-llama-spm.gguf"
     assert run("inspect", str(path)).exit_code == 0
     assert json.loads(run("inspect", str(path), "--json").stdout)["tensors"] == []
+
+
+def test_a_model_that_trinity_lacks_shows_and_says_why(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "llama5")
+        writer.add_tensor("blk.0.ssm_a", (4,), "F32", np.ones(4, np.float32))
+    found = json.loads(run("inspect", str(path), "--json").stdout)
+    assert "architecture 'llama5' is not supported; near in name: llama" in found["refused"]
+    assert "no family of trinity reads 'ssm_a'" in found["refused"]
+    result = run("inspect", str(path))
+    assert result.exit_code == 0
+    assert found["refused"] in result.stdout
+    assert "blk.0.ssm_a" in result.stdout
 
 
 def test_not_a_model_is_1(run: Run, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_selftest_passes(run: Run, checks: list[Check]) -> None:
 
 
 def test_selftest_fails(run: Run, checks: list[Check]) -> None:
-    checks.append(Check("avx2", "rmsnorm", False, 3.0))
+    checks.append(Check("avx2", "norm", False, 3.0))
     result = run("selftest")
     assert result.exit_code == 1
     assert "NO" in result.stdout

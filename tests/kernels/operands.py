@@ -140,30 +140,33 @@ class Attention:
 
 def attention(
     kv_type: str, positions: tuple[int, ...], kv_heads: int, group: int, head_dim: int,
-    threads: int = 2, *, window: int = 0, softcap: float = 0.0, with_sinks: bool = False,
+    threads: int = 2, *, value_dim: int = 0, window: int = 0, softcap: float = 0.0,
+    with_sinks: bool = False,
 ) -> Attention:  # fmt: skip
     """Random operands for one token at each of ``positions``; the layer is a page's second."""
     rng = np.random.default_rng([head_dim, group, *positions])
+    value_dim = value_dim or head_dim
     op, heads, tokens = attention_op, kv_heads * group, len(positions)
     seen = max(positions) + 1
     count = -(-seen // op.BLOCK)
-    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim)
+    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim, value_dim)
     dtype = np.float16 if kv_type == "F16" else np.float32
     pages = np.zeros((count, 2 * size), np.uint8)
     # Positions that no token sees hold what must not be read as a value.
     pages.view(dtype)[:] = np.nan
-    keys, values = reference.page_views(pages[:, size:], kv_type, kv_heads, head_dim)
-    values[..., head_dim:] = 0
-    whole = np.full((2, kv_heads, count * 128, head_dim), np.nan, dtype)
+    keys, values = reference.page_views(pages[:, size:], kv_type, kv_heads, head_dim, value_dim)
+    values[..., value_dim:] = 0
+    whole_keys = np.full((kv_heads, count * 128, head_dim), np.nan, dtype)
+    whole_values = np.full((kv_heads, count * 128, value_dim), np.nan, dtype)
     table = np.array([page.ctypes.data for page in pages], np.int64)
     some_keys = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
-    some_values = rng.normal(size=(kv_heads, seen, head_dim)).astype(dtype)
+    some_values = rng.normal(size=(kv_heads, seen, value_dim)).astype(dtype)
 
     def fill() -> None:
-        whole[0, :, :seen], whole[1, :, :seen] = some_keys, some_values
-        keys[:] = reference.keys_as_kept(whole[0])
-        by_page = whole[1].reshape(kv_heads, count, 128, head_dim)
-        values[..., :head_dim] = by_page.transpose(1, 0, 2, 3)
+        whole_keys[:, :seen], whole_values[:, :seen] = some_keys, some_values
+        keys[:] = reference.keys_as_kept(whole_keys)
+        by_page = whole_values.reshape(kv_heads, count, 128, value_dim)
+        values[..., :value_dim] = by_page.transpose(1, 0, 2, 3)
 
     fill()
     q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
@@ -183,14 +186,14 @@ def attention(
         some_keys[:, : max(unseen, 0)] = some_values[:, : max(unseen, 0)] = np.nan
         fill()
         some_keys, some_values = np.nan_to_num(some_keys), np.nan_to_num(some_values)
-    out = np.zeros_like(q)
-    scratch = op.scratch_bytes(head_dim, group)
+    out = np.zeros((tokens, heads, value_dim), np.float32)
+    scratch = op.scratch_bytes(value_dim, group)
     blocks = sum(position // op.BLOCK + 1 for position in positions)
-    parts = np.full((blocks, heads, op.part_bytes(head_dim)), 255, np.uint8)
+    parts = np.full((blocks, heads, op.part_bytes(value_dim)), 255, np.uint8)
     slots: dict[int, Slot] = {
         op.Q: q, op.Q_STRIDE: q.strides[0], op.POSITIONS: np.array(positions, np.int32),
         op.CACHES: np.full(tokens, table.ctypes.data, np.int64), op.LAYER_OFFSET: size,
-        op.HEAD_DIM: head_dim, op.HEADS: heads, op.KV_HEADS: kv_heads,
+        op.HEAD_DIM: head_dim, op.VALUE_DIM: value_dim, op.HEADS: heads, op.KV_HEADS: kv_heads,
         op.OUT: out, op.OUT_STRIDE: out.strides[0], op.SCALE: scale,
         op.SCRATCH: np.full(threads * scratch, 255, np.uint8), op.SCRATCH_STRIDE: scratch,
         op.PARTS: parts, op.WINDOW: window, op.SOFTCAP: softcap,

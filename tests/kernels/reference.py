@@ -188,9 +188,11 @@ def pack_tiles(form: str, x: Floats) -> Bytes:
     return np.ascontiguousarray(words.transpose(0, 2, 3, 1, 4)).reshape(-1)
 
 
-def rmsnorm(x: Floats, weight: Floats, eps: float) -> Doubles:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+def norm(kind: str, x: Floats, weight: Floats, eps: float) -> Doubles:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis; "layer": x without its mean."""
     wide = x.astype(np.float64)
+    if kind == "layer":
+        wide = wide - wide.mean(axis=-1, keepdims=True)
     scale: Doubles = 1 / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + eps)
     return wide * scale * weight
 
@@ -208,7 +210,7 @@ def rotate(x: Floats, table: Floats, interleaved: bool) -> Floats:
 
 
 def page_views(
-    pages: Bytes, kv_type: str, kv_heads: int, head_dim: int
+    pages: Bytes, kv_type: str, kv_heads: int, head_dim: int, value_dim: int
 ) -> tuple[AnyFloats, AnyFloats]:
     """A layer's part of pages (P, bytes) as keys [page][head][tile][dim][16] and values
 
@@ -216,7 +218,7 @@ def page_views(
     """
     elements: AnyFloats = pages.view(np.float16 if kv_type == "F16" else np.float32)
     split = kv_heads * 128 * head_dim
-    padded = -(-head_dim // 32) * 32
+    padded = -(-value_dim // 32) * 32
     keys = elements[:, :split].reshape(len(pages), kv_heads, 8, head_dim, 16)
     return keys, elements[:, split:].reshape(len(pages), kv_heads, 128, padded)
 
@@ -266,13 +268,22 @@ def attention(
 
 
 def activate(name: str, x: Floats) -> Doubles:
-    """SiLU, GELU (tanh form) or squared ReLU."""
+    """SiLU, GELU (tanh form), squared ReLU, or the gate of gpt-oss's SwiGLU."""
     wide = x.astype(np.float64)
     if name == "relu2":
         return np.square(np.maximum(wide, 0))
     inner = wide
     if name == "gelu":
         inner = 2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    if name == "swiglu_oai":
+        wide = np.minimum(wide, 7)
+        inner = 1.702 * wide
     with np.errstate(over="ignore"):
         result: Doubles = wide / (1 + np.exp(-inner))
     return result
+
+
+def factors(name: str, x: Floats) -> Doubles:
+    """What the values of up multiply an activation by."""
+    wide = x.astype(np.float64)
+    return np.clip(wide, -7, 7) + 1 if name == "swiglu_oai" else wide

@@ -17,7 +17,7 @@ from trinity_kernels.team import Team
 
 BORDERS = (0, 15, 16, 127, 128, 129, 300)
 # KV heads, query heads per KV head, head dimension.
-SHAPES = ((2, 1, 8), (2, 3, 64), (1, 4, 80), (1, 5, 128), (1, 8, 24))
+SHAPES = ((2, 1, 8), (2, 3, 64), (1, 4, 80), (1, 5, 128), (1, 8, 24), (2, 13, 16))
 CASES = pytest.mark.parametrize(
     ("kv_type", "shape"), [(kv, shape) for kv in KV_TYPES for shape in SHAPES]
 )
@@ -85,13 +85,15 @@ VARIANTS: list[dict[str, Any]] = [
     {"window": 130},
     {"softcap": 5.0},
     {"with_sinks": True},
+    {"value_dim": 48},
+    {"value_dim": 5, "window": 130, "with_sinks": True},
     {"window": 129, "softcap": 30.0, "with_sinks": True},
 ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("kv_type", KV_TYPES)
-@pytest.mark.parametrize("shape", [(2, 3, 64), (1, 5, 128), (1, 8, 24)])
+@pytest.mark.parametrize("shape", [(2, 3, 64), (1, 5, 128), (1, 8, 24), (1, 11, 24)])
 def test_windows_caps_and_sinks(
     kv_type: str, shape: tuple[int, int, int], variant: dict[str, Any], two: Team
 ) -> None:

@@ -61,6 +61,21 @@ def test_zeros_ties_and_extremes(form: str, level: str) -> None:
     assert_as_drawn(form, np.array(rows, np.float32), level, None)
 
 
+def test_what_lies_behind_a_row_is_not_read(level: str) -> None:
+    """A row may be a part of another: the tensor's scale is all that a ternary row needs."""
+    wide = np.full((2, 64), 1e30, np.float32)
+    for k in (20, 37, 48):
+        wide[:, :k] = np.random.default_rng(k).normal(size=(2, k))
+        out = np.zeros((2, activation_bytes("ternary", k)), np.uint8)
+        slots: dict[int, Slot] = {
+            op.X: wide, op.X_STRIDE: wide.strides[0], op.OUT: out, op.OUT_STRIDE: out.strides[0],
+            op.K: k,
+        }  # fmt: skip
+        launch(op.quantize_ternary, level, "none", 2, slots)
+        expected = reference.activations("ternary", np.ascontiguousarray(wide[:, :k]))[0]
+        assert same_bits(meaningful("ternary", out), meaningful("ternary", expected)), k
+
+
 def test_steps_for_tiles_are_left_alone(level: str) -> None:
     x = np.ones((4, 64), np.float32)
     assert np.all(quantize("q8", x, level, less=4) == 85)

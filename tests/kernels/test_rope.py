@@ -2,78 +2,181 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.operands import same_bits
+from tests.kernels.reference import Bytes, Floats
 from trinity_kernels.ops import kv_layout
 from trinity_kernels.ops import rope as op
 from trinity_kernels.team import Team
 
 PAGES = 2
 POSITIONS = np.array([0, 15, 16, 17, 127, 128, 143], np.int32)
+TOKENS = len(POSITIONS)
+SEQUENCE = np.arange(TOKENS) % 2  # of each token
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@dataclass(slots=True)
+class Case:
+    """Tokens of two sequences, each with three layers of which the second is written."""
+
+    kv_type: str
+    kv_heads: int
+    group: int
+    head_dim: int
+    rope_dim: int
+    value_dim: int = 0
+    first: int = 0
+    interleaved: bool = False
+    angles: NDArray[np.float64] = field(init=False)
+    table: Floats = field(init=False)
+    q: Floats = field(init=False)
+    key: Floats = field(init=False)
+    value: Floats = field(init=False)
+    caches: Bytes = field(init=False)
+    tables: NDArray[np.int64] = field(init=False)
+    slots: dict[int, Slot] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.value_dim = self.value_dim or self.head_dim
+        rng = np.random.default_rng([self.kv_heads, self.group, self.head_dim, self.rope_dim])
+        positions = PAGES * kv_layout.PAGE
+        self.angles = rng.uniform(-np.pi, np.pi, (positions, self.rope_dim // 2))
+        turns = np.hstack([np.cos(self.angles), np.sin(self.angles)])
+        self.table = turns.astype(np.float32)
+        heads = self.kv_heads * self.group
+        self.q = rng.normal(size=(TOKENS, heads, self.head_dim)).astype(np.float32)
+        self.key = rng.normal(size=(TOKENS, self.kv_heads, self.head_dim)).astype(np.float32)
+        self.value = rng.normal(size=(TOKENS, self.kv_heads, self.value_dim)).astype(np.float32)
+        size = kv_layout.layer_bytes(self.kv_type, self.kv_heads, self.head_dim, self.value_dim)
+        self.caches = np.zeros((2, PAGES, 3, size), np.uint8)
+        self.tables = np.array([[p.ctypes.data for p in pages] for pages in self.caches], np.int64)
+        self.slots = {
+            op.Q: self.q, op.Q_STRIDE: self.q.strides[0],
+            op.KEY: self.key, op.KEY_STRIDE: self.key.strides[0],
+            op.VALUE: self.value, op.VALUE_STRIDE: self.value.strides[0],
+            op.POSITIONS: POSITIONS,
+            op.CACHES: np.array([self.tables[s].ctypes.data for s in SEQUENCE], np.int64),
+            op.LAYER_OFFSET: size, op.TABLE: self.table, op.ROPE_DIM: self.rope_dim,
+            op.HEAD_DIM: self.head_dim, op.VALUE_DIM: self.value_dim, op.FIRST: self.first,
+            op.HEADS: heads, op.KV_HEADS: self.kv_heads, op.INTERLEAVED: self.interleaved,
+        }  # fmt: skip
+
+    def turned(self, x: Floats) -> Floats:
+        """Heads of all tokens (TOKENS, heads, D), rotated."""
+        out = x.copy()
+        for row, position in zip(out, POSITIONS, strict=True):
+            part = row[..., self.first :]
+            part[:] = reference.rotate(part, self.table[position], self.interleaved)
+        return out
+
+    def run(self, level: str, team: Team | None) -> None:
+        launch(op.rope_store, level, self.kv_type, TOKENS, self.slots, team)
+
+    def check_pages(self, keys: Floats, values: Floats) -> None:
+        """The second layer holds these of all tokens and nothing else; the others nothing."""
+        assert not self.caches[:, :, [0, 2]].any()
+        for s in range(2):
+            tiles, lines = reference.page_views(
+                np.ascontiguousarray(self.caches[s, :, 1]), self.kv_type, self.kv_heads,
+                self.head_dim, self.value_dim,
+            )  # fmt: skip
+            here = s == SEQUENCE
+            positions = PAGES * kv_layout.PAGE
+            expected = np.zeros((self.kv_heads, positions, self.head_dim), tiles.dtype)
+            expected[:, POSITIONS[here]] = keys[here].transpose(1, 0, 2)
+            assert same_bits(reference.keys_by_position(tiles), expected)
+            expected = np.zeros((self.kv_heads, positions, self.value_dim), tiles.dtype)
+            expected[:, POSITIONS[here]] = values[here].transpose(1, 0, 2)
+            found = lines[..., : self.value_dim].transpose(1, 0, 2, 3).reshape(expected.shape)
+            assert same_bits(found, expected)
+            assert not lines[..., self.value_dim :].any()
+
+
+@pytest.fixture(params=[1, 2])
+def team(request: pytest.FixtureRequest, two: Team) -> Team | None:
+    return two if request.param == 2 else None
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("shape", [(2, 1, 8, 8), (2, 3, 80, 64), (1, 5, 128, 128)])
 @pytest.mark.parametrize("kv_type", kv_layout.KV_TYPES)
 def test_rope_store(
-    kv_type: str, shape: tuple[int, int, int, int], interleaved: bool, threads: int,
-    level: str, two: Team,
+    kv_type: str, shape: tuple[int, int, int, int], interleaved: bool, team: Team | None,
+    level: str,
 ) -> None:  # fmt: skip
-    kv_heads, group, head_dim, rope_dim = shape
-    rng = np.random.default_rng(shape)
-    tokens = len(POSITIONS)
-    angles = rng.uniform(-np.pi, np.pi, (PAGES * kv_layout.PAGE, rope_dim // 2))
-    table = np.hstack([np.cos(angles), np.sin(angles)]).astype(np.float32)
-    q = rng.normal(size=(tokens, kv_heads * group, head_dim)).astype(np.float32)
-    key = rng.normal(size=(tokens, kv_heads, head_dim)).astype(np.float32)
-    value = rng.normal(size=key.shape).astype(np.float32)
-    turned_q, turned_key = (
-        np.stack(
-            [reference.rotate(x, table[p], interleaved) for x, p in zip(y, POSITIONS, strict=True)]
-        )
-        for y in (q, key)
-    )
-    unturned = q.copy()
-    # Tokens of two sequences, each with three layers of which the second is written.
-    size = kv_layout.layer_bytes(kv_type, kv_heads, head_dim)
-    caches = np.zeros((2, PAGES, 3, size), np.uint8)
-    tables = np.array([[page.ctypes.data for page in pages] for pages in caches], np.int64)
-    sequence = np.arange(tokens) % 2
-    slots: dict[int, Slot] = {
-        op.Q: q, op.Q_STRIDE: q.strides[0], op.KEY: key, op.VALUE: value,
-        op.KV_STRIDE: key.strides[0], op.POSITIONS: POSITIONS,
-        op.CACHES: np.array([tables[s].ctypes.data for s in sequence], np.int64),
-        op.LAYER_OFFSET: size, op.TABLE: table, op.HEAD_DIM: head_dim, op.ROPE_DIM: rope_dim,
-        op.HEADS: kv_heads * group, op.KV_HEADS: kv_heads, op.INTERLEAVED: interleaved,
-    }  # fmt: skip
-    launch(op.rope_store, level, kv_type, tokens, slots, two if threads == 2 else None)
-
+    case = Case(kv_type, *shape, interleaved=interleaved)
+    unturned, key = case.q.copy(), case.turned(case.key)
+    case.run(level, team)
     # Every product and sum is rounded to float32, so the bits are known.
-    assert same_bits(q, turned_q)
-    half = rope_dim // 2
+    assert same_bits(case.q, case.turned(unturned))
+    half = case.rope_dim // 2
     first, second = np.arange(half), np.arange(half) + half
     if interleaved:
         first, second = 2 * np.arange(half), 2 * np.arange(half) + 1
-    turn = np.exp(1j * angles[POSITIONS])[:, None, :]
+    turn = np.exp(1j * case.angles[POSITIONS])[:, None, :]
     pairs = (unturned[..., first] + 1j * unturned[..., second]) * turn
-    assert np.abs(q[..., first] - pairs.real).max() < 2e-6
-    assert np.abs(q[..., second] - pairs.imag).max() < 2e-6
-    assert same_bits(q[..., rope_dim:], unturned[..., rope_dim:])
-    assert not caches[:, :, 0].any()
-    assert not caches[:, :, 2].any()
-    for s in range(2):
-        pages = np.ascontiguousarray(caches[s, :, 1])
-        tiles, lines = reference.page_views(pages, kv_type, kv_heads, head_dim)
-        here = sequence == s
-        keys, values = np.zeros((2, kv_heads, PAGES * kv_layout.PAGE, head_dim), tiles.dtype)
-        keys[:, POSITIONS[here]] = turned_key[here].transpose(1, 0, 2).astype(tiles.dtype)
-        values[:, POSITIONS[here]] = value[here].transpose(1, 0, 2).astype(tiles.dtype)
-        assert same_bits(reference.keys_by_position(tiles), keys)
-        by_position = lines[..., :head_dim].transpose(1, 0, 2, 3).reshape(values.shape)
-        assert same_bits(by_position, values)
-        assert not lines[..., head_dim:].any()
+    assert np.abs(case.q[..., first] - pairs.real).max() < 2e-6
+    assert np.abs(case.q[..., second] - pairs.imag).max() < 2e-6
+    assert same_bits(case.q[..., case.rope_dim :], unturned[..., case.rope_dim :])
+    case.check_pages(key, case.value)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("kv_type", kv_layout.KV_TYPES)
+def test_a_part_of_each_head_turns(
+    kv_type: str, interleaved: bool, team: Team | None, level: str
+) -> None:
+    """The values of a latent: a key's first ones, which do not turn."""
+    case = Case(kv_type, 1, 6, 72, 32, value_dim=40, first=40, interleaved=interleaved)
+    case.slots |= {op.VALUE: case.key, op.VALUE_STRIDE: case.key.strides[0]}
+    q, key = case.turned(case.q), case.turned(case.key)
+    assert same_bits(key[..., :40], case.key[..., :40])
+    case.run(level, team)
+    assert same_bits(case.q, q)
+    case.check_pages(key, key[..., :40])
+
+
+def test_values_of_another_width_in_wider_rows(team: Team | None, level: str) -> None:
+    case = Case("F32", 2, 2, 24, 16, value_dim=40)
+    wide = np.full((TOKENS, 2 * 40 + 7), np.nan, np.float32)
+    wide[:, :80] = case.value.reshape(TOKENS, 80)
+    case.slots |= {op.VALUE: wide, op.VALUE_STRIDE: wide.strides[0]}
+    key = case.turned(case.key)
+    case.run(level, team)
+    case.check_pages(key, case.value)
+
+
+def test_without_rotation_it_stores(team: Team | None, level: str) -> None:
+    case = Case("F32", 2, 2, 24, 16)
+    case.slots |= {op.TABLE: None, op.ROPE_DIM: 0}
+    q = case.q.copy()
+    case.run(level, team)
+    assert same_bits(case.q, q)
+    case.check_pages(case.key, case.value)
+
+
+def test_queries_alone(team: Team | None, level: str) -> None:
+    case = Case("F16", 2, 3, 24, 24)
+    case.slots |= {op.KEY: None, op.VALUE: None, op.KV_HEADS: 0, op.VALUE_DIM: 0}
+    q = case.turned(case.q)
+    case.run(level, team)
+    assert same_bits(case.q, q)
+    assert not case.caches.any()
+
+
+def test_temperatures_of_queries(team: Team | None, level: str) -> None:
+    case = Case("F32", 2, 3, 37, 16)
+    temperatures = np.random.default_rng(1).uniform(1, 2, PAGES * 128).astype(np.float32)
+    case.slots |= {op.TEMPERATURES: temperatures}
+    q = case.turned(case.q) * temperatures[POSITIONS][:, None, None]
+    key = case.turned(case.key)
+    case.run(level, team)
+    assert same_bits(case.q, q)
+    case.check_pages(key, case.value)

@@ -11,8 +11,21 @@ import pytest
 from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.models import ARCHITECTURES, decoder_of
-from trinity.models.decoder import Decoder
-from trinity.models.operations import ExpertLinear, Linear, Norm, Rope, Rotation, Temperature
+from trinity.models.architecture import Architecture, TokenTable
+from trinity.models.decoder import Decoder, beside, complete
+from trinity.models.operations import (
+    Attention,
+    Copy,
+    ExpertLinear,
+    Gated,
+    HeadLinear,
+    Linear,
+    Norm,
+    Operation,
+    Rope,
+    Rotation,
+    Temperature,
+)
 
 CONFIG = ModelConfig(
     architecture="llama", hidden_size=64, intermediate_size=172, num_layers=2, num_heads=8,
@@ -261,3 +274,62 @@ def test_queries_that_grow_with_their_position() -> None:
     assert of(temperature_scale=0.1, rope_scaling=yarn) == {Temperature(0.1, 32)}
     assert of(temperature_scale=0.1) == {Temperature(0.1, CONFIG.context_length)}
     assert of(rope_scaling=yarn) == {None}
+
+
+def test_names_of_what_lies_beside_a_weight() -> None:
+    assert beside("attn_norm", "bias") == "attn_norm.bias"
+    assert beside("per_layer_proj.weight", "bias") == "per_layer_proj.bias"
+    assert complete("ffn_gate_inp.scale") == "ffn_gate_inp.scale"
+
+
+def toy(*layers: list[Operation], **parts: Any) -> Decoder:
+    """A decoder of these layers, whose family has these parts."""
+    architecture = Architecture(("toy",), lambda config, index, has: layers[index], True, **parts)
+    return Decoder(architecture, replace(CONFIG, num_layers=len(layers)), ())
+
+
+def test_widths_of_tables_and_of_what_begins_later() -> None:
+    decoder = toy(
+        [Gated("gelu", 10, up="inputs", first=30), Copy("a", "b", 3, 5, 7, 9, x_first=1),
+         Attention(4, 2, 8, 1.0, value_dim=16)],
+        tables=lambda config: (TokenTable("second", "inputs", 64),),
+    )  # fmt: skip
+    assert decoder.widths == {
+        "x": 64, "h": 64, "inputs": 64, "gate": 10, "a": 64, "b": 23, "q": 32,
+    }  # fmt: skip
+    assert decoder.tensors()["second.weight"] == (512, 64)
+
+
+def test_tensors_of_many_dimensions() -> None:
+    decoder = toy([
+        HeadLinear("q", "q", "attn_k_b", 4, 16, 8, 8, 16), Attention(4, 4, 8, 1.0),
+        Norm("q", "attn_q_norm", "q", 8, 4, kind="layer", per_group=True),
+    ])  # fmt: skip
+    tensors = decoder.tensors()
+    assert tensors["blk.0.attn_k_b.weight"] == (4, 16, 8)
+    assert tensors["blk.0.attn_q_norm.weight"] == (4, 8)
+    assert decoder.optional_tensors()["blk.0.attn_q_norm.bias"] == (4, 8)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Attention(4, 2, 8, 1.0, cache_of=1),
+        Attention(4, 2, 8, 1.0, cache_of=2),
+        Attention(4, 2, 8, 1.0, cache_of=-1),
+        Attention(4, 4, 8, 1.0, cache_of=0),
+        Attention(4, 2, 16, 1.0, cache_of=0),
+        Attention(4, 2, 8, 1.0, cache_of=0, value_dim=4),
+    ],
+)
+def test_a_cache_that_cannot_be_shared(second: Attention) -> None:
+    first = Attention(4, 2, 8, 1.0)
+    for attention, fits in ((replace(first, cache_of=0), True), (second, False)):
+        decoder = toy([first], [attention], [first])
+        shapes = decoder.tensors()
+        decoder = Decoder(decoder.architecture, decoder.config, shapes.keys())
+        if fits:
+            decoder.check(shapes.__getitem__, "x.gguf")
+            continue
+        with pytest.raises(ConfigError, match=r"x\.gguf: .* layer 1 read .* of layer -?\d, which"):
+            decoder.check(shapes.__getitem__, "x.gguf")

@@ -13,7 +13,7 @@ from trinity.runtime.kernel_choice import KernelChoice
 from trinity_kernels import selftest
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.activation import gated
-from trinity_kernels.ops.rmsnorm import rmsnorm
+from trinity_kernels.ops.norm import norm
 
 LEVELS = [level for level in available_levels() if level != "amx"]
 pytestmark = pytest.mark.skipif(len(LEVELS) < 2, reason="this CPU has the portable level alone")
@@ -89,8 +89,8 @@ def test_without_progress_it_is_a_warning(checks: Checks, folder: Path) -> None:
 
 def test_no_level_that_works_is_an_error(checks: Checks, folder: Path) -> None:
     checks.wrong = set(LEVELS)
-    with pytest.raises(KernelError, match="rmsnorm"):
-        KernelChoice(LEVELS[0], lambda line: None).address(rmsnorm, "none")
+    with pytest.raises(KernelError, match="norm"):
+        KernelChoice(LEVELS[0], lambda line: None).address(norm, "rms")
 
 
 def test_outcomes_need_no_folder(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from trinity.runtime.page_layout import PageLayout, PartSizes, Window
 from trinity_kernels.ops.kv_layout import PAGE, layer_bytes
 
 LAYER = Attention(4, 2, 32, 1.0)
-F16, F32 = (layer_bytes(kind, 2, 32) for kind in ("F16", "F32"))
+F16, F32 = (layer_bytes(kind, 2, 32, 32) for kind in ("F16", "F32"))
 
 
 def layers(*windows: int) -> list[Attention]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from trinity.models.operations import Rotation
+from trinity.models.operations import Rotation, Temperature
 from trinity.runtime import rotation
-from trinity.runtime.rotation import RopeTable
+from trinity.runtime.rotation import RopeTable, TemperatureTable
 
 
 @pytest.mark.parametrize("rope_dim", [2, 64, 100])
@@ -37,3 +39,15 @@ def test_only_what_is_reached_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     table.reach(11)
     assert (table.values[:20] != 7).all()
     assert (table.values[20:] == 7).all()
+
+
+@pytest.mark.parametrize("step", [1, 99, 1 << 20])
+def test_temperatures_grow_with_the_position(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "_STEP_VALUES", step)
+    table = TemperatureTable(Temperature(0.1, 16), 300)
+    table.values[:] = 7
+    for positions in (1, 17, 200):
+        table.reach(positions)
+    expected = [1 + 0.1 * math.log(1 + position // 16) for position in range(200)]
+    np.testing.assert_array_equal(table.values[:200], np.array(expected, np.float32))
+    assert (table.values[200 + step :] == 7).all()

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 import trinity
+from tests.kernels.reference import random_weights
 from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
-from trinity.errors import InputError, UnsupportedError
+from trinity.errors import ConfigError, InputError, UnsupportedError
 from trinity.formats import open_weights
+from trinity.formats.provider import Tensor, WeightProvider
 from trinity.runtime.engine import load_engine
 from trinity.runtime.interface import Rows
+from trinity.runtime.weights import Weights
+from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.quants import TYPES
+
+
+@dataclass
+class Tensors:
+    """What weights ask of a provider."""
+
+    tensors: dict[str, Tensor]
+    path: str = "x.gguf"
+
+    def tensor_names(self) -> list[str]:
+        return list(self.tensors)
+
+    def tensor(self, name: str) -> Tensor:
+        return self.tensors[name]
+
 
 TOKENS = np.array([1, 5, 300, 270, 44, 9], np.int32)
 
@@ -79,3 +101,46 @@ def test_inverted_scales_are_told(tmp_path: Path) -> None:
     assert [line for line in lines if "inverted" in line and "47" in line]
     with pytest.warns(RuntimeWarning, match="inverted"):
         load_engine(open_weights(path)).close()
+
+
+@pytest.mark.parametrize("type_name", sorted(FORMS))
+def test_matrices_of_heads(type_name: str) -> None:
+    """A matrix for each head has the values of its part of the tensor, and nothing is copied."""
+    shape = 3, 5, 3 * TYPES[type_name].block_size
+    data = random_weights(np.random.default_rng(1), type_name, 15, shape[2]).reshape(-1)
+    if TYPES[type_name].tensor_scale:
+        data = np.concatenate([data, np.full(8, 0.5, np.float32).view(np.uint8)])
+    tensor = Tensor("w.weight", shape, type_name, data, "x.gguf")
+    heads = Weights(cast(WeightProvider, Tensors({"w.weight": tensor}))).heads("w", *shape)
+    expected = tensor.dequantize()
+    assert len(heads) == 3
+    for head, weight in enumerate(heads):
+        assert (weight.n, weight.k) == shape[1:]
+        assert np.shares_memory(weight.data, data)
+        rows = TYPES[weight.type].decode_blocks(weight.data.view(TYPES[weight.type].block))
+        found = rows.reshape(5, -1)[:, : shape[2]] * np.float32(weight.scale)
+        assert np.array_equal(found, expected[head])
+
+
+@pytest.mark.parametrize("type_name", ["I2_S", "I2_S_ARM"])
+def test_matrices_of_heads_whose_rows_straddle_blocks(type_name: str) -> None:
+    codes = np.random.default_rng(1).integers(-1, 2, (4, 6, 48)).astype(np.float32)
+    data = TYPES[type_name].quantize(codes.reshape(-1))
+    tensor = Tensor("w.weight", codes.shape, type_name, data, "x.gguf")
+    heads = Weights(cast(WeightProvider, Tensors({"w.weight": tensor}))).heads("w", *codes.shape)
+    for head, weight in enumerate(heads):
+        blocks = weight.data.view(TYPES["I2_S"].block)
+        rows = TYPES["I2_S"].decode_blocks(blocks).reshape(6, -1)[:, :48]
+        assert np.array_equal(rows * np.float32(weight.scale), codes[head])
+
+
+def test_what_an_operation_reads_by_itself_belongs_to_no_linear() -> None:
+    tensors = {
+        f"w.{what}": Tensor(f"w.{what}", shape, "F32", np.ones(4 * 12, np.uint8)[: 4 * size])
+        for what, shape, size in (("weight", (3, 4), 12), ("scale", (4,), 4), ("bias", (3,), 3))
+    }
+    weights = Weights(cast(WeightProvider, Tensors(tensors)))
+    assert weights.linear("w", 3, 4, {"w.scale"}).scale == 1
+    assert weights.linear("w", 3, 4, {"w.scale", "w.bias"}).bias is None
+    with pytest.raises(ConfigError, match=r"'w\.scale' has shape \(4,\), .* 1 values"):
+        weights.linear("w", 3, 4)

@@ -21,7 +21,7 @@ from trinity.tools.bench_report import Measured, as_object, markdown, quantity, 
 
 MODEL = Measured("toy", "toy.gguf", 2**30, 1_240_000_000)
 OPERATIONS = (
-    OperationTime("rmsnorm", "none", 1, 0, 64, 0, 0.001),
+    OperationTime("norm", "rms", 1, 0, 64, 0, 0.001),
     OperationTime("matmul", "Q4_0", 1, 128, 64, 1000, 0.002),
     OperationTime("matmul", "Q4_0", 1, 128, 64, 3000, 0.004),
 )
@@ -153,7 +153,7 @@ def test_profile_is_summed_by_kernel_and_shape() -> None:
     assert (matmul.kernel, matmul.count, matmul.nbytes) == ("matmul", 2, 4000)
     assert matmul.seconds == pytest.approx(0.006)
     assert matmul.multiplications == 2 * 128 * 64
-    assert (norm.kernel, norm.count) == ("rmsnorm", 1)
+    assert (norm.kernel, norm.count) == ("norm", 1)
     report = Report((), 2, "avx2", None, None, None, (profile,))
     assert "| matmul | Q4_0 | 128 x 64 | 1 | 2 | 6.000 | 85.7% |" in markdown(MODEL, [report])
     found: Any = as_object(MODEL, [report])

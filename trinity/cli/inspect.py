@@ -154,6 +154,7 @@ def describe(provider: WeightProvider) -> dict[str, object]:
         "header": header(provider),
         "config": config,
         "config_error": config_error,
+        "refused": refusal(provider),
         "metadata": metadata_of(provider),
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "type": t.type, "bytes": t.nbytes}
@@ -164,6 +165,22 @@ def describe(provider: WeightProvider) -> dict[str, object]:
         "parameters": sum(math.prod(t.shape) for t in tensors),
         "bits_per_weight": bits(sum(t.nbytes for t in tensors), tensors),
     }
+
+
+def refusal(provider: WeightProvider) -> str | None:
+    """Why trinity does not run the model; None where it does, as far as names and shapes show."""
+    from trinity.errors import TrinityError
+    from trinity.models import decoder_of, find_architecture
+
+    names = frozenset(provider.tensor_names())
+    named = provider.metadata.get("general.architecture")
+    try:
+        if isinstance(named, str):
+            find_architecture(named, provider.path, names)
+        decoder_of(provider.config, names, lambda name: provider.tensor(name).shape, provider.path)
+    except TrinityError as error:
+        return str(error)
+    return None
 
 
 def totals(tensors: Sequence[Tensor]) -> dict[str, dict[str, object]]:

@@ -112,6 +112,9 @@ def show_on(console: Console, description: dict[str, object]) -> None:
     else:
         console.print(Text("configuration", "bold"))
         console.print(Text(f"  none: {printable(description['config_error'], None)}"))
+    if description["refused"] not in (None, description["config_error"]):
+        console.print(Text("not run by trinity", "bold"))
+        console.print(Text(f"  {printable(description['refused'], None)}"))
     pairs("metadata", description["metadata"])
     tensors = description["tensors"]
     assert isinstance(tensors, list)

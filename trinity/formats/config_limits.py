@@ -51,6 +51,7 @@ REAL_RANGES = {
     "rope_theta": (1.0, 1e15),
     "rope_theta_swa": (1.0, 1e15),
     "rope_factor": (1e-3, 1e6),
+    "frequency_factor": (1e-3, 1e31),  # 1e30 for pairs that do not turn (Gemma 4)
     "rope_attn_factor": (1e-6, 1e6),
     "yarn_ext_factor": (1e-6, 1e6),
     "yarn_beta_fast": (1e-6, 1e6),

@@ -10,6 +10,7 @@ from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
+from trinity.models.nearest import nearest
 
 
 def _discover() -> dict[str, Architecture]:
@@ -25,12 +26,17 @@ def _discover() -> dict[str, Architecture]:
 ARCHITECTURES: dict[str, Architecture] = _discover()
 
 
-def find_architecture(name: str, source: str) -> Architecture:
-    """The architecture that a file names. Raises UnsupportedError, listing those there are."""
+def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Architecture:
+    """The architecture that a file with tensors ``names`` says that it has.
+
+    Raises UnsupportedError, which lists those there are, and says which are near it and what no
+    family reads.
+    """
     if name not in ARCHITECTURES:
+        near = nearest(name, names, ARCHITECTURES)
         raise UnsupportedError(
-            f"{source}: architecture {name!r} is not supported; trinity runs "
-            f"{', '.join(sorted(ARCHITECTURES))}"
+            f"{source}: architecture {name[:64]!r} is not supported; {near}{'; ' if near else ''}"
+            f"trinity runs {', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[name]
 
@@ -46,7 +52,7 @@ def decoder_of(
     Raises: UnsupportedError and ConfigError as ``find_architecture`` and ``Decoder.check`` do;
     ConfigError that names the key without which the family has no meaning.
     """
-    architecture = find_architecture(config.architecture, source)
+    architecture = find_architecture(config.architecture, source, names)
     config = architecture.completed(config)
     for field, key in architecture.needs:
         if not getattr(config, field):

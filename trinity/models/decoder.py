@@ -12,12 +12,16 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     Attention,
+    ExpertGated,
     ExpertLinear,
     Linear,
+    Mix,
     Norm,
     Operation,
     Rope,
     Rotation,
+    Route,
+    Temperature,
 )
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
@@ -48,10 +52,27 @@ class Decoder:
     def widths(self) -> dict[str, int]:
         """Values of a row of each buffer, the most that any operation wants."""
         widths = {"x": self.config.hidden_size, "h": self.config.hidden_size}
-        for operation in self._operations():
+        for table in self.architecture.tables(self.config):
+            widths[table.buffer] = table.width
+        for _, operation in self.operations():
             for name, width in operation.buffers().items():
                 widths[name] = max(widths.get(name, 0), width)
         return widths
+
+    @cached_property
+    def expert_widths(self) -> dict[str, int]:
+        """As ``widths``, of buffers that have a row for each token and expert of it."""
+        widths: dict[str, int] = {}
+        for _, operation in self.operations():
+            if isinstance(operation, ExpertLinear | ExpertGated | Mix):
+                for name, width in operation.expert_buffers().items():
+                    widths[name] = max(widths.get(name, 0), width)
+        return widths
+
+    @cached_property
+    def routes(self) -> list[Route]:
+        """Every choice of experts."""
+        return [operation for _, operation in self.operations() if isinstance(operation, Route)]
 
     @cached_property
     def attention(self) -> list[Attention]:
@@ -67,10 +88,14 @@ class Decoder:
     @cached_property
     def rotations(self) -> list[Rotation]:
         """The different rotations of the layers."""
-        found = [
-            operation.rotation for operation in self._operations() if isinstance(operation, Rope)
-        ]
+        found = [rope.rotation for rope in self._ropes()]
         return list(dict.fromkeys(rotation for rotation in found if rotation is not None))
+
+    @cached_property
+    def temperatures(self) -> list[Temperature]:
+        """The different temperatures of the layers."""
+        found = [rope.temperature for rope in self._ropes()]
+        return list(dict.fromkeys(temperature for temperature in found if temperature is not None))
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor that the model needs."""
@@ -83,7 +108,7 @@ class Decoder:
         yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
         for table in self.architecture.tables(config):
             yield complete(table.weight), (config.vocab_size, table.width)
-        for prefix, operation in self._prefixed():
+        for prefix, operation in self.operations():
             yield from self._weights_of(prefix, operation)
 
     def _weights_of(
@@ -104,9 +129,10 @@ class Decoder:
         """Hold the tensors that the model needs, and what lies beside them, against the file's.
 
         ``shape`` gives a tensor's shape. Raises ConfigError that names the tensor, its shape and
-        the expected one; UnsupportedError for a tensor of a layer that no operation reads: without
-        it the model would be another one.
+        the expected one, or a layer that is to read another's cache and cannot; UnsupportedError
+        for a tensor of a layer that no operation reads: without it the model would be another one.
         """
+        self._check_shared_caches(source)
         # One after the other: the metadata can name any number, of which the file has a few.
         for name, expected in self._tensors():
             if name not in self._names:
@@ -115,42 +141,44 @@ class Decoder:
                     "the file is incomplete or of another architecture"
                 )
             _check(name, shape(name), expected, source)
-        beside = self.beside()
-        needed = self.tensors()
-        for name, expected in beside.items():
+        needed, optional = self.tensors(), self.optional_tensors()
+        for name, expected in optional.items():
             if name in self._names and name not in needed:
                 _check(name, shape(name), expected, source)
-        self._refuse_unread(beside, source)
+        self._refuse_unread(needed.keys() | optional.keys(), source)
 
-    def beside(self) -> dict[str, tuple[int, ...]]:
+    def optional_tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of tensors that a file may have: biases, scales, factors of rotations."""
-        return dict(self._beside())
+        return dict(self._optional())
 
-    def _beside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _optional(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
         for name in (self.head, "output_norm"):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)
-        for prefix, operation in self._prefixed():
-            if isinstance(operation, Norm) and operation.kind == "layer" and operation.weight:
-                yield f"{prefix}{operation.weight}.bias", (operation.width,)
+        for prefix, operation in self.operations():
+            if isinstance(operation, Norm) and operation.kind == "layer":
+                for name, widths in operation.weights().items():
+                    yield prefix + beside(name, "bias"), widths
             if isinstance(operation, ExpertLinear):
                 for name, (experts, rows, _) in operation.weights().items():
-                    yield f"{prefix}{name}.bias", (experts, rows)
-                    yield f"{prefix}{name}.scale", (experts,)
+                    yield prefix + beside(name, "bias"), (experts, rows)
+                    yield prefix + beside(name, "scale"), (experts,)
+                    for expert in range(experts if self._one_by_one(prefix + name) else 0):
+                        yield f"{prefix}{name}.{expert}.bias", (rows,)
+                        yield f"{prefix}{name}.{expert}.scale", (1,)
             if isinstance(operation, Linear):
                 for name, (rows, _) in operation.weights().items():
-                    yield f"{prefix}{name}.bias", (rows,)
-                    yield f"{prefix}{name}.scale", (1,)
+                    yield prefix + beside(name, "bias"), (rows,)
+                    yield prefix + beside(name, "scale"), (1,)
 
-    def _refuse_unread(self, beside: Collection[str], source: str) -> None:
-        needed = self.tensors()
+    def _refuse_unread(self, read: Collection[str], source: str) -> None:
         unread = _UNREAD | self.architecture.unread
         for name in self._names:
             match = _LAYER_TENSOR.fullmatch(name)
-            if match is None or name in needed or name in beside or match[2] in unread:
+            if match is None or name in read or match[2] in unread:
                 continue
             if int(match[1]) >= self.config.num_layers:
                 raise ConfigError(
@@ -162,19 +190,46 @@ class Decoder:
                 f"{name!r}: it would run another model than the file's; a newer trinity may know it"
             )
 
-    def _prefixed(self) -> Iterator[tuple[str, Operation]]:
-        """Every operation, and what is before its weights' names."""
+    def _check_shared_caches(self, source: str) -> None:
+        for index, mine in enumerate(self.attention):
+            if mine.cache_of is None:
+                continue
+            fits = 0 <= mine.cache_of < index
+            if fits:
+                other = self.attention[mine.cache_of]
+                fits = other.cache_of is None and _cached(mine) == _cached(other)
+            if not fits:
+                raise ConfigError(
+                    f"{source}: the metadata lets layer {index} read the keys and values of layer "
+                    f"{mine.cache_of}, which keeps none of that shape; the file contradicts "
+                    "itself: convert the model again"
+                )
+
+    def operations(self) -> Iterator[tuple[str, Operation]]:
+        """Every operation, after what is before its weights' names."""
         yield from (("", operation) for operation in self.prologue)
         for index, layer in enumerate(self.layers):
             yield from ((f"blk.{index}.", operation) for operation in layer)
 
-    def _operations(self) -> Iterator[Operation]:
-        yield from (operation for _, operation in self._prefixed())
+    def _ropes(self) -> Iterator[Rope]:
+        for _, operation in self.operations():
+            if isinstance(operation, Rope):
+                yield operation
 
 
 def complete(name: str) -> str:
     """A tensor's whole name, without what belongs to its layer."""
     return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
+
+
+def beside(name: str, what: str) -> str:
+    """The name of what may lie beside a weight: its "bias", its "scale"."""
+    return f"{complete(name).removesuffix('.weight')}.{what}"
+
+
+def _cached(attention: Attention) -> tuple[int, int, int]:
+    """Heads in the cache, and values of a key and of a value."""
+    return attention.num_kv_heads, attention.head_dim, attention.width_of_values
 
 
 def _check(name: str, found: tuple[int, ...], expected: tuple[int, ...], source: str) -> None:

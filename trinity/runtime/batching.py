@@ -137,8 +137,10 @@ class Batch:
 
     def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
         rows = self._engine.prefill_chunk
-        if any(sequence.running for sequence in self.admitted):
-            rows = min(rows, len(running) + self.costs.prompt_rows())
+        count = sum(sequence.running for sequence in self.admitted)
+        if count:
+            waiting = len(self.admitted) - count + len(self.waiting)
+            rows = min(rows, len(running) + self.costs.prompt_rows(count, waiting))
         rows -= len(running)
         logits = self._most_logits - len(running)
         pieces: list[Piece] = []

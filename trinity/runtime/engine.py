@@ -17,13 +17,17 @@ from trinity.errors import (
     InputError,
     KernelError,
     TrinityError,
-    UnsupportedError,
 )
 from trinity.formats.mapping_table import TABLE, faults
-from trinity.formats.provider import Tensor, WeightProvider
+from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
-from trinity.models import decoder_of
+from trinity.models import decoder_of, find_architecture
+from trinity.models.architecture import TokenTable
+from trinity.models.decoder import complete
 from trinity.runtime.channel_squares import ChannelSquares
+from trinity.runtime.embedding import Embedding
+from trinity.runtime.expert_buffers import rows_that_fit
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
@@ -37,7 +41,7 @@ from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
-from trinity_kernels.ops.matmul import operands, variants
+from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
 from trinity_kernels.record import RECORD
@@ -57,10 +61,14 @@ CHECK_SECONDS = 0.1  # between looks at the file
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Records of the layers, then ``head`` on those from the residual stream to logits."""
+    """Records of the layers, then ``head`` on those from the residual stream to logits.
+
+    ``logits``: the records and slots that hold the address of the logits.
+    """
 
     records: NDArray[np.void]
     head: int
+    logits: list[tuple[int, int]]
 
 
 class CPUEngine:
@@ -80,8 +88,6 @@ class CPUEngine:
         self.isa = isa
         self.kv_type = kv_type
         self.batch_invariant = batch_invariant
-        self.prefill_chunk = min(PREFILL_CHUNK, context_length)
-        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._weights = Weights(provider)
         catch_bus_errors(TABLE)
         # All tensors are found to be what the configuration asks for before memory is taken for it.
@@ -89,49 +95,61 @@ class CPUEngine:
             config, self._weights.names, self._weights.shape, provider.path
         )
         architecture = decoder.architecture
-        self._embedding: Tensor = self._weights.matrix(
-            "token_embd.weight", config.vocab_size, config.hidden_size
+        first = TokenTable(
+            "token_embd", "x", config.hidden_size, architecture.embedding_scale(config)
         )
-        if TYPES[self._embedding.type].tensor_scale:  # one sequence of codes, no rows to look up
-            raise UnsupportedError(
-                f"{provider.path}: tensor 'token_embd.weight' has type {self._embedding.type}, "
-                "which trinity runs in layers only; take a file with another type of embedding"
-            )
-        self._embedding_scale = np.float32(architecture.embedding_scale(config))
-        self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
-        self._kv_memory = self._memory_limit(kv_memory)
+        tables = [first, *architecture.tables(config)]
+        embeddings = [
+            Embedding(
+                self._weights, complete(t.weight), config.vocab_size, t.width, t.scale
+            ) for t in tables
+        ]  # fmt: skip
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
-            decoder, self._layout, self._weights, context_length, threads, not halves,
-            choice.address,
+            decoder, self._weights, context_length, threads, not halves, choice.address
         )  # fmt: skip
         output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
+        output = output.scaled(architecture.logit_scale(config))
         linears = [weight for part in builder.bound.values() for weight in part.values()]
+        experts = [weight for part in builder.experts.values() for weight in part.values()]
+        self.prefill_chunk = rows_that_fit(decoder, experts, min(PREFILL_CHUNK, context_length))
+        self.few = min(DECODE_ROWS, self.prefill_chunk)
+        self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
+        builder.layout = self._layout
+        self._kv_memory = self._memory_limit(kv_memory)
         self._layer_bytes = sum(weight.nbytes for weight in linears)
+        used = config.experts.num_experts_per_tok if config.experts else 0
+        self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
         self._head_bytes = output.nbytes
-        _warn_of_inverted_scales(linears, provider.path, progress)
-        populate(weight.data for weight in [*linears, output])
-        types = {w.type for w in linears} | ({output.type} if output.form != "f32" else set())
+        bound: list[Weight | ExpertWeight] = [*linears, *experts]
+        scales = [(weight.type, weight.scale) for weight in linears]
+        scales += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
+        _warn_of_inverted_scales(scales, provider.path, progress)
+        mapped = [weight.data for weight in [*linears, output]]
+        populate([*mapped, *(data for weight in experts for data in weight.data)])
+        types = {w.type for w in bound} | ({output.type} if output.form != "f32" else set())
         builder.kernel = variants.choose_kernel(isa, types, choice.work)
         # What exact steps multiply by: nobody shall wait for the compiler in mid-text.
-        for type_name in sorted({weight.type for weight in [*linears, output]}):
+        for type_name in sorted({weight.type for weight in [*bound, output]}):
             if not variants.serves(builder.kernel, type_name, exact=True):
                 choice.prepare(matmul, type_name)
         self._step = Step(self.prefill_chunk)
         self._buffers = Buffers(
             decoder,
             [*linears, output],
+            experts,
             self.prefill_chunk,
             threads,
             builder.kernel,
         )
+        rows = [self._buffers.rows(table.buffer, table.width) for table in tables]
+        self._embeddings = list(zip(embeddings, rows, strict=True))
         self._builder = builder
         self._output = output
         self._plans: dict[tuple[str, bool, bool], _Plan] = {}
         for few in (True, False):
             self._plan(kv_type, few, batch_invariant)
-        self._row_bytes = TYPES[self._embedding.type].nbytes((1, config.hidden_size))
         self._check_file()
         self.renew_pool()
         try:
@@ -186,10 +204,11 @@ class CPUEngine:
         if key not in self._plans:
             builder, buffers, step = self._builder, self._buffers, self._step
             layers = builder.steps(buffers, step, kv_type, DECODE_ROWS if few else 0, exact)
-            head = builder.head(buffers, step, self._output, exact)
+            head, logits = builder.head(buffers, step, self._output, exact)
             records = np.zeros(len(layers) + len(head), RECORD)
             records["slots"] = layers + head
-            self._plans[key] = _Plan(records, len(layers))
+            logits = [(len(layers) + record, slot) for record, slot in logits]
+            self._plans[key] = _Plan(records, len(layers), logits)
         return self._plans[key]
 
     def gather(self, squares: ChannelSquares | None) -> None:
@@ -205,13 +224,19 @@ class CPUEngine:
         layers = [weight for part in self._builder.bound.values() for weight in part.values()]
         return [(weight.name, weight) for weight in [*layers, self._output]]
 
+    def expert_linears(self) -> list[ExpertWeight]:
+        """Every bound linear of experts."""
+        return [weight for part in self._builder.experts.values() for weight in part.values()]
+
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
         cache = 0
         for layer in self._decoder.attention:
             seen = min(context, layer.window or context)
-            cache += layer_bytes(self.kv_type, layer.num_kv_heads, layer.head_dim, seen)
-        return self._layer_bytes + self._head_bytes + cache
+            cache += layer_bytes(
+                self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
+            )
+        return self._layer_bytes + self._active_bytes + self._head_bytes + cache
 
     def step(
         self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
@@ -245,8 +270,8 @@ class CPUEngine:
             some = out[start : start + OUTPUT_ROWS]
             step.output_rows[: len(some)] = step.wanted_rows[start : start + len(some)]
             step.outputs[0] = len(some)
-            # The head's last record is its product.
-            records["slots"][-1, operands.OUT] = some.ctypes.data
+            for record, slot in plan.logits:
+                plan.records["slots"][record, slot] = some.ctypes.data
             self._walk(records)
             records = plan.records[plan.head :]
 
@@ -359,14 +384,8 @@ class CPUEngine:
         return ids
 
     def _embed(self, ids: NDArray[np.integer]) -> None:
-        table = self._embedding.data[: self._row_bytes * self.config.vocab_size]
-        rows = np.ascontiguousarray(table.reshape(self.config.vocab_size, -1)[ids])
-        shape = (len(ids), self.config.hidden_size)
-        self._buffers.x[: len(ids)] = TYPES[self._embedding.type].dequantize(
-            rows.reshape(-1), shape
-        )
-        if self._embedding_scale != 1:
-            self._buffers.x[: len(ids)] *= self._embedding_scale
+        for embedding, rows in self._embeddings:
+            embedding.put(ids, rows)
 
     def close(self) -> None:
         """End the threads; the engine must not be used afterwards."""
@@ -384,10 +403,10 @@ def _check_different(caches: Sequence[KVCache]) -> None:
 
 
 def _warn_of_inverted_scales(
-    linears: Sequence[Weight], path: str, progress: Progress | None
+    typed: Sequence[tuple[str, float]], path: str, progress: Progress | None
 ) -> None:
     """Scales are means of weights' magnitudes or so; one over them is a converter's mistake."""
-    scales = [abs(weight.scale) for weight in linears if TYPES[weight.type].tensor_scale]
+    scales = [abs(scale) for type_name, scale in typed if TYPES[type_name].tensor_scale]
     if not scales or float(np.median(scales)) <= LARGEST_SCALE:
         return
     message = (
@@ -419,6 +438,9 @@ def load_engine(
         threads=threads, context_length=context_length, kv_type=kv_type, isa=isa,
         kv_memory=kv_memory, batch_invariant=batch_invariant,
     )  # fmt: skip
+    named = provider.metadata.get("general.architecture")
+    if isinstance(named, str):  # before keys are missed that others do not have
+        find_architecture(named, provider.path, provider.tensor_names())
     config = provider.config
     limit = min(config.context_length, USUAL_CONTEXT)
     context = limit if context_length is None else context_length

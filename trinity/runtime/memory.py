@@ -53,6 +53,11 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
     return raw[start : start + nbytes]
 
 
+def row_bytes(width: int) -> int:
+    """Bytes of a row of so many float32, a multiple of 64."""
+    return -(-4 * width // 64) * 64
+
+
 def _refused(what: str, nbytes: int, advice: str) -> TrinityError:
     size = _in_words(nbytes)
     return TrinityError(f"{what} needs {size} of memory, which the system does not give; {advice}")

@@ -84,5 +84,7 @@ class PageLayout:
             if self._owners[index] == index:
                 windowed = self.windowed[index]
                 starts[index] = ends[windowed]
-                ends[windowed] += layer_bytes(kv_type, layer.num_kv_heads, layer.head_dim, PAGE)
+                ends[windowed] += layer_bytes(
+                    kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values
+                )
         return starts, PartSizes(*ends)

@@ -13,17 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.decoder import Decoder
-from trinity.models.operations import Linear, Norm, Operation, Rotation
+from trinity.models.operations import (
+    ExpertLinear,
+    HeadLinear,
+    Linear,
+    Norm,
+    Operation,
+    Rotation,
+)
 from trinity.runtime import records
 from trinity.runtime.channel_squares import ChannelSquares
-from trinity.runtime.memory import aligned
+from trinity.runtime.expert_buffers import ExpertBuffers
+from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
-from trinity.runtime.records import linear, norm
+from trinity.runtime.records import elementwise, linear, norm
+from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
-from trinity.runtime.rotation import RopeTable
+from trinity.runtime.rotation import RopeTable, TemperatureTable
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.matmul import operands, variants
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
@@ -50,21 +60,30 @@ class Buffers:
     """Every activation of a step, allocated once: ``rows`` tokens of each, 64-byte aligned."""
 
     def __init__(
-        self, decoder: Decoder, weights: list[Weight], rows: int, threads: int, kernel: Kernel,
+        self, decoder: Decoder, weights: list[Weight], experts: list[ExpertWeight], rows: int,
+        threads: int, kernel: Kernel,
     ) -> None:  # fmt: skip
-        config = decoder.config
-        self.stride = {name: -(-width * 4 // 64) * 64 for name, width in decoder.widths.items()}
+        self.stride = {name: row_bytes(width) for name, width in decoder.widths.items()}
         self._arrays = {name: aligned(rows * stride) for name, stride in self.stride.items()}
-        self.x: NDArray[np.float32] = (
-            self._arrays["x"].view(np.float32).reshape(rows, -1)[:, : config.hidden_size]
-        )
-        codes = max((activation_bytes(w.form, w.k) for w in weights if w.form != "f32"), default=64)
-        self.codes = aligned(rows * codes)
+        for name, width in decoder.expert_widths.items():
+            self.stride[name] = row_bytes(width)
+            count = rows * max(choice.per_token for choice in decoder.routes)
+            self._arrays[name] = aligned(count * self.stride[name])
+        self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
+        heads = _heads_at_once(decoder)
+        sizes = [(heads.get(w.name, 1), w.form, w.k) for w in weights]
+        sizes += [(1, w.form, w.k) for w in experts]
+        codes = (n * activation_bytes(form, k) for n, form, k in sizes if form != "f32")
+        self.codes = aligned(rows * max(codes, default=64))
         # Activations as tiles, and what a thread unpacks weights into.
         packed = [w for w in weights if variants.serves(kernel, w.type)]
-        scratch = max((variants.scratch_bytes(kernel, w.type, w.k) for w in packed), default=0)
+        unpacked = [(w.type, w.k) for w in packed]
+        unpacked += [(w.type, w.k) for w in experts if variants.serves(kernel, w.type)]
+        scratch = max((variants.scratch_bytes(kernel, *one) for one in unpacked), default=0)
         tiles = packed if kernel is matmul_tiles else []
-        self.tiles = aligned(max((tile_bytes(w.form, w.k, rows) for w in tiles), default=0))
+        self.tiles = aligned(
+            max((heads.get(w.name, 1) * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
+        )
         self.scratch_stride = -(-scratch // 64) * 64
         self.scratch = aligned(self.scratch_stride * threads)
 
@@ -72,16 +91,29 @@ class Buffers:
         """Where a named buffer begins."""
         return int(self._arrays[name].ctypes.data)
 
+    def rows(self, name: str, width: int) -> NDArray[np.float32]:
+        """The first ``width`` values of every row of a named buffer, (rows, width)."""
+        array = self._arrays[name].view(np.float32)
+        return array.reshape(-1, self.stride[name] // 4)[:, :width]
+
+
+def _heads_at_once(decoder: Decoder) -> dict[str, int]:
+    """How many matrices with an input each, all in their form at the same time, a weight has."""
+    found: dict[str, int] = {}
+    for prefix, operation in decoder.operations():
+        if isinstance(operation, HeadLinear):
+            found[prefix + operation.weight] = operation.heads
+    return found
+
 
 class PlanBuilder:
     """Turns a decoder's operations into records over one model's weights and buffers."""
 
     def __init__(
-        self, decoder: Decoder, layout: PageLayout, weights: Weights, context_length: int,
-        threads: int, interleaved: bool, address: Address,
+        self, decoder: Decoder, weights: Weights, context_length: int, threads: int,
+        interleaved: bool, address: Address,
     ) -> None:  # fmt: skip
         self.decoder = decoder
-        self.layout = layout
         self.config = decoder.config
         self.weights = weights
         self.context_length = context_length
@@ -89,21 +121,50 @@ class PlanBuilder:
         self.address = address
         self.interleaved = interleaved
         self.kernel = matmul
+        self.layout = PageLayout(decoder.attention, context_length, context_length)
         self.squares: ChannelSquares | None = None
-        self.vectors: list[NDArray[np.float32]] = []
+        self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
+        self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
+        self._read_apart = decoder.tensors().keys()
         # The weights of products, by what is before their names, then by name and first row.
         self.bound = {"": self._bound("", decoder.prologue)}
+        self.experts: dict[str, dict[tuple[str, int], ExpertWeight]] = {}
         for index, layer in enumerate(decoder.layers):
             self.bound[f"blk.{index}."] = self._bound(f"blk.{index}.", layer)
-        self.tables = {rotation: self._table(rotation) for rotation in decoder.rotations}
+            self.experts[f"blk.{index}."] = self._bound_experts(f"blk.{index}.", layer)
+        self.rotations = {rotation: self._table(rotation) for rotation in decoder.rotations}
+        self.temperatures = {
+            temperature: TemperatureTable(temperature, context_length)
+            for temperature in decoder.temperatures
+        }
 
     def _bound(self, prefix: str, operations: list[Operation]) -> dict[tuple[str, int], Weight]:
         """The weights of some operations' products, by tensor and first row."""
         bound = {}
         for operation in operations:
             if isinstance(operation, Linear):
+                for name, (rows, width) in operation.weights().items():
+                    whole = self.weights.linear(prefix + name, rows, width, self._read_apart)
+                    whole = whole.scaled(operation.scale)
+                    for product in operation.products:
+                        if product.weight == name:
+                            part = whole.part(product.first, product.rows)
+                            bound[name, product.first] = part
+            if isinstance(operation, HeadLinear):
+                for name, (heads, rows, width) in operation.weights().items():
+                    parts = self.weights.heads(prefix + name, heads, rows, width)
+                    bound.update({(name, head): part for head, part in enumerate(parts)})
+        return bound
+
+    def _bound_experts(
+        self, prefix: str, operations: list[Operation]
+    ) -> dict[tuple[str, int], ExpertWeight]:
+        """As ``_bound``, of experts."""
+        bound = {}
+        for operation in operations:
+            if isinstance(operation, ExpertLinear):
                 for name, shape in operation.weights().items():
-                    whole = self.weights.linear(prefix + name, *shape).scaled(operation.scale)
+                    whole = self.weights.experts(prefix + name, *shape)
                     for product in operation.products:
                         if product.weight == name:
                             part = whole.part(product.first, product.rows)
@@ -120,14 +181,20 @@ class PlanBuilder:
         return RopeTable(rotation, self.context_length, factors)
 
     def reach(self, positions: int) -> None:
-        """Make sure that the tables of rotations hold the first ``positions``."""
-        for table in self.tables.values():
-            table.reach(positions)
+        """Make sure that the tables by position hold the first ``positions``."""
+        for rotations in self.rotations.values():
+            rotations.reach(positions)
+        for temperatures in self.temperatures.values():
+            temperatures.reach(positions)
 
-    def vector(self, name: str, length: int) -> int:
-        """The address of a norm's weight, kept alive by the builder."""
-        self.vectors.append(self.weights.vector(name, length))
-        return int(self.vectors[-1].ctypes.data)
+    def vector(self, name: str, length: int, factor: float = 1.0) -> NDArray[np.float32]:
+        """A weight's values times ``factor``, without a name ``factor`` alone; kept alive here."""
+        key = name, length, factor
+        if key not in self._vectors:
+            values = self.weights.vector(name, length) if name else np.ones(length, np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                self._vectors[key] = values * np.float32(factor)
+        return self._vectors[key]
 
     def steps(
         self, buffers: Buffers, step: Step, kv_type: str, few: int, exact: bool = False
@@ -137,24 +204,28 @@ class PlanBuilder:
         ``exact``: whatever their number, each token gets the bits that it gets alone.
         """
         writer = Writer(self, buffers, step, kv_type, few, exact)
-        for operation in self.decoder.prologue:
-            records.write(writer, operation)
+        records.write_all(writer, self.decoder.prologue)
         for index, layer in enumerate(self.decoder.layers):
             writer.layer, writer.prefix = index, f"blk.{index}."
-            for operation in layer:
-                records.write(writer, operation)
+            records.write_all(writer, layer)
         return writer.records
 
     def head(
         self, buffers: Buffers, step: Step, output: Weight, exact: bool = False
-    ) -> list[NDArray[np.int64]]:
+    ) -> tuple[list[NDArray[np.int64]], list[tuple[int, int]]]:
         """The records from the residual stream to logits, for the rows that ``step`` names.
 
-        The last one is the product; the caller sets where its logits go.
+        And which slots of which records are to hold the address of the logits.
         """
         # A head of plain numbers is exact: ternary models have the same bits in every batch.
         writer = Writer(self, buffers, step, exact=exact or output.form == "f32")
         last = Norm("x", "output_norm", "h", output.k, kind=self.decoder.architecture.norm)
         norm.write(writer, last, rows=step.outputs, index=step.output_rows)
-        linear.write_products(writer, "h", [(output, 0, 4 * output.n)], rows=step.outputs)
-        return writer.records
+        logits = Place(0, 4 * output.n)
+        linear.write_products(writer, "h", [(output, logits)], rows=step.outputs)
+        places = [(len(writer.records) - 1, operands.OUT)]
+        cap = self.decoder.architecture.logit_softcap(self.config)
+        if cap:
+            slot = elementwise.write_softcap(writer, logits, output.n, cap, rows=step.outputs)
+            places.append((len(writer.records) - 1, slot))
+        return writer.records, places

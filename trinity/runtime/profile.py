@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels.ops import activation, attention, rmsnorm
+from trinity_kernels.ops import activation, attention, gated_add, norm, scale, softcap
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.ops.matmul import operands, quantize
 from trinity_kernels.record import KERNEL, ROWS
@@ -19,8 +19,9 @@ from trinity_kernels.team import Team
 _PRODUCTS = ("matmul", "matmul_panels", "matmul_tiles")
 _TILES = ("tile_activations", "tile_q8", "tile_split")
 _WIDTHS = {
-    "rmsnorm": rmsnorm.K, "quantize_ternary": quantize.K, "quantize_q8": quantize.K,
-    "gated": activation.K, **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
+    "norm": norm.K, "quantize_ternary": quantize.K, "quantize_q8": quantize.K,
+    "gated": activation.K, "gated_add": gated_add.K, "scale": scale.K, "softcap": softcap.K,
+    **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
 }  # fmt: skip
 
 
@@ -105,7 +106,8 @@ def _described(
         nbytes = n * int(slots[operands.W_STRIDE])
     elif name == "attention_parts":
         k = int(slots[attention.HEAD_DIM])
+        heads, values = int(slots[attention.KV_HEADS]), int(slots[attention.VALUE_DIM])
         window = int(slots[attention.WINDOW])
         seen = sum(min(count, window or count) for count in positions)
-        nbytes = layer_bytes(tag, int(slots[attention.KV_HEADS]), k, seen)
+        nbytes = layer_bytes(tag, heads, k, values, seen)
     return OperationTime(name, tag, rows, n, k, nbytes, seconds)

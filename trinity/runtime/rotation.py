@@ -1,4 +1,4 @@
-"""Tables of the cosines and sines that positions rotate by."""
+"""Tables of what depends on positions: cosines and sines to rotate by, temperatures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.models.operations import Rotation
+from trinity.models.operations import Rotation, Temperature
 
 _STEP_VALUES = 1 << 20  # of a usual model, 8,192 positions
 
@@ -29,6 +29,11 @@ class RopeTable:
         self._made = 0
         self.values = np.empty((positions, rotation.dim), np.float32)
 
+    @property
+    def address(self) -> int:
+        """Where the table begins."""
+        return int(self.values.ctypes.data)
+
     def reach(self, positions: int) -> None:
         """Make sure of the first ``positions`` rows."""
         while self._made < positions:
@@ -36,6 +41,32 @@ class RopeTable:
             angles = np.arange(self._made, end)[:, None] * self._frequencies
             rows = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * self._magnitude
             self.values[self._made : end] = rows
+            self._made = end
+
+
+class TemperatureTable:
+    """What the queries of ``positions`` positions are multiplied by, made as ``RopeTable`` is.
+
+    ``values`` has shape (positions,).
+    """
+
+    def __init__(self, temperature: Temperature, positions: int) -> None:
+        self._temperature = temperature
+        self._made = 0
+        self.values = np.empty(positions, np.float32)
+
+    @property
+    def address(self) -> int:
+        """Where the table begins."""
+        return int(self.values.ctypes.data)
+
+    def reach(self, positions: int) -> None:
+        """Make sure of the first ``positions`` values."""
+        scale, length = self._temperature.scale, self._temperature.length
+        while self._made < positions:
+            end = min(self._made + _STEP_VALUES, len(self.values))
+            turns = np.arange(self._made, end) // length
+            self.values[self._made : end] = 1 + scale * np.log1p(turns)
             self._made = end
 
 

@@ -7,6 +7,8 @@ LEAST_ROWS = 8  # so that a prompt gets on, however slow the machine is
 MANY_ROWS = 64  # from which a step without running sequences tells of rows
 # Of the target, that prompts get at least: where many run, their own rows may take all of it.
 LEAST_PART = 0.5
+# Targets that a step with prompts may take: the more, the more wait for each that runs.
+LEAST_PATIENCE, MOST_PATIENCE, PATIENCE = 1.2, 3.0, 0.75
 MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds; of a step
 SHARE = 0.3  # of a new measurement in a mean
 
@@ -15,8 +17,9 @@ class StepCosts:
     """A step's seconds: those of the running sequences' rows, and so many for each prompt row.
 
     Both are moving means of what was measured, so they follow a context that grows and a machine
-    that gets busy. ``target``: seconds that a step shall take where somebody waits for its token;
-    with prompts it may take half as long again.
+    that gets busy. ``target``: seconds that a step shall take where somebody waits for its token.
+    It takes longer where many wait for a first token, and where the running rows alone take so
+    long: then prompts get as much time as these.
     """
 
     def __init__(self, target: float) -> None:
@@ -30,11 +33,13 @@ class StepCosts:
         """Seconds to wait for further requests after a sleep, a small part of a step."""
         return min(MOST_PAUSE, PAUSE_PART * self._running)
 
-    def prompt_rows(self) -> int:
-        """Rows of prompts for a step with running sequences."""
+    def prompt_rows(self, running: int, waiting: int) -> int:
+        """Rows of prompts for a step with so many running sequences, while so many wait to run."""
         rows = float(self._most)
         if self._prompt_row:
-            seconds = max(self.target - self._running, LEAST_PART * self.target)
+            patience = max(LEAST_PATIENCE, PATIENCE * (1 + waiting / running))
+            seconds = min(patience, MOST_PATIENCE) * self.target - self._running
+            seconds = max(seconds, LEAST_PART * self.target, self._running)
             rows = min(rows, seconds / self._prompt_row)
         return max(int(rows), LEAST_ROWS)
 

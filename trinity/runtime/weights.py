@@ -7,6 +7,7 @@ into the x86 order, row by row (2 bits a weight), because the kernels walk rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import REAL_RANGES
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
@@ -88,7 +90,7 @@ class Weights:
     def frequency_factors(self, name: str, length: int) -> NDArray[np.float32]:
         """As ``vector``, of numbers that frequencies can be divided by."""
         factors = self.vector(name, length)
-        least, most = REAL_RANGES["rope_factor"]
+        least, most = REAL_RANGES["frequency_factor"]
         if not ((factors >= least) & (factors <= most)).all():  # also NaN
             raise ConfigError(
                 f"{self.provider.path}: tensor {name!r} has values from {factors.min()} to "
@@ -106,13 +108,13 @@ class Weights:
             )
         return tensor
 
-    def matrix(self, name: str, n: int, k: int) -> Tensor:
-        """A tensor of shape (n, k) in a type that the kernels know."""
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        """A tensor of ``shape``, rows last but one, in a type that the kernels know."""
         tensor = self._tensor(name)
-        if tensor.shape != (n, k) and (n, tensor.shape) != (1, (k,)):
+        if tensor.shape != shape and not (shape[0] == 1 and tensor.shape == shape[1:]):
             raise ConfigError(
                 f"{tensor.source}: tensor {name!r} has shape {tensor.shape}, "
-                f"the configuration asks for {(n, k)}"
+                f"the configuration asks for {shape}"
             )
         if tensor.type not in FORMS and tensor.type != "I2_S_ARM":
             raise UnsupportedError(
@@ -121,30 +123,81 @@ class Weights:
             )
         return tensor
 
-    def linear(self, name: str, n: int, k: int) -> Weight:
-        """``name``.weight with its optional .scale and .bias."""
+    def linear(self, name: str, n: int, k: int, apart: Collection[str] = ()) -> Weight:
+        """``name``.weight with its optional .scale and .bias, but for tensors that are read apart.
+
+        ``apart``: the names of these.
+        """
         tensor = self.matrix(f"{name}.weight", n, k)
+        weight = _bound(name, tensor, n, k)
         scale = 1.0
-        if self.has(f"{name}.scale"):
-            scale = float(self.vector(f"{name}.scale", 1)[0])
-            if not np.isfinite(scale):
-                raise UnsupportedError(
-                    f"{tensor.source}: tensor '{name}.scale' is {scale}; expected a finite number: "
-                    "the file is damaged"
-                )
-        bias = self.vector(f"{name}.bias", n) if self.has(f"{name}.bias") else None
+        if self.has(f"{name}.scale") and f"{name}.scale" not in apart:
+            scale = float(self._scales(f"{name}.scale", 1)[0])
+        bias = None
+        if self.has(f"{name}.bias") and f"{name}.bias" not in apart:
+            bias = self.vector(f"{name}.bias", n)
         if bias is not None and ".ffn_" in name:
             # The feed-forward adds the bias before the scale: the scale is moved into it.
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
                 bias = bias * np.float32(scale)
-        type_name, data = tensor.type, tensor.data
-        if TYPES[type_name].tensor_scale:
-            scale = float(np.float32(scale) * _tensor_scale(tensor))
-            codes = data[: n * k // 4]
-            if type_name == "I2_S_ARM" or k % 128:
-                codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
-            return Weight(name, "I2_S", n, k, codes, len(codes) // n, scale, bias)
-        return Weight(name, type_name, n, k, data, data.nbytes // n, scale, bias)
+        return replace(weight, scale=float(np.float32(scale) * np.float32(weight.scale)), bias=bias)
+
+    def heads(self, name: str, heads: int, n: int, k: int) -> list[Weight]:
+        """The matrices (n, k) of ``heads`` heads: ``name``.weight of shape (heads, n, k)."""
+        tensor = self.matrix(f"{name}.weight", heads, n, k)
+        whole = _bound(name, tensor, heads * n, k)
+        return [whole.part(head * n, n) for head in range(heads)]
+
+    def experts(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
+        """The weights of ``count`` experts with their optional .scale and .bias.
+
+        ``name``.weight is a stack of shape (count, n, k), or each expert has a tensor of its own,
+        ``name``.3.weight and so on, all of one type.
+        """
+        if not self.has(f"{name}.weight") and self.has(f"{name}.0.weight"):
+            return self._one_by_one(name, count, n, k)
+        tensor = self.matrix(f"{name}.weight", count, n, k)
+        whole = _bound(name, tensor, count * n, k)
+        scales = np.full(count, whole.scale)
+        if self.has(f"{name}.scale"):
+            scales *= self._scales(f"{name}.scale", count)
+        biases = None
+        if self.has(f"{name}.bias"):
+            biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
+        addresses = whole.data.ctypes.data + np.arange(count) * (n * whole.stride)
+        return ExpertWeight(
+            (tensor.name,), whole.type, n, k, (whole.data,), addresses, whole.stride, scales, biases
+        )
+
+    def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
+        found = [self.linear(f"{name}.{expert}", n, k) for expert in range(count)]
+        for weight in found:
+            if weight.type != found[0].type:
+                raise UnsupportedError(
+                    f"{self.provider.path}: tensor '{weight.name}.weight' has type {weight.type}, "
+                    f"but '{found[0].name}.weight' has {found[0].type}; trinity runs experts of "
+                    "one type in a layer: quantize the model again"
+                )
+        biases = None
+        if any(weight.bias is not None for weight in found):
+            none = np.zeros(n, np.float32)
+            biases = np.stack([none if w.bias is None else w.bias for w in found])
+        return ExpertWeight(
+            tuple(f"{weight.name}.weight" for weight in found), found[0].type, n, k,
+            tuple(weight.data for weight in found),
+            np.array([weight.data.ctypes.data for weight in found], np.int64), found[0].stride,
+            np.array([weight.scale for weight in found]), biases,
+        )  # fmt: skip
+
+    def _scales(self, name: str, count: int) -> NDArray[np.float64]:
+        scales = self.vector(name, count).astype(np.float64)
+        if not np.isfinite(scales).all():
+            bad = float(scales[~np.isfinite(scales)][0])
+            raise UnsupportedError(
+                f"{self.provider.path}: tensor {name!r} has a scale of {bad}; expected finite "
+                "numbers: the file is damaged"
+            )
+        return scales
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self._names:
@@ -156,8 +209,24 @@ class Weights:
         return _from_tiles(tensor) if tensor.type in TL_TYPES else tensor
 
 
+def _bound(name: str, tensor: Tensor, n: int, k: int) -> Weight:
+    """A tensor's ``n`` rows of ``k`` values, all dimensions but the last taken together."""
+    type_name, data = tensor.type, tensor.data
+    if not TYPES[type_name].tensor_scale:
+        return Weight(name, type_name, n, k, data, data.nbytes // n, 1.0, None)
+    codes = data[: n * k // 4]
+    if type_name == "I2_S_ARM" or k % 128:
+        codes = _by_rows(codes, n, k, 16 if type_name == "I2_S_ARM" else 32)
+    return Weight(name, "I2_S", n, k, codes, len(codes) // n, float(_tensor_scale(tensor)), None)
+
+
 def _from_tiles(tensor: Tensor) -> Tensor:
     """A TL1 or TL2 tensor as one of I2_S."""
+    if len(tensor.shape) != 2:
+        raise UnsupportedError(
+            f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} has shape "
+            f"{tensor.shape}; this type is known of matrices only: take a file of another type"
+        )
     m, k = tensor.shape
     tiling = tensor.tiling or TILINGS[tensor.type].get((m, k))
     where = f"{tensor.source}: tensor {tensor.name!r} of type {tensor.type} and shape {(m, k)}"

@@ -31,6 +31,7 @@ from trinity.model import Model
 from trinity.runtime.batching import LOGITS_BYTES
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
+from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.perplexity import negative_log_likelihoods
@@ -48,6 +49,10 @@ class GatheringEngine(Engine, Protocol):
 
     def linears(self) -> list[tuple[str, Weight]]:
         """Every linear with its name, the output head last."""
+        ...
+
+    def expert_linears(self) -> list[ExpertWeight]:
+        """Every linear of experts."""
         ...
 
 
@@ -157,6 +162,9 @@ def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32
 def _shapes(engine: GatheringEngine, process_output: bool) -> dict[str, tuple[int, ...]]:
     """Names of the weights that are gathered for, to the shapes of their sums."""
     shapes = {f"{name}.weight": (1, weight.k) for name, weight in engine.linears()}
+    for weight in engine.expert_linears():
+        matrices = weight.num_experts if len(weight.tensors) == 1 else 1
+        shapes |= dict.fromkeys(weight.tensors, (matrices, weight.k))
     if process_output and HEAD not in shapes:
         raise InputError(
             "the model has no output.weight of its own: its output head is the embedding; leave "
@@ -200,7 +208,7 @@ class _Run:
         self._process_output = process_output
         self._wants_perplexity = perplexity
         self._sums: dict[str, NDArray[np.float64]] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, NDArray[np.int64]] = {}
         self._nll, self._scored = 0.0, 0
         self._cache = engine.new_cache()
         row_bytes = engine.config.vocab_size * np.dtype(np.float32).itemsize
@@ -225,19 +233,18 @@ class _Run:
             self._squares.take()
             return False
         added: set[int] = set()
-        for name, (sums, count) in self._squares.take().items():
+        for name, (sums, counts) in self._squares.take().items():
             if not np.isfinite(sums).all():
                 raise TrinityError(
                     f"the inputs of {name} are not finite: the model is damaged, or its scales are "
                     "wrong"
                 )
             if name not in self._sums:
-                self._sums[name], self._counts[name] = sums, count
-                continue
-            if id(self._sums[name]) not in added:  # weights that share an input share the array
+                self._sums[name], self._counts[name] = sums, counts
+            elif id(self._sums[name]) not in added:  # weights that share an input share the arrays
                 self._sums[name] += sums
+                self._counts[name] += counts
                 added.add(id(self._sums[name]))
-            self._counts[name] += count
         return True
 
     def _evaluate(self, tokens: NDArray[np.int32], cache: KVCache, cancel: Cancel | None) -> bool:
@@ -263,6 +270,6 @@ class _Run:
         """What was gathered so far."""
         with np.errstate(over="ignore"):  # infinities are refused when they are written
             return {
-                name: Entry(sums.astype(np.float32)[None], np.array([self._counts[name]], np.int64))
+                name: Entry(sums.astype(np.float32), self._counts[name].copy())
                 for name, sums in self._sums.items()
             }

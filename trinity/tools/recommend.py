@@ -134,7 +134,7 @@ def of_file(provider: WeightProvider) -> Subject:
     that trinity does not run.
     """
     config: ModelConfig = provider.config
-    find_architecture(config.architecture, provider.path)
+    find_architecture(config.architecture, provider.path, provider.tensor_names())
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     if not entries:

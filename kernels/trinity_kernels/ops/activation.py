@@ -1,7 +1,8 @@
-"""out = act(gate) * up, element by element: SiLU, GELU (tanh form) or squared ReLU.
+"""out = act(gate) * up, element by element: SiLU, GELU (tanh form), squared ReLU, limited SwiGLU.
 
-Shapes: GATE, UP, OUT are M rows of K float32. One token's elements are shared out in multiples of
-64; more tokens are shared out whole. The quantization type's tag carries the activation's name.
+"swiglu_oai" is gpt-oss's: g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
+Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart; UP likewise, UP_STRIDE bytes
+apart, or 0: out = act(gate). The quantization type's tag carries the activation's name.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
 
@@ -21,10 +23,11 @@ if not jit_disabled():
     from trinity_kernels import simd
     from trinity_kernels.ops.exponential import exp_f32x16
 
-GATE, UP, OUT, STRIDE, K = range(3, 8)
-ACTIVATIONS = ("silu", "gelu", "relu2")
+GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
+ACTIVATIONS = ("silu", "gelu", "relu2", "swiglu_oai")
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
+_LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
 _GELU_CUBE, _GELU_SLOPE = np.float32(0.044715), np.float32(-2 * 0.7978845608028654)
 
 
@@ -50,20 +53,56 @@ def relu2(x: Any) -> Any:
     return np.float32(y * y)
 
 
-def _one(isa: Any, qt: Any, x: Any) -> Any:
-    return {"silu": silu, "gelu": gelu, "relu2": relu2}[qt.value](x)
+@inline
+def limited_silu(x: Any) -> Any:
+    """y / (1 + exp(-1.702 y)) of y = min(x, 7)."""
+    y = _LIMIT if x > _LIMIT else x
+    return np.float32(y / np.float32(_ONE + exp_f32(np.float32(_OAI_SLOPE * y))))
 
 
-@choose(_one)
-def _one_of(isa: Any, qt: Any, x: Any) -> Any:
-    function = {"silu": silu, "gelu": gelu, "relu2": relu2}[qt.value]
-    return lambda isa, qt, x: function(x)
+@inline
+def _as_it_is(x: Any) -> Any:
+    return x
+
+
+@inline
+def _limited_factor(x: Any) -> Any:
+    y = _LIMIT if x > _LIMIT else x
+    y = -_LIMIT if y < -_LIMIT else y
+    return np.float32(y + _ONE)
+
+
+_ACTS = {"silu": silu, "gelu": gelu, "relu2": relu2, "swiglu_oai": limited_silu}
+_FACTORS = {"swiglu_oai": _limited_factor}
+
+
+def _act(qt: Any, x: Any) -> Any:
+    return _ACTS[qt.value](x)
+
+
+@choose(_act)
+def _act_of(qt: Any, x: Any) -> Any:
+    function = _ACTS[qt.value]
+    return lambda qt, x: function(x)
+
+
+def _factor(qt: Any, x: Any) -> Any:
+    """What a value of up multiplies by."""
+    return _FACTORS.get(qt.value, _as_it_is)(x)
+
+
+@choose(_factor)
+def _factor_of(qt: Any, x: Any) -> Any:
+    function = _FACTORS.get(qt.value, _as_it_is)
+    return lambda qt, x: function(x)
 
 
 def _range(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:
     for i in range(first, last):
-        y = _one(isa, qt, get_f32(gate + 4 * i))
-        set_f32(out + 4 * i, np.float32(y * get_f32(up + 4 * i)))
+        y = _act(qt, get_f32(gate + 4 * i))
+        if up != 0:
+            y = np.float32(y * _factor(qt, get_f32(up + 4 * i)))
+        set_f32(out + 4 * i, y)
 
 
 if not jit_disabled():
@@ -84,24 +123,55 @@ if not jit_disabled():
         y = simd.max_f32x16(x, simd.splat_f32x16(_ZERO))
         return y * y
 
+    @inline
+    def _limited_silu_vector(x: Any) -> Any:
+        y = simd.min_f32x16(simd.splat_f32x16(_LIMIT), x)
+        exponent = simd.splat_f32x16(_OAI_SLOPE) * y
+        return y / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
 
-def _one_vector(qt: Any, x: Any) -> Any: ...
+    @inline
+    def _limited_factor_vector(x: Any) -> Any:
+        limit = simd.splat_f32x16(_LIMIT)
+        y = simd.max_f32x16(simd.splat_f32x16(-_LIMIT), simd.min_f32x16(limit, x))
+        return y + simd.splat_f32x16(_ONE)
+
+    _ACT_VECTORS = {
+        "silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector,
+        "swiglu_oai": _limited_silu_vector,
+    }  # fmt: skip
+    _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
 
 
-@choose(_one_vector)
-def _one_vector_of(qt: Any, x: Any) -> Any:
-    function = {"silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector}[qt.value]
+def _act_vector(qt: Any, x: Any) -> Any: ...
+
+
+@choose(_act_vector)
+def _act_vector_of(qt: Any, x: Any) -> Any:
+    function = _ACT_VECTORS[qt.value]
+    return lambda qt, x: function(x)
+
+
+def _factor_vector(qt: Any, x: Any) -> Any: ...
+
+
+@choose(_factor_vector)
+def _factor_vector_of(qt: Any, x: Any) -> Any:
+    function = _FACTOR_VECTORS.get(qt.value, _as_it_is)
     return lambda qt, x: function(x)
 
 
 def _range_vector(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:
     whole = first + (last - first) // 16 * 16
     for i in range(first, whole, 16):
-        y = _one_vector(qt, simd.load_f32x16(gate + 4 * i)) * simd.load_f32x16(up + 4 * i)
+        y = _act_vector(qt, simd.load_f32x16(gate + 4 * i))
+        if up != 0:
+            y = y * _factor_vector(qt, simd.load_f32x16(up + 4 * i))
         simd.store_f32x16(out + 4 * i, y)
     for i in range(whole, last):
-        y1 = _one(isa, qt, get_f32(gate + 4 * i))
-        set_f32(out + 4 * i, np.float32(y1 * get_f32(up + 4 * i)))
+        y1 = _act(qt, get_f32(gate + 4 * i))
+        if up != 0:
+            y1 = np.float32(y1 * _factor(qt, get_f32(up + 4 * i)))
+        set_f32(out + 4 * i, y1)
 
 
 per_level(_range_vector)(_range)
@@ -109,19 +179,18 @@ per_level(_range_vector)(_range)
 
 @kernel
 def gated(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """See the module."""
+    """See the module, and shares.py."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     gate = get_i64(record + 8 * GATE)
     up = get_i64(record + 8 * UP)
+    up_stride = get_i64(record + 8 * UP_STRIDE)
     out = get_i64(record + 8 * OUT)
     stride = get_i64(record + 8 * STRIDE)
     k = get_i64(record + 8 * K)
-    if tokens == 1:
-        # The same shares as quantize_q8's, so that no thread waits between the two.
-        blocks = (k + 511) // 512 * 16
-        first = min(k, blocks * thread // threads * 32)
-        last = min(k, blocks * (thread + 1) // threads * 32)
-        _range(isa, qt, gate, up, out, first, last)
-        return
-    for t in range(thread, tokens, threads):
-        _range(isa, qt, gate + t * stride, up + t * stride, out + t * stride, 0, k)
+    first = first_value(tokens, k, thread, threads)
+    last = last_value(tokens, k, thread, threads)
+    for t in range(first_token(tokens, thread, threads), tokens, token_step(tokens, threads)):
+        factors = 0
+        if up != 0:
+            factors = up + t * up_stride
+        _range(isa, qt, gate + t * stride, factors, out + t * stride, first, last)

@@ -1,15 +1,17 @@
 """Causal grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
 
-Shapes: Q and OUT are M rows of HEADS * HEAD_DIM float32; the token at POSITIONS[t] sees the
-positions up to its own, the last WINDOW of them where WINDOW is not 0. CACHES[t] is the address of
-its sequence's table: an int64 for each 128 positions, the address of their page (kv_layout.py draws
-a layer's part of it, which begins LAYER_OFFSET bytes into the page). A score is q k * SCALE;
-SOFTCAP c, where not 0, makes it c * tanh(score / c).
+Shapes: Q is M rows of HEADS * HEAD_DIM float32, OUT M rows of HEADS * VALUE_DIM, which is how many
+values a head has in the cache; the token at POSITIONS[t] sees the positions up to its own, the last
+WINDOW of them where WINDOW is not 0. CACHES[t] is the address of its sequence's table: an int64 for
+each 128 positions, the address of their page (kv_layout.py draws a layer's part of it, which begins
+LAYER_OFFSET bytes into the page). A score is q k * SCALE; SOFTCAP c, where not 0, makes it
+c * tanh(score / c) (softcap.py).
 SINKS, where not 0, is the address of a float32 for each head: a score without a value.
 A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
 (``attention_parts``, then ``attention_merge``); of many tokens, each belongs to one thread
-(``attention``). Both do the same arithmetic in the same order, and read no block before the window.
+(``attention``). Of the query heads that share a KV head, 8 are taken at once. Both do the same
+arithmetic in the same order, and read no block before the window.
 Numerics: a score is summed over dimensions in order, and values over positions in order, each
 product and sum rounded once (fused); probabilities in 16 lanes and one tree, all else to float32.
 """
@@ -34,38 +36,35 @@ from trinity_kernels.ops.kv_layout import (
     value_head,
     width,
 )
+from trinity_kernels.ops.softcap import capped
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
     from trinity_kernels.ops.exponential import exp_f32x16
+    from trinity_kernels.ops.softcap import capped_f32x16
 
 Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS = range(3, 11)
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)
-WINDOW, SOFTCAP, SINKS = range(17, 20)
+WINDOW, SOFTCAP, SINKS, VALUE_DIM = range(17, 21)
 BLOCK = PAGE
+AT_ONCE = 8  # query heads of one KV head
 
 
-def part_bytes(head_dim: int) -> int:
+def part_bytes(value_dim: int) -> int:
     """Bytes of one part: the weighted sum, m, and the sum of probabilities."""
-    return 4 * (-(-head_dim // 32) * 32 + 16)
+    return 4 * (-(-value_dim // 32) * 32 + 16)
 
 
-def scratch_bytes(head_dim: int, group: int) -> int:
+def scratch_bytes(value_dim: int, group: int) -> int:
     """Bytes that a thread needs: probabilities and parts of a group, and the merged parts."""
-    return 4 * BLOCK * group + 2 * group * part_bytes(head_dim)
-
-
-@inline
-def _capped(score: Any, softcap: Any) -> Any:
-    """c * tanh(score / c), as c - 2 c / (exp(2 score / c) + 1)."""
-    e = exp_f32(np.float32(np.float32(score / softcap) * np.float32(2)))
-    return np.float32(softcap - np.float32(np.float32(2) * softcap) / np.float32(e + np.float32(1)))
+    count = min(group, AT_ONCE)
+    return 4 * BLOCK * count + 2 * count * part_bytes(value_dim)
 
 
 def _block(
-    isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
+    isa: Any, qt: Any, q: int, head_dim: int, value_dim: int, group: int, keys: int, values: int,
     hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
@@ -74,7 +73,7 @@ def _block(
     The first ``hidden`` of them lie before the window. ``ahead`` is where the next block's keys
     begin.
     """
-    padded = padded_dim(head_dim)
+    padded = padded_dim(value_dim)
     for g in range(group):
         p = probabilities + 4 * 128 * g
         m = np.float32(-np.inf)
@@ -85,7 +84,7 @@ def _block(
                 s = fma_f32(get_f32(q + 4 * (g * head_dim + d)), get_element(qt, keys + at), s)
             s = np.float32(s * scale)
             if softcap != 0:
-                s = _capped(s, softcap)
+                s = capped(s, softcap)
             set_f32(p + 4 * j, s)
             m = max(m, s)
         lanes = np.zeros(16, np.float32)
@@ -96,7 +95,7 @@ def _block(
         part = parts + g * part_stride
         for d in range(padded):
             total = np.float32(0)
-            if d < head_dim:
+            if d < value_dim:
                 for j in range(hidden, count):
                     v = get_element(qt, values + width(qt) * (j * padded + d))
                     total = fma_f32(get_f32(p + 4 * j), v, total)
@@ -188,11 +187,9 @@ if not jit_disabled():
 
     @inline
     def _cap(p: int, tiles: int, softcap: Any) -> None:
-        cap, two = simd.splat_f32x16(softcap), simd.splat_f32x16(np.float32(2))
-        one = simd.splat_f32x16(np.float32(1))
+        cap = simd.splat_f32x16(softcap)
         for i in range(tiles):
-            e = exp_f32x16(simd.load_f32x16(p + 64 * i) / cap * two)
-            simd.store_f32x16(p + 64 * i, cap - two * cap / (e + one))
+            simd.store_f32x16(p + 64 * i, capped_f32x16(simd.load_f32x16(p + 64 * i), cap))
 
     @inline
     def _softmax(p: int, hidden: int, count: int, softcap: Any, tail: int) -> None:
@@ -285,11 +282,11 @@ if not jit_disabled():
 
 
 def _vector_block(
-    isa: Any, qt: Any, q: int, head_dim: int, group: int, keys: int, values: int,
+    isa: Any, qt: Any, q: int, head_dim: int, value_dim: int, group: int, keys: int, values: int,
     hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
-    padded = padded_dim(head_dim)
+    padded = padded_dim(value_dim)
     # Whole tiles before the window are not read.
     before = hidden // 16 * 16
     keys += width(qt) * before * head_dim
@@ -350,7 +347,7 @@ def _merge(isa: Any, into: int, part: int, padded: int) -> None:
 
 
 @inline
-def _finish(part: int, padded: int, out: int, head_dim: int, sink: int) -> None:
+def _finish(part: int, padded: int, out: int, value_dim: int, sink: int) -> None:
     """A merged part to the result; ``sink`` is the address of the head's sink, or 0."""
     total = get_f32(part + 4 * padded + 4)
     if sink != 0:
@@ -360,11 +357,11 @@ def _finish(part: int, padded: int, out: int, head_dim: int, sink: int) -> None:
             # exp(s - m) may overflow: the rest is brought to the sink's scale instead.
             f = exp_f32(np.float32(m - s))
             total = np.float32(np.float32(total * f) + np.float32(1))
-            for d in range(head_dim):
+            for d in range(value_dim):
                 set_f32(part + 4 * d, np.float32(get_f32(part + 4 * d) * f))
         else:
             total = np.float32(total + exp_f32(np.float32(s - m)))
-    for d in range(head_dim):
+    for d in range(value_dim):
         set_f32(out + 4 * d, np.float32(get_f32(part + 4 * d) / total))
 
 
@@ -390,35 +387,43 @@ def _keys_at(qt: Any, table: int, block: int, offset: int, head: int, head_dim: 
 
 @inline
 def _values_at(
-    qt: Any, table: int, block: int, offset: int, head: int, kv_heads: int, head_dim: int
-) -> int:
+    qt: Any, table: int, block: int, offset: int, head: int, kv_heads: int, head_dim: int,
+    value_dim: int,
+) -> int:  # fmt: skip
     """Where a block's values of a KV head begin."""
-    return int(value_head(qt, get_i64(table + 8 * block) + offset, head, kv_heads, head_dim))
+    layer = get_i64(table + 8 * block) + offset
+    return int(value_head(qt, layer, head, kv_heads, head_dim, value_dim))
 
 
 @kernel
 def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Many tokens: a KV head of a token belongs to one thread."""
+    """Many tokens: the heads of a token that are taken at once belong to one thread."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     head_dim = get_i64(record + 8 * HEAD_DIM)
-    padded = padded_dim(head_dim)
+    value_dim = get_i64(record + 8 * VALUE_DIM)
+    padded = padded_dim(value_dim)
     kv_heads = get_i64(record + 8 * KV_HEADS)
     group = get_i64(record + 8 * HEADS) // kv_heads
+    units = (group + AT_ONCE - 1) // AT_ONCE
     offset = get_i64(record + 8 * LAYER_OFFSET)
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
     window = get_i64(record + 8 * WINDOW)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    parts = p + 512 * group
-    merged = parts + group * part_stride
+    parts = p + 512 * min(group, AT_ONCE)
+    merged = parts + min(group, AT_ONCE) * part_stride
     sinks = get_i64(record + 8 * SINKS)
-    for head in range(kv_heads):
+    for unit in range(kv_heads * units):
+        head = unit // units
+        first = unit % units * AT_ONCE
+        count = min(group - first, AT_ONCE)
+        first += head * group
         for t in range(thread, tokens, threads):
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
-            q += 4 * head * group * head_dim
+            q += 4 * first * head_dim
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-            out += 4 * head * group * head_dim
+            out += 4 * first * value_dim
             table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
             visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
             lowest = _window_start(visible, window)
@@ -426,7 +431,9 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             end = (visible + 127) // 128
             keys = _keys_at(qt, table, begin, offset, head, head_dim)
             for block in range(begin, end):
-                values = _values_at(qt, table, block, offset, head, kv_heads, head_dim)
+                values = _values_at(
+                    qt, table, block, offset, head, kv_heads, head_dim, value_dim
+                )  # fmt: skip
                 ahead = keys
                 if block + 1 < end:
                     ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
@@ -435,30 +442,32 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
                     to = parts
                 start = 128 * block
                 _block(
-                    isa, qt, q, head_dim, group, keys, values, max(lowest - start, 0),
+                    isa, qt, q, head_dim, value_dim, count, keys, values, max(lowest - start, 0),
                     min(visible - start, 128), scale, softcap, p, to, part_stride, ahead,
                 )  # fmt: skip
                 if block > begin:
-                    for g in range(group):
+                    for g in range(count):
                         _merge(isa, merged + g * part_stride, parts + g * part_stride, padded)
                 keys = ahead
-            for g in range(group):
-                sink = _sink_of(sinks, head * group + g)
-                _finish(merged + g * part_stride, padded, out + 4 * g * head_dim, head_dim, sink)
+            for g in range(count):
+                sink = _sink_of(sinks, first + g)
+                _finish(merged + g * part_stride, padded, out + 4 * g * value_dim, value_dim, sink)
 
 
 @kernel
 def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Few tokens: each block of a KV head of a token is one share of the work.
+    """Few tokens: each block, of the heads of a token that are taken at once, is one share.
 
     Parts lie by token, block and head, one behind the other.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     head_dim = get_i64(record + 8 * HEAD_DIM)
-    padded = padded_dim(head_dim)
+    value_dim = get_i64(record + 8 * VALUE_DIM)
+    padded = padded_dim(value_dim)
     kv_heads = get_i64(record + 8 * KV_HEADS)
     heads = get_i64(record + 8 * HEADS)
     group = heads // kv_heads
+    units = (group + AT_ONCE - 1) // AT_ONCE
     offset = get_i64(record + 8 * LAYER_OFFSET)
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
@@ -468,7 +477,8 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     total = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        total += kv_heads * ((visible + 127) // 128 - _window_start(visible, window) // 128)
+        blocks = (visible + 127) // 128 - _window_start(visible, window) // 128
+        total += kv_heads * units * blocks
     first = total * thread // threads
     last = total * (thread + 1) // threads
     turn = 0
@@ -480,21 +490,27 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
         end = (visible + 127) // 128
         table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
         for block in range(begin, end):
-            for head in range(kv_heads):
+            for unit in range(kv_heads * units):
                 turn += 1
                 if first < turn <= last:
+                    head = unit // units
+                    of_head = unit % units * AT_ONCE
+                    count = min(group - of_head, AT_ONCE)
+                    of_head += head * group
                     q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
-                    q += 4 * head * group * head_dim
+                    q += 4 * of_head * head_dim
                     keys = _keys_at(qt, table, block, offset, head, head_dim)
-                    values = _values_at(qt, table, block, offset, head, kv_heads, head_dim)
-                    ahead = _keys_at(qt, table, block, offset, head + 1, head_dim)
-                    if head + 1 == kv_heads and block + 1 < end:
+                    values = _values_at(
+                        qt, table, block, offset, head, kv_heads, head_dim, value_dim
+                    )  # fmt: skip
+                    ahead = _keys_at(qt, table, block, offset, (unit + 1) // units, head_dim)
+                    if unit + 1 == kv_heads * units and block + 1 < end:
                         ahead = _keys_at(qt, table, block + 1, offset, 0, head_dim)
                     start = 128 * block
                     _block(
-                        isa, qt, q, head_dim, group, keys, values, max(lowest - start, 0),
-                        min(visible - start, 128), scale, softcap, p,
-                        parts + ((block - begin) * heads + head * group) * part_stride,
+                        isa, qt, q, head_dim, value_dim, count, keys, values,
+                        max(lowest - start, 0), min(visible - start, 128), scale, softcap, p,
+                        parts + ((block - begin) * heads + of_head) * part_stride,
                         part_stride, ahead,
                     )  # fmt: skip
         parts += (end - begin) * heads * part_stride
@@ -504,8 +520,8 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
 def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """The parts of each head, merged in order; the record is that of attention_parts."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    head_dim = get_i64(record + 8 * HEAD_DIM)
-    padded = padded_dim(head_dim)
+    value_dim = get_i64(record + 8 * VALUE_DIM)
+    padded = padded_dim(value_dim)
     heads = get_i64(record + 8 * HEADS)
     window = get_i64(record + 8 * WINDOW)
     sinks = get_i64(record + 8 * SINKS)
@@ -521,5 +537,5 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
                 for block in range(1, blocks):
                     _merge(isa, merged, merged + block * heads * part_stride, padded)
                 sink = _sink_of(sinks, head)
-                _finish(merged, padded, out + 4 * head * head_dim, head_dim, sink)
+                _finish(merged, padded, out + 4 * head * value_dim, value_dim, sink)
         parts += blocks * heads * part_stride

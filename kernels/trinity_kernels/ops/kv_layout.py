@@ -2,8 +2,9 @@
 
 Per KV head: keys in tiles of 16 positions, ``[tile][head_dim][16]``, so that 16 scores
 come from one stream of vectors without summing across lanes; values as ``[position][padded]``,
-``padded`` being head_dim rounded up to 32. Elements are float16 or float32, told by the
-quantization tag "F16" or "F32". Keys of all heads come first, then the values of all heads.
+``padded`` being value_dim, which is mostly head_dim, rounded up to 32. Elements are float16 or
+float32, told by the quantization tag "F16" or "F32". Keys of all heads come first, then the values
+of all heads.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ PAGE = 128
 KV_TYPES = ("F16", "F32")
 
 
-def layer_bytes(kv_type: str, kv_heads: int, head_dim: int, positions: int = PAGE) -> int:
+def layer_bytes(
+    kv_type: str, kv_heads: int, head_dim: int, value_dim: int, positions: int = PAGE
+) -> int:
     """Bytes of one layer's part of a page, or of ``positions`` of it."""
     width = 2 if kv_type == "F16" else 4
-    return width * kv_heads * positions * (head_dim + -(-head_dim // 32) * 32)
+    return width * kv_heads * positions * (head_dim + -(-value_dim // 32) * 32)
 
 
 @inline
-def padded_dim(head_dim: int) -> int:
+def padded_dim(value_dim: int) -> int:
     """Elements between one position's values and the next."""
-    return (head_dim + 31) // 32 * 32
+    return (value_dim + 31) // 32 * 32
 
 
 def width(qt: Any) -> int:
@@ -88,8 +91,8 @@ def key_head(qt: Any, layer: int, head: int, head_dim: int) -> int:
 
 
 @inline
-def value_head(qt: Any, layer: int, head: int, kv_heads: int, head_dim: int) -> int:
+def value_head(qt: Any, layer: int, head: int, kv_heads: int, head_dim: int, value_dim: int) -> int:
     """Where the values of a KV head begin."""
     keys = kv_heads * 128 * head_dim
-    head_bytes: int = width(qt) * (keys + head * 128 * padded_dim(head_dim))
+    head_bytes: int = width(qt) * (keys + head * 128 * padded_dim(value_dim))
     return layer + head_bytes

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import kernel
+from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f64
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f64
+from trinity_kernels.ops.expert_rows import ACTIVE, COUNT, EXPERT, FIRST_ROW, group_at
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
 
@@ -22,6 +23,7 @@ if not jit_disabled():
     from trinity_kernels import simd
 
 X, X_STRIDE, SUMS, K = range(3, 7)
+GROUPS, INDEX = range(7, 9)  # of add_expert_squares
 LINE = 8  # float64s of a cache line: threads share none
 
 
@@ -44,17 +46,50 @@ def _vector_add_row(isa: Any, x: int, sums: int, first: int, last: int) -> None:
 per_level(_vector_add_row)(_add_row)
 
 
+@inline
+def _add_rows(
+    isa: Any, record: int, x: int, index: int, sums: int, count: int, thread: int, threads: int
+) -> None:
+    """A thread's columns of ``count`` rows: those from ``x`` on, or those that ``index`` names."""
+    k = get_i64(record + 8 * K)
+    lines = (k + LINE - 1) // LINE
+    first = lines * thread // threads * LINE
+    last = min(k, lines * (thread + 1) // threads * LINE)
+    for t in range(count):
+        row = t
+        if index != 0:
+            row = int(get_i32(index + 4 * t))
+        _add_row(isa, x + row * get_i64(record + 8 * X_STRIDE), sums, first, last)
+    if thread == 0:
+        set_f64(sums + 8 * k, get_f64(sums + 8 * k) + np.float64(count))
+
+
 @kernel
 def add_squares(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    k = get_i64(record + 8 * K)
     sums = get_i64(record + 8 * SUMS)
-    lines = (k + LINE - 1) // LINE
-    first = lines * thread // threads * LINE
-    last = min(k, lines * (thread + 1) // threads * LINE)
-    for t in range(tokens):
-        x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
-        _add_row(isa, x, sums, first, last)
-    if thread == 0:
-        set_f64(sums + 8 * k, get_f64(sums + 8 * k) + np.float64(tokens))
+    _add_rows(isa, record, get_i64(record + 8 * X), 0, sums, tokens, thread, threads)
+
+
+@kernel
+def add_expert_squares(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """For each expert its rows, which lie as GROUPS says (expert_rows.py), to its K + 1 sums.
+
+    INDEX, where not 0: X has tokens' rows, and this is the token of each expert's row, int32.
+    """
+    groups = get_i64(record + 8 * GROUPS)
+    index = get_i64(record + 8 * INDEX)
+    for number in range(get_i64(groups + 8 * ACTIVE)):
+        group = group_at(groups, number)
+        row = get_i64(group + 8 * FIRST_ROW)
+        expert = get_i64(group + 8 * EXPERT)
+        sums = get_i64(record + 8 * SUMS) + 8 * expert * (get_i64(record + 8 * K) + 1)
+        x = get_i64(record + 8 * X)
+        some = 0
+        if index != 0:
+            some = index + 4 * row
+        else:
+            x += row * get_i64(record + 8 * X_STRIDE)
+        count = get_i64(group + 8 * COUNT)
+        _add_rows(isa, record, x, some, sums, count, thread, threads)

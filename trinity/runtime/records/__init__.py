@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from trinity.models.operations import (
     Attention,
+    Copy,
+    ExpertGated,
+    ExpertLinear,
     Gated,
+    GatedAdd,
+    HeadLinear,
     Linear,
+    Mix,
     Norm,
     Operation,
     Rope,
+    Route,
+    Scale,
 )
-from trinity.runtime.records import attention, elementwise, linear, norm, rope
+from trinity.runtime.records import (
+    attention,
+    elementwise,
+    experts,
+    head_linear,
+    linear,
+    norm,
+    rope,
+)
 from trinity.runtime.records.writer import Writer
+from trinity_kernels.record import BARRIER
 
 WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Attention: attention.write,
+    Copy: elementwise.write_copy,
+    ExpertGated: experts.write_gated,
+    ExpertLinear: experts.write_linear,
     Gated: elementwise.write_gated,
+    GatedAdd: elementwise.write_gated_add,
+    HeadLinear: head_linear.write,
     Linear: linear.write,
+    Mix: experts.write_mix,
     Norm: norm.write,
     Rope: rope.write,
+    Route: experts.write_route,
+    Scale: elementwise.write_scale,
 }
+# What reads and writes its buffers alone, in one record; and what may begin beside it.
+_LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)
+_BESIDE = (*_LOCAL, HeadLinear, Linear)
 
 
 def write(writer: Writer, operation: Operation) -> None:
@@ -33,3 +62,22 @@ def write(writer: Writer, operation: Operation) -> None:
     if type(operation) not in WRITE:
         raise TypeError(f"the plan has no record for the operation {operation!r}")
     WRITE[type(operation)](writer, operation)
+
+
+def write_all(writer: Writer, operations: Sequence[Operation]) -> None:
+    """Append the records of operations in order; what shares no buffer does not wait.
+
+    Threads that need not meet go on to the next operation, which then runs beside those that are
+    not over: it may touch none of their buffers.
+    """
+    running: set[str] = set()
+    for operation, following in pairwise([*operations, None]):
+        if operation is None:
+            break
+        write(writer, operation)
+        running |= operation.buffers().keys()
+        free = isinstance(operation, _LOCAL) and isinstance(following, _BESIDE)
+        if free and following is not None and running.isdisjoint(following.buffers()):
+            writer.records[-1][BARRIER] = 0
+        else:
+            running.clear()

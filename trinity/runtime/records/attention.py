@@ -21,6 +21,7 @@ def write(writer: Writer, attention: Attention) -> None:
         op.POSITIONS: writer.step.positions.ctypes.data,
         op.CACHES: writer.caches[writer.layer],
         op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: attention.head_dim,
+        op.VALUE_DIM: attention.width_of_values,
         op.HEADS: attention.num_heads, op.KV_HEADS: attention.num_kv_heads,
         op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],
         op.SCALE: float_bits(float(np.float32(attention.scale))),

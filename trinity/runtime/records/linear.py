@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.operations import Linear
 from trinity.runtime.records.writer import Writer
 from trinity.runtime.weights import Weight
+from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import squares
 from trinity_kernels.ops.matmul import activation_tiles, quantize, variants
 from trinity_kernels.ops.matmul import operands as op
@@ -18,13 +21,20 @@ from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.record import float_bits
 
 
+class Place(NamedTuple):
+    """Where rows lie: the address of the first, and bytes from one to the next."""
+
+    address: int
+    stride: int
+
+
 def write(writer: Writer, linear: Linear) -> None:
     """The products of one linear of a layer."""
     bound, buffers = writer.builder.bound[writer.prefix], writer.buffers
     outputs = [
         (
-            bound[product.weight, product.first], buffers.address(product.out),
-            buffers.stride[product.out],
+            bound[product.weight, product.first],
+            Place(buffers.address(product.out), buffers.stride[product.out]),
         )
         for product in linear.products
     ]  # fmt: skip
@@ -32,62 +42,95 @@ def write(writer: Writer, linear: Linear) -> None:
 
 
 def write_products(
-    writer: Writer, x: str, outputs: list[tuple[Weight, int, int]], *, add: bool = False,
+    writer: Writer, x: str, outputs: list[tuple[Weight, Place]], *, add: bool = False,
     rows: NDArray[np.int64] | None = None,
 ) -> None:  # fmt: skip
     """Weights that share an input: it is brought to each form once, then all multiply.
 
-    ``outputs``: weight, address and stride of each result.
+    ``outputs``: each weight, and where its results go.
     """
     buffers = writer.buffers
-    _write_squares(writer, x, [weight for weight, _, _ in outputs], rows)
-    for form in sorted({weight.form for weight, _, _ in outputs}):
+    _write_squares(writer, x, [weight for weight, _ in outputs], rows)
+    for form in sorted({weight.form for weight, _ in outputs}):
         group = [output for output in outputs if output[0].form == form]
-        k = group[0][0].k
-        source = buffers.address(x), buffers.stride[x]
-        operand = source
-        kernel = writer.builder.kernel
-        if not all(variants.serves(kernel, w.type, writer.exact) for w, _, _ in group):
-            kernel = matmul
-        tiled = kernel is matmul_tiles
-        # Rows that fill no tile go by dot products, which need the codes; so do the int8 tiles
-        # of few tokens.
-        limit = op.TILE_ROWS + 1
-        if not tiled or any(w.n % 16 for w, _, _ in group):
-            limit = 0
+        weights = [weight for weight, _ in group]
+        source = operand = Place(buffers.address(x), buffers.stride[x])
+        kernel = kernel_for(writer, weights)
         if form != "f32":
-            operand = int(buffers.codes.ctypes.data), activation_bytes(form, k)
-            quantizer = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
-            writer.record(quantizer, "none", {
-                quantize.X: source[0], quantize.X_STRIDE: source[1], quantize.K: k,
-                quantize.OUT: operand[0], quantize.OUT_STRIDE: operand[1],
-                quantize.FEWER_THAN: limit,
-            }, rows=rows)  # fmt: skip
-        if tiled:
-            first = operand if form == "ternary" else source
-            writer.record(activation_tiles.tiles_of(form), "none", {
-                op.X: first[0], op.X_STRIDE: first[1], op.K: k,
-                op.CODES: operand[0], op.CODES_STRIDE: operand[1], **packed(writer),
-                op.FLOATS: any(w.type not in int8_tile_types() for w, _, _ in group),
-            }, rows=rows)  # fmt: skip
-        for weight, out, out_stride in group:
-            values = {
-                op.X: operand[0], op.X_STRIDE: operand[1],
-                op.W: weight.data.ctypes.data, op.W_STRIDE: weight.stride,
-                op.N: weight.n, op.K: k, op.OUT: out, op.OUT_STRIDE: out_stride, op.ADD: add,
-                op.SCALE: float_bits(weight.scale),
-                op.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
-            }  # fmt: skip
-            if kernel is not matmul:
-                values |= packed(writer)
-            writer.record(kernel, weight.type, values, barrier=weight is group[-1][0], rows=rows)
+            operand = Place(int(buffers.codes.ctypes.data), activation_bytes(form, weights[0].k))
+            write_codes(writer, weights, kernel, source, operand, rows=rows)
+        write_tiles(writer, weights, kernel, source, operand, rows=rows)
+        for weight, out in group:
+            last = weight is weights[-1]
+            write_product(writer, weight, kernel, operand, out, add=add, barrier=last, rows=rows)
 
 
-def packed(writer: Writer) -> dict[int, int]:
+def kernel_for(writer: Writer, weights: list[Weight]) -> Kernel:
+    """What multiplies weights that share an input."""
+    kernel = writer.builder.kernel
+    if all(variants.serves(kernel, weight.type, writer.exact) for weight in weights):
+        return kernel
+    return matmul
+
+
+def write_codes(
+    writer: Writer, weights: list[Weight], kernel: Kernel, source: Place, operand: Place, *,
+    barrier: bool = True, rows: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    """Bring rows of float32 to the codes that ``weights``, all of one form, multiply."""
+    # Rows that fill no tile go by dot products, which need the codes; so do the int8 tiles
+    # of few tokens.
+    limit = op.TILE_ROWS + 1
+    if kernel is not matmul_tiles or any(weight.n % 16 for weight in weights):
+        limit = 0
+    ternary = weights[0].form == "ternary"
+    quantizer = quantize.quantize_ternary if ternary else quantize.quantize_q8
+    writer.record(quantizer, "none", {
+        quantize.X: source.address, quantize.X_STRIDE: source.stride, quantize.K: weights[0].k,
+        quantize.OUT: operand.address, quantize.OUT_STRIDE: operand.stride,
+        quantize.FEWER_THAN: limit,
+    }, barrier=barrier, rows=rows)  # fmt: skip
+
+
+def write_tiles(
+    writer: Writer, weights: list[Weight], kernel: Kernel, source: Place, operand: Place,
+    offset: int = 0, *, barrier: bool = True, rows: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    """Where ``kernel`` takes tiles, make those of activations, ``offset`` bytes into theirs."""
+    if kernel is not matmul_tiles:
+        return
+    form = weights[0].form
+    first = operand if form == "ternary" else source
+    writer.record(activation_tiles.tiles_of(form), "none", {
+        op.X: first.address, op.X_STRIDE: first.stride, op.K: weights[0].k,
+        op.CODES: operand.address, op.CODES_STRIDE: operand.stride, **packed(writer, offset),
+        op.FLOATS: any(weight.type not in int8_tile_types() for weight in weights),
+    }, barrier=barrier, rows=rows)  # fmt: skip
+
+
+def write_product(
+    writer: Writer, weight: Weight, kernel: Kernel, operand: Place, out: Place,
+    offset: int = 0, *, add: bool = False, barrier: bool = True,
+    rows: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    """One product, of tiles ``offset`` bytes into theirs where it takes tiles."""
+    values = {
+        op.X: operand.address, op.X_STRIDE: operand.stride,
+        op.W: weight.data.ctypes.data, op.W_STRIDE: weight.stride,
+        op.N: weight.n, op.K: weight.k, op.OUT: out.address, op.OUT_STRIDE: out.stride,
+        op.ADD: add, op.SCALE: float_bits(weight.scale),
+        op.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
+    }  # fmt: skip
+    if kernel is not matmul:
+        values |= packed(writer, offset)
+    writer.record(kernel, weight.type, values, barrier=barrier, rows=rows)
+
+
+def packed(writer: Writer, offset: int = 0) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
     buffers = writer.buffers
     return {
-        op.TILES: buffers.tiles.ctypes.data, op.SCRATCH: buffers.scratch.ctypes.data,
+        op.TILES: buffers.tiles.ctypes.data + offset, op.SCRATCH: buffers.scratch.ctypes.data,
         op.SCRATCH_STRIDE: buffers.scratch_stride,
     }  # fmt: skip
 

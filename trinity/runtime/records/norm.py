@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.models.decoder import beside
 from trinity.models.operations import Norm
 from trinity.runtime.records.writer import Writer
-from trinity_kernels.ops import rmsnorm as op
+from trinity_kernels.ops import norm as op
 from trinity_kernels.record import float_bits
 
 
@@ -15,11 +16,16 @@ def write(
     writer: Writer, norm: Norm, rows: NDArray[np.int64] | None = None,
     index: NDArray[np.int32] | None = None,
 ) -> None:  # fmt: skip
-    """A norm; the thread that has a token also quantizes it next, so nobody waits here."""
+    """A norm, of the rows of its input that ``index`` names where it is given."""
     buffers = writer.buffers
-    writer.record(op.rmsnorm, "none", {
+    values = norm.width * (norm.groups if norm.per_group else 1)
+    bias = 0
+    if norm.kind == "layer" and norm.weight and writer.has(beside(norm.weight, "bias")):
+        bias = writer.vector(beside(norm.weight, "bias"), values)
+    writer.record(op.norm, norm.kind, {
         op.X: buffers.address(norm.x), op.X_STRIDE: buffers.stride[norm.x],
-        op.WEIGHT: writer.vector(norm.weight, norm.width),
+        op.WEIGHT: writer.vector(norm.weight, values, norm.factor), op.BIAS: bias,
+        op.WEIGHT_STEP: 4 * norm.width if norm.per_group else 0,
         op.OUT: buffers.address(norm.out), op.OUT_STRIDE: buffers.stride[norm.out],
         op.K: norm.width, op.EPS: float_bits(writer.config.rms_norm_eps), op.GROUPS: norm.groups,
         op.INDEX: 0 if index is None else index.ctypes.data, op.ADD: norm.add,

@@ -9,17 +9,24 @@ from trinity_kernels.ops import rope as op
 
 def write(writer: Writer, rope: Rope) -> None:
     """Queries and keys turned; keys and values in their pages."""
-    buffers, rotation = writer.buffers, rope.rotation
-    table = 0
-    if rotation is not None:
-        table = int(writer.builder.tables[rotation].values.ctypes.data)
-    writer.record(op.rope_store, writer.kv_type, {
+    buffers, builder = writer.buffers, writer.builder
+    values = {
         op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
-        op.KEY: buffers.address("k"), op.VALUE: buffers.address("v"),
-        op.KV_STRIDE: buffers.stride["k"], op.TABLE: table,
-        op.ROPE_DIM: rotation.dim if rotation else 0, op.INTERLEAVED: writer.builder.interleaved,
         op.POSITIONS: writer.step.positions.ctypes.data,
         op.CACHES: writer.caches[writer.layer],
-        op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: rope.head_dim,
-        op.HEADS: rope.num_heads, op.KV_HEADS: rope.num_kv_heads,
-    })  # fmt: skip
+        op.HEADS: rope.num_heads, op.HEAD_DIM: rope.head_dim,
+        op.FIRST: rope.first, op.INTERLEAVED: builder.interleaved,
+    }  # fmt: skip
+    if rope.rotation is not None:
+        values[op.TABLE] = builder.rotations[rope.rotation].address
+        values[op.ROPE_DIM] = rope.rotation.dim
+    if rope.temperature is not None:
+        values[op.TEMPERATURES] = builder.temperatures[rope.temperature].address
+    if rope.stores:
+        values |= {
+            op.KEY: buffers.address("k"), op.KEY_STRIDE: buffers.stride["k"],
+            op.VALUE: buffers.address(rope.value), op.VALUE_STRIDE: buffers.stride[rope.value],
+            op.LAYER_OFFSET: writer.offsets[writer.layer], op.KV_HEADS: rope.num_kv_heads,
+            op.VALUE_DIM: rope.value_dim or rope.head_dim,
+        }  # fmt: skip
+    writer.record(op.rope_store, writer.kv_type, values)

@@ -44,21 +44,30 @@ class Writer:
         tables = step.caches, step.window_caches
         self.caches = [int(tables[w].ctypes.data) for w in builder.layout.windowed]
         self.scratch_stride = max(
-            -(-attention.scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) // 64) * 64
+            -(-attention.scratch_bytes(a.width_of_values, a.num_heads // a.num_kv_heads) // 64) * 64
             for a in layers
         )
         self.scratch = aligned(self.scratch_stride * builder.threads)
         # The records hold addresses into these: they live as long as the builder.
-        builder.vectors.append(self.scratch.view(np.float32))
+        builder.kept.append(self.scratch)
         if kv_type and few:
-            self.max_blocks = -(-builder.context_length // attention.BLOCK)
-            part = max(a.num_heads * attention.part_bytes(a.head_dim) for a in layers)
-            self.parts = aligned(len(step.positions) * self.max_blocks * part)
-            builder.vectors.append(self.parts.view(np.float32))
+            blocks = -(-builder.context_length // attention.BLOCK)
+            part = max(a.num_heads * attention.part_bytes(a.width_of_values) for a in layers)
+            self.parts = aligned(few * blocks * part)
+            builder.kept.append(self.parts)
 
-    def vector(self, name: str, length: int) -> int:
-        """The address of a weight of ``length`` values, of the layer or complete by a dot."""
-        return self.builder.vector(self.prefix + complete(name), length)
+    def has(self, name: str) -> bool:
+        """Whether the file has a tensor of the layer with that complete name."""
+        return self.builder.weights.has(self.prefix + name)
+
+    def vector(self, name: str, length: int, factor: float = 1.0) -> int:
+        """The address of a weight of ``length`` values times ``factor``; without a name, of it."""
+        whole = self.prefix + complete(name) if name else ""
+        return int(self.builder.vector(whole, length, factor).ctypes.data)
+
+    def number(self, name: str) -> float:
+        """A weight of one value."""
+        return float(self.builder.vector(self.prefix + complete(name), 1)[0])
 
     def record(
         self, kernel: Kernel, tag: str, values: dict[int, int], *, barrier: bool = True,

@@ -71,7 +71,7 @@ def planned(
     """
     architecture = provider.metadata.get("general.architecture")
     if isinstance(architecture, str):  # before keys are missed that others do not have
-        find_architecture(architecture, provider.path)
+        find_architecture(architecture, provider.path, provider.tensor_names())
     config = provider.config
     network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]

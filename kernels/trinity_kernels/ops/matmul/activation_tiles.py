@@ -11,12 +11,13 @@ import numpy as np
 
 from trinity_kernels._jit import Kernel, inline, tile_kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_i64
+from trinity_kernels.memory import get_i32, get_i64
 from trinity_kernels.ops.matmul.activations import bf16_tiles_at, q8_groups
 from trinity_kernels.ops.matmul.operands import (
     CODES,
     CODES_STRIDE,
     FLOATS,
+    INDEX,
     PACK_FROM,
     SCRATCH,
     SCRATCH_STRIDE,
@@ -30,6 +31,15 @@ from trinity_kernels.record import ROWS
 
 if not jit_disabled():
     from trinity_kernels import simd, tiles
+
+
+@inline
+def _row(record: int, token: int) -> Any:
+    """The address of a token's float32: row ``token`` of X, or the one that INDEX names."""
+    index = get_i64(record + 8 * INDEX)
+    if index != 0:
+        token = int(get_i32(index + 4 * token))
+    return get_i64(record + 8 * X) + token * get_i64(record + 8 * X_STRIDE)
 
 
 @inline
@@ -80,7 +90,8 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
     form. Transposed, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of
     codes, or the scales of 16 blocks, or their scaled sums. A bfloat16 tile holds pairs of k.
-    FLOATS: not 0 where some weight takes bfloat16 tiles, which then follow.
+    FLOATS: not 0 where some weight takes bfloat16 tiles, which then follow. INDEX: int32 or 0, the
+    rows of X that are meant.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < PACK_FROM:
@@ -104,8 +115,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             for t in range(16):
                 row = scratch + 64 * t
                 if group * 16 + t < tokens:
-                    source = get_i64(record + 8 * X) + 128 * chunk
-                    source += (group * 16 + t) * get_i64(record + 8 * X_STRIDE)
+                    source = _row(record, group * 16 + t) + 128 * chunk
                     low = simd.load_f32x16(source)
                     tiles.store_bf16x32(row, low, simd.load_f32x16(source + 64))
                 else:
@@ -117,7 +127,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
 def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Float32 to bfloat16 tiles, each followed by that of what its bfloat16 leave.
 
-    Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH.
+    Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH, INDEX as in tile_q8.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     if tokens < PACK_FROM:
@@ -134,8 +144,7 @@ def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
                 low = zeros
                 high = zeros
                 if group * 16 + t < tokens:
-                    source = get_i64(record + 8 * X) + 128 * chunk
-                    source += (group * 16 + t) * get_i64(record + 8 * X_STRIDE)
+                    source = _row(record, group * 16 + t) + 128 * chunk
                     left = k - 32 * chunk
                     if left >= 16:
                         low = simd.load_f32x16(source)

@@ -12,7 +12,7 @@ X, X_STRIDE, W, W_STRIDE, N, K, OUT, OUT_STRIDE, SCALE, BIAS, ADD = range(3, 14)
 # Of kernels that pack weights or activations: activations as tiles; bytes of a thread's own.
 TILES, SCRATCH, SCRATCH_STRIDE = range(14, 17)
 # Of the kernels that make tiles of activations (activation_tiles.py).
-CODES, CODES_STRIDE, FLOATS = range(17, 20)
+CODES, CODES_STRIDE, FLOATS, INDEX = range(17, 21)
 
 # Below this many rows of activations dot products are as fast as packing, and read further ahead.
 PACK_FROM = 4

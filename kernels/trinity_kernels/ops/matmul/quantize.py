@@ -45,12 +45,22 @@ def _end_ternary(out: int, k: int, s: Any, total: Any) -> None:
     set_i32(tail + 4, total)
 
 
+if not jit_disabled():
+
+    @inline
+    def _load_before(x: int, i: int, k: int) -> Any:
+        """16 values from value ``i`` on, zeros from ``k`` on: what lies there is another's."""
+        if i + 16 <= k:
+            return simd.load_f32x16(x + 4 * i)
+        return simd.load_tail_f32(x + 4 * i, k - i)
+
+
 def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
     padded = ternary_sums(k)
     largest = simd.splat_f32x16(np.float32(1e-5))
     poison = simd.splat_f32x16(np.float32(0))
     for i in range(0, k, 16):
-        v = simd.load_f32x16(x + 4 * i)
+        v = _load_before(x, i, k)
         largest = simd.max_f32x16(largest, simd.abs_f32x16(v))
         poison = poison + v * simd.splat_f32x16(np.float32(0))
     s = np.float32(127) / simd.max_lane_f32x16(largest) + simd.sum_f32x16(poison)
@@ -61,7 +71,7 @@ def _ternary_vector(isa: Any, x: int, k: int, out: int) -> None:
     for i in range(0, padded, 16):
         place = out + ternary_place(i)
         if i < k:
-            scaled = simd.load_f32x16(x + 4 * i) * factor
+            scaled = _load_before(x, i, k) * factor
             scaled = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(scaled)))
             simd.store_i8x16(place, simd.narrow_i8x16(simd.round_i32x16(scaled)))
         else:

@@ -1,0 +1,123 @@
+"""Where the rows of experts lie: those of one expert side by side, one expert after the other.
+
+A step of M tokens with P experts each has M * P such rows. GROUPS, int64, says whose they are:
+first the number of experts that have rows, the number of all rows, and the address of the threads'
+copies of a record (ops/matmul/experts.py); from ``FIRST_GROUP`` on, for each of these experts in
+rising order ``GROUP_WORDS`` numbers: the expert, its first row, its number of rows, and how many
+pairs of tiles of 16 tokens the experts before it take, of those that have rows enough for tiles.
+PLACES, int32 (M, P), holds the row of each token and choice, TOKENS, int32 (M * P), the token of
+each row. An expert's rows are in the order of tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i32, set_i64
+from trinity_kernels.ops.matmul.operands import PACK_FROM
+from trinity_kernels.record import RECORD_BYTES, ROWS
+from trinity_kernels.tags import per_level
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+# In GROUPS, in int64: its head, then the words of each group.
+ACTIVE, ALL_ROWS, COPIES, FIRST_GROUP = 0, 1, 2, 8
+GROUP_WORDS = 4
+EXPERT, FIRST_ROW, COUNT, FIRST_PAIR = range(4)
+COPY_BYTES = -(-RECORD_BYTES // 64) * 64  # of each thread, its own lines
+
+# Slots of group_by_expert; COUNTS: an int64 for each expert, to count in.
+CHOSEN, EXPERTS, PER_TOKEN, PLACES, TOKENS, GROUPS, COUNTS = range(3, 10)
+# Slots of spread: as many of those above, then rows of NBYTES, a multiple of 4.
+X, X_STRIDE, OUT, OUT_STRIDE, NBYTES = range(10, 15)
+
+
+def groups_words(experts: int) -> int:
+    """Int64s of GROUPS for so many experts."""
+    return FIRST_GROUP + GROUP_WORDS * experts
+
+
+@inline
+def group_at(groups: int, number: int) -> int:
+    """The address of a group's words."""
+    return groups + 8 * (FIRST_GROUP + GROUP_WORDS * number)
+
+
+@kernel
+def group_by_expert(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Give each token and choice its row, by the experts in CHOSEN (M, PER_TOKEN) int32.
+
+    One thread counts and sorts; each expert lies in 0 .. EXPERTS - 1.
+    """
+    if thread != 0:
+        return
+    per_token = get_i64(record + 8 * PER_TOKEN)
+    total = get_i64(get_i64(record + 8 * ROWS)) * per_token
+    experts = get_i64(record + 8 * EXPERTS)
+    chosen = get_i64(record + 8 * CHOSEN)
+    counts = get_i64(record + 8 * COUNTS)
+    groups = get_i64(record + 8 * GROUPS)
+    places = get_i64(record + 8 * PLACES)
+    tokens = get_i64(record + 8 * TOKENS)
+    for expert in range(experts):
+        set_i64(counts + 8 * expert, 0)
+    for i in range(total):
+        at = counts + 8 * int(get_i32(chosen + 4 * i))
+        set_i64(at, get_i64(at) + 1)
+    active = 0
+    row = 0
+    pair = 0
+    for expert in range(experts):
+        count = get_i64(counts + 8 * expert)
+        if count > 0:
+            group = group_at(groups, active)
+            set_i64(group + 8 * EXPERT, expert)
+            set_i64(group + 8 * FIRST_ROW, row)
+            set_i64(group + 8 * COUNT, count)
+            set_i64(group + 8 * FIRST_PAIR, pair)
+            # From here on it counts the rows given.
+            set_i64(counts + 8 * expert, row)
+            active += 1
+            row += count
+            if count >= PACK_FROM:
+                pair += (count + 31) // 32
+    set_i64(groups + 8 * ACTIVE, active)
+    set_i64(groups + 8 * ALL_ROWS, total)
+    for i in range(total):
+        at = counts + 8 * int(get_i32(chosen + 4 * i))
+        row = get_i64(at)
+        set_i64(at, row + 1)
+        set_i32(places + 4 * i, row)
+        set_i32(tokens + 4 * row, i // per_token)
+
+
+def _copy(isa: Any, source: int, to: int, nbytes: int) -> None:
+    for at in range(0, nbytes, 4):
+        set_f32(to + at, get_f32(source + at))
+
+
+def _vector_copy(isa: Any, source: int, to: int, nbytes: int) -> None:
+    whole = nbytes // 64 * 64
+    for at in range(0, whole, 64):
+        simd.store_f32x16(to + at, simd.load_f32x16(source + at))
+    for at in range(whole, nbytes, 4):
+        set_f32(to + at, get_f32(source + at))
+
+
+per_level(_vector_copy)(_copy)
+
+
+@kernel
+def spread(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Copy each token's row of X, bytes of any meaning, to its PER_TOKEN rows of OUT."""
+    per_token = get_i64(record + 8 * PER_TOKEN)
+    total = get_i64(get_i64(record + 8 * ROWS)) * per_token
+    places = get_i64(record + 8 * PLACES)
+    nbytes = get_i64(record + 8 * NBYTES)
+    for i in range(total * thread // threads, total * (thread + 1) // threads):
+        x = get_i64(record + 8 * X) + i // per_token * get_i64(record + 8 * X_STRIDE)
+        row = int(get_i32(places + 4 * i))
+        _copy(isa, x, get_i64(record + 8 * OUT) + row * get_i64(record + 8 * OUT_STRIDE), nbytes)

@@ -1,0 +1,67 @@
+"""out = out + sigmoid(gate) * x, with one value of gate for a row.
+
+Shapes: GATE is M float32, GATE_STRIDE bytes apart; X and OUT are M rows of K float32, X_STRIDE and
+OUT_STRIDE bytes apart.
+Numerics: 1 / (1 + exp(-gate)), times x, plus out, each rounded by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_i64, set_f32
+from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
+from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+GATE, GATE_STRIDE, X, X_STRIDE, OUT, OUT_STRIDE, K = range(3, 10)
+
+
+@inline
+def _one_by_one(factor: Any, x: int, out: int, first: int, last: int) -> None:
+    for i in range(first, last):
+        y = np.float32(get_f32(x + 4 * i) * factor)
+        set_f32(out + 4 * i, np.float32(get_f32(out + 4 * i) + y))
+
+
+def _range(isa: Any, factor: Any, x: int, out: int, first: int, last: int) -> None:
+    _one_by_one(factor, x, out, first, last)
+
+
+def _range_vector(isa: Any, factor: Any, x: int, out: int, first: int, last: int) -> None:
+    whole = first + (last - first) // 16 * 16
+    for i in range(first, whole, 16):
+        y = simd.load_f32x16(x + 4 * i) * simd.splat_f32x16(factor)
+        simd.store_f32x16(out + 4 * i, simd.load_f32x16(out + 4 * i) + y)
+    _one_by_one(factor, x, out, whole, last)
+
+
+per_level(_range_vector)(_range)
+
+
+@kernel
+def gated_add(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """See the module, and shares.py."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    gate = get_i64(record + 8 * GATE)
+    gate_stride = get_i64(record + 8 * GATE_STRIDE)
+    x = get_i64(record + 8 * X)
+    x_stride = get_i64(record + 8 * X_STRIDE)
+    out = get_i64(record + 8 * OUT)
+    out_stride = get_i64(record + 8 * OUT_STRIDE)
+    k = get_i64(record + 8 * K)
+    first = first_value(tokens, k, thread, threads)
+    last = last_value(tokens, k, thread, threads)
+    one = np.float32(1)
+    for t in range(first_token(tokens, thread, threads), tokens, token_step(tokens, threads)):
+        e = exp_f32(np.float32(-get_f32(gate + t * gate_stride)))
+        factor = np.float32(one / np.float32(one + e))
+        _range(isa, factor, x + t * x_stride, out + t * out_stride, first, last)

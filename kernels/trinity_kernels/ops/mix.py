@@ -1,0 +1,93 @@
+"""out = the sum of the rows of a token's experts, each times its weight, or that added onto out.
+
+Shapes: X rows of K float32 as expert_rows.py has them; PLACES (M, PER_TOKEN) int32; WEIGHTS (M,
+PER_TOKEN) float32; OUT M rows of K float32. ADD: 1 adds. One token's elements are shared out in
+multiples of 64; more tokens are shared out whole.
+Numerics: a token's rows in the order of choice, each product and sum rounded, then the addition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
+from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
+
+if not jit_disabled():
+    from trinity_kernels import simd
+
+X, X_STRIDE, OUT, OUT_STRIDE, K, PER_TOKEN, PLACES, WEIGHTS, ADD = range(3, 12)
+
+
+@inline
+def _elements(
+    x: int, stride: int, places: int, weights: int, count: int, out: int, first: int, last: int,
+    add: int,
+) -> None:  # fmt: skip
+    for i in range(first, last):
+        total = np.float32(0)
+        for slot in range(count):
+            row = x + int(get_i32(places + 4 * slot)) * stride
+            part = np.float32(get_f32(weights + 4 * slot) * get_f32(row + 4 * i))
+            total = np.float32(total + part)
+        if add != 0:
+            total = np.float32(get_f32(out + 4 * i) + total)
+        set_f32(out + 4 * i, total)
+
+
+def _range(
+    isa: Any, x: int, stride: int, places: int, weights: int, count: int, out: int, first: int,
+    last: int, add: int,
+) -> None:  # fmt: skip
+    _elements(x, stride, places, weights, count, out, first, last, add)
+
+
+def _vector_range(
+    isa: Any, x: int, stride: int, places: int, weights: int, count: int, out: int, first: int,
+    last: int, add: int,
+) -> None:  # fmt: skip
+    whole = first + (last - first) // 16 * 16
+    for i in range(first, whole, 16):
+        total = simd.splat_f32x16(np.float32(0))
+        for slot in range(count):
+            row = x + int(get_i32(places + 4 * slot)) * stride
+            weight = simd.splat_f32x16(get_f32(weights + 4 * slot))
+            total = total + weight * simd.load_f32x16(row + 4 * i)
+        if add != 0:
+            total = simd.load_f32x16(out + 4 * i) + total
+        simd.store_f32x16(out + 4 * i, total)
+    _elements(x, stride, places, weights, count, out, whole, last, add)
+
+
+per_level(_vector_range)(_range)
+
+
+@kernel
+def mix(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """See the module."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    x = get_i64(record + 8 * X)
+    stride = get_i64(record + 8 * X_STRIDE)
+    k = get_i64(record + 8 * K)
+    count = get_i64(record + 8 * PER_TOKEN)
+    add = get_i64(record + 8 * ADD)
+    first = 0
+    last = k
+    begin = thread
+    step = threads
+    if tokens == 1:
+        blocks = (k + 63) // 64
+        first = min(k, blocks * thread // threads * 64)
+        last = min(k, blocks * (thread + 1) // threads * 64)
+        begin = 0
+        step = 1
+    for t in range(begin, tokens, step):
+        places = get_i64(record + 8 * PLACES) + 4 * t * count
+        weights = get_i64(record + 8 * WEIGHTS) + 4 * t * count
+        out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
+        _range(isa, x, stride, places, weights, count, out, first, last, add)

@@ -1,0 +1,119 @@
+"""Checks of the kernels that take rows of float32, a part of selftest.py.
+
+Each runs the kernel that it is given; None where it agrees with the formula.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trinity_kernels import record
+from trinity_kernels._jit import Kernel
+from trinity_kernels.comparing import at, differs, random_numbers, run_kernel, same
+from trinity_kernels.ops import activation, copy, gated_add, norm, scale, softcap, squares
+
+
+def check_norm(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Two vectors of picked rows, each with a weight and a bias of its own."""
+    op, k = norm, 83
+    x = random_numbers().standard_normal((4, 2 * k)).astype(np.float32) + np.float32(0.5)
+    weight, bias = random_numbers().standard_normal((2, 2, k)).astype(np.float32)
+    out, index = np.zeros((2, 2 * k), np.float32), np.array([3, 1], np.int32)
+    values = {
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.WEIGHT: at(weight), op.OUT: at(out),
+        op.OUT_STRIDE: out.strides[0], op.K: k, op.EPS: record.float_bits(1e-5), op.GROUPS: 2,
+        op.WEIGHT_STEP: 4 * k, op.BIAS: at(bias), op.INDEX: at(index),
+    }  # fmt: skip
+    run_kernel(kernel, level, tag, 2, values)
+    rows = x[index].reshape(2, 2, k).astype(np.float64)
+    if tag == "layer":
+        rows -= rows.mean(axis=2, keepdims=True)
+    expected = rows / np.sqrt((rows**2).mean(axis=2, keepdims=True) + 1e-5) * weight + bias
+    return differs(out, expected.reshape(2, 2 * k), 1e-5)
+
+
+def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
+    """With factors and without, extremes among them."""
+    op, k = activation, 165
+    gate, up = random_numbers().standard_normal((2, 2, k)).astype(np.float32) * 4
+    gate[0, :4] = -100, 100, 0, -20
+    x, out = gate.astype(np.float64), np.zeros((2, k), np.float32)
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    low = np.minimum(x, 7)
+    expected = {
+        "silu": x / (1 + np.exp(-x)),
+        "gelu": 0.5 * x * (1 + np.tanh(inner)),
+        "relu2": np.maximum(x, 0) ** 2,
+        "swiglu_oai": low / (1 + np.exp(-1.702 * low)),
+    }[tag]
+    factors = np.clip(up, -7, 7) + 1.0 if tag == "swiglu_oai" else up
+    values = {
+        op.GATE: at(gate), op.OUT: at(out), op.STRIDE: 4 * k, op.UP_STRIDE: 4 * k, op.K: k,
+    }  # fmt: skip
+    run_kernel(kernel, level, tag, 2, values)
+    error = differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
+    if error:
+        return f"without factors, {error}"
+    run_kernel(kernel, level, tag, 2, values | {op.UP: at(up)})
+    expected = expected * factors
+    return differs(out, expected, 1e-5 + 2e-6 * np.abs(expected))
+
+
+def check_gated_add(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Two rows, a gate of either sign."""
+    op, k = gated_add, 165
+    gate = np.array([[-2.5, 0], [1.25, 0]], np.float32)
+    x, out = random_numbers().standard_normal((2, 2, k)).astype(np.float32)
+    expected = out + 1 / (1 + np.exp(-gate[:, :1].astype(np.float64))) * x
+    run_kernel(kernel, level, tag, 2, {
+        op.GATE: at(gate), op.GATE_STRIDE: 8, op.X: at(x), op.X_STRIDE: 4 * k,
+        op.OUT: at(out), op.OUT_STRIDE: 4 * k, op.K: k,
+    })  # fmt: skip
+    return differs(out, expected, 1e-6)
+
+
+def check_scale(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Two rows."""
+    op, k = scale, 165
+    x = random_numbers().standard_normal((2, k)).astype(np.float32)
+    expected = x * np.float64(0.3)
+    run_kernel(kernel, level, tag, 2, {
+        op.X: at(x), op.STRIDE: 4 * k, op.K: k, op.FACTOR: record.float_bits(0.3),
+    })  # fmt: skip
+    return differs(x, expected, 1e-6)
+
+
+def check_softcap(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Values from far below the cap to far above."""
+    op, k = softcap, 165
+    x = random_numbers().standard_normal((2, k)).astype(np.float32) * 20
+    x[0, :4] = 1e4, -1e4, 0, 1e-3
+    expected = 15 * np.tanh(x.astype(np.float64) / 15)
+    run_kernel(kernel, level, tag, 2, {
+        op.X: at(x), op.STRIDE: 4 * k, op.K: k, op.CAP: record.float_bits(15),
+    })  # fmt: skip
+    return differs(x, expected, 1e-5)
+
+
+def check_copy(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Pieces that begin at different places."""
+    op, width = copy, 37
+    x, out = random_numbers().standard_normal((2, 2, 3, 40)).astype(np.float32)
+    expected = out.copy()
+    expected[:, :, 3:] = x[:, :, :width]
+    run_kernel(kernel, level, tag, 2, {
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.X_STEP: x.strides[1], op.GROUPS: 3,
+        op.OUT: at(out) + 12, op.OUT_STRIDE: out.strides[0], op.OUT_STEP: out.strides[1],
+        op.WIDTH: width,
+    })  # fmt: skip
+    return same(out, expected)
+
+
+def check_add_squares(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Three rows onto ones."""
+    op, x, sums = squares, random_numbers().standard_normal((3, 37)).astype(np.float32), np.ones(38)
+    run_kernel(kernel, level, tag, 3, {
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.SUMS: at(sums), op.K: 37,
+    })  # fmt: skip
+    expected = np.append(1 + (x.astype(np.float64) ** 2).sum(axis=0), 4)
+    return differs(sums, expected, 1e-14 * expected)

@@ -1,0 +1,80 @@
+"""What is said of a model of another architecture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import trinity
+from tests.models.test_decoder import CONFIG, LLAMA
+from trinity.errors import UnsupportedError
+from trinity.formats import open_weights
+from trinity.models import ARCHITECTURES, decoder_of, find_architecture
+from trinity.models.nearest import nearest
+
+PLAIN = {name for name in LLAMA if "_q_norm" not in name}
+QWEN3 = PLAIN | {f"blk.{layer}.attn_{part}_norm.weight" for layer in range(2) for part in "qk"}
+
+
+def said(name: str, *more: str, without: str = "none") -> str:
+    """Of a file with llama's tensors, some more and without those that have ``without``."""
+    names = {n for n in PLAIN if without not in n}
+    return nearest(name, names | set(more), ARCHITECTURES)
+
+
+def test_a_name_that_is_near() -> None:
+    assert "near in name: llama," in said("Llama4")
+    assert "near in name" not in said("zzz")
+    assert nearest("zzz", ["token_embd.weight"], ARCHITECTURES) == ""
+
+
+def test_tensors_that_a_family_reads() -> None:
+    assert "nearest by its tensors: llama" in said("zzz")
+    assert "may compute something else" in said("zzz")
+    assert "nearest by its tensors: qwen3," in nearest("qwen4", QWEN3, ARCHITECTURES)
+
+
+def test_tensors_that_no_family_reads_or_one_lacks() -> None:
+    text = said("zzz", "blk.0.ssm_a", "blk.1.ssm_a", "blk.0.ssm_dt.bias", "blk.0.attn_sinks.weight")
+    assert text.endswith("no family of trinity reads 'ssm_a', 'ssm_dt'")
+    assert "llama does not read 'attn_sinks'" in text
+    assert "llama needs 'attn_k'" in said("zzz", without="attn_k.")
+
+
+def test_long_lists_and_names_are_cut() -> None:
+    text = said("z" * 9999, *(f"blk.0.{'x' * 5000}{i}.weight" for i in range(1000)))
+    assert len(text) < 2000
+    assert "and 992 more" in text
+
+
+def test_the_whole_message() -> None:
+    with pytest.raises(UnsupportedError, match=r"^x: architecture 'qwen4' .*qwen3.* runs bitnet, "):
+        find_architecture("qwen4", "x", LLAMA)
+    with pytest.raises(UnsupportedError, match="nearest by its tensors"):
+        decoder_of(replace(CONFIG, architecture="qwen4"), LLAMA, LLAMA.__getitem__, "x")
+
+
+@pytest.mark.parametrize(
+    ("folder", "found"),
+    [
+        ("lfm2", "'shortconv.conv'"), ("nemotron_h", "'ssm_conv1d'"), ("qwen3_next", "'ssm_ba'"),
+        ("granitehybrid", "near in name: granite"),
+    ],
+)  # fmt: skip
+def test_families_that_trinity_lacks(folder: str, found: str, shared_data: Path) -> None:
+    """Whatever else their metadata would be refused for."""
+    path = shared_data / "architectures" / folder / "model.gguf"
+    with pytest.raises(UnsupportedError, match="is not supported") as caught:
+        trinity.load(path)
+    assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma4", "gpt_oss", "deepseek_v2", "phi2", "glm4"])
+def test_a_family_is_nearest_to_itself(name: str, shared_data: Path) -> None:
+    path = shared_data / "architectures" / name / "model.gguf"
+    with open_weights(path) as provider:
+        architecture = str(provider.metadata["general.architecture"])
+        text = nearest(architecture, provider.tensor_names(), ARCHITECTURES)
+    assert f"nearest by its tensors: {architecture}" in text

@@ -1,0 +1,95 @@
+"""What to say of a model whose architecture no family here declares.
+
+Families are compared with the file by the names of its layers' tensors alone: its keys may be ones
+that only its own architecture has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+
+from trinity.config import ExpertConfig, LatentConfig, ModelConfig
+from trinity.errors import TrinityError
+from trinity.models.architecture import Architecture
+from trinity.models.decoder import Decoder
+
+_KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
+_LAYERS = 2
+_MOST_SHOWN, _MOST_NEAR = 8, 4
+
+
+def nearest(name: str, names: Collection[str], architectures: Mapping[str, Architecture]) -> str:
+    """Which families are near the architecture ``name``, whose file has tensors ``names``.
+
+    Near by name, or by the kinds of a layer's tensors; and which kinds no family reads, which is
+    what trinity lacks. Empty where there is nothing to say.
+    """
+    close = get_close_matches(name.lower(), architectures, n=3)
+    said = [f"near in name: {', '.join(close)}"] if close else []
+    kinds = _kinds(names)
+    if not kinds:
+        return "; ".join(said)
+    read = {other: _read(found, kinds) for other, found in architectures.items()}
+    least = min(len(kinds ^ found) for found in read.values())
+    best = [other for other, found in read.items() if len(kinds ^ found) == least]
+    ranks = {name: rank for rank, name in enumerate([*close, "llama"])}
+    best.sort(key=lambda other: (ranks.get(other, len(ranks)), other))
+    unknown = kinds - {kind for kinds_read in read.values() for kind in kinds_read}
+    unread, missing = kinds - read[best[0]] - unknown, read[best[0]] - kinds
+    said.append(f"nearest by its tensors: {', '.join(best[:_MOST_NEAR])}")
+    if not least:
+        said[-1] += ", which may compute something else of them"
+    if unread:
+        said.append(f"{best[0]} does not read {_listed(unread)}")
+    if missing:
+        said.append(f"{best[0]} needs {_listed(missing)}")
+    if unknown:
+        said.append(f"no family of trinity reads {_listed(unknown)}")
+    return "; ".join(said)
+
+
+def _kinds(names: Collection[str]) -> set[str]:
+    """Names without the layer's number, that of an expert, and what is behind."""
+    matches = (_KIND.fullmatch(name) for name in names)
+    return {match[1] for match in matches if match}
+
+
+def _read(architecture: Architecture, kinds: Collection[str]) -> set[str]:
+    """The kinds that a family's layers read of a file that has ``kinds``."""
+    names = {
+        f"blk.{index}.{kind}.{what}"
+        for kind in kinds
+        for index in range(_LAYERS)
+        for what in ("weight", "bias")
+    }
+    try:
+        decoder = Decoder(architecture, _config(architecture, kinds), names)
+    except TrinityError:  # the family can do nothing with a model of this form
+        return set()
+    optional = {name for name in decoder.optional_tensors() if name in names}
+    return _kinds({*decoder.tensors(), *optional})
+
+
+def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
+    """The smallest model of a family that has what it needs and what ``kinds`` show."""
+    experts = None
+    if "ffn_gate_inp" in kinds or "experts" in dict(architecture.needs):
+        experts = ExpertConfig(
+            2, 1, 2, shared_intermediate_size=2 * ("ffn_down_shexp" in kinds),
+            first_dense_layers="ffn_down" in kinds,
+        )  # fmt: skip
+    latent = LatentConfig(2, 2 * ("attn_q_a" in kinds), 4, 2)
+    return ModelConfig(
+        architecture=architecture.names[0], hidden_size=4, intermediate_size=4,
+        num_layers=_LAYERS, num_heads=2, num_kv_heads=2, head_dim=2, vocab_size=2,
+        context_length=2, rms_norm_eps=1e-5, rope_dim=2,
+        sliding_window=2, sliding_window_pattern=(True, False), logit_scale=1.0,
+        per_layer_input_size=2 * ("inp_gate" in kinds), experts=experts, latent=latent,
+    )  # fmt: skip
+
+
+def _listed(kinds: Collection[str]) -> str:
+    shown = ", ".join(f"{kind[:60]!r}" for kind in sorted(kinds)[:_MOST_SHOWN])
+    return f"{shown} and {len(kinds) - _MOST_SHOWN} more" if len(kinds) > _MOST_SHOWN else shown

@@ -1,0 +1,36 @@
+"""A row for each token: what a step begins with."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import UnsupportedError
+from trinity.runtime.weights import Weights
+from trinity_kernels.quants import TYPES
+
+
+class Embedding:
+    """The rows of the tensor ``name``, of shape (count, width), times ``scale``."""
+
+    def __init__(self, weights: Weights, name: str, count: int, width: int, scale: float) -> None:
+        tensor = weights.matrix(name, count, width)
+        self._type = TYPES[tensor.type]
+        if self._type.tensor_scale:  # one sequence of codes, no rows to look up
+            raise UnsupportedError(
+                f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity runs in "
+                "layers only; take a file with another type of embedding"
+            )
+        self._width = width
+        self._scale = np.float32(scale)
+        size = self._type.nbytes((1, width))
+        self._rows = tensor.data[: size * count].reshape(count, size)
+
+    def put(self, ids: NDArray[np.integer], out: NDArray[np.float32]) -> None:
+        """The rows of tokens ``ids`` to the first of ``out``, (rows, width)."""
+        rows = np.ascontiguousarray(self._rows[ids])
+        found = out[: len(ids)]
+        found[:] = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
+        if self._scale != 1:
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                found *= self._scale
