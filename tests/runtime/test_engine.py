@@ -26,10 +26,11 @@ from trinity.errors import (
 from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import LEAST_COPY, KVCache
+from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import mapped, zeros
 from trinity.runtime.page_layout import PartSizes
 from trinity.runtime.page_pool import PagePool
+from trinity.runtime.page_search import LEAST_COPY
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 

@@ -28,7 +28,10 @@ Logits = NDArray[np.float32]
 Load = Callable[..., CPUEngine]
 
 # Some layers are windowed, or all of them (phi3), by 16 positions.
-FAMILIES = ("exaone4_window", "gemma3", "olmo3", "phi3")
+FAMILIES = (
+    "cohere2", "exaone4_window", "gemma2", "gemma3", "gemma4", "gemma4_e", "gpt_oss", "olmo3",
+    "phi3",
+)  # fmt: skip
 CONTEXT, ROWS = 512, 32  # windowed layers keep two pages of four
 
 

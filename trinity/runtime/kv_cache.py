@@ -9,9 +9,8 @@ import numpy as np
 from trinity.errors import InputError
 from trinity.runtime.page import Page
 from trinity.runtime.page_pool import Holding, PagePool
+from trinity.runtime.page_search import find, usable
 from trinity_kernels.ops.kv_layout import PAGE
-
-LEAST_COPY = 4  # tokens in common from which a page is copied rather than evaluated anew
 
 
 class KVCache:
@@ -76,31 +75,17 @@ class KVCache:
         kept for others, and what they see where ``tokens`` parts from the texts that are there.
         """
         assert not self._pages
-        stop = len(tokens) - 1
-        path: list[Page] = []
-        while (end := (len(path) + 1) * PAGE) <= stop:
-            wanted = list(tokens[end - PAGE : end])
-            beyond = (path[-1] if path else self._root).children
-            found = next((page for page in beyond if page.tokens == wanted), None)
-            if found is None:
-                break
-            path.append(found)
-        part, count = self._part_of(path, tokens, stop)
+        found = find(self._root, tokens, self._window)
+        self.keep(found.parting)
         self.keep(len(tokens))
-        length = len(path) * PAGE
-        if part is not None:
-            path.append(part)
-            length = self._usable(path, length + count)
-        else:
-            length = self._usable(path, length)
-        del path[-(-length // PAGE) :]
-        if self._enter(path, length) and length % PAGE and not self._own_part():
+        length = found.length
+        if self._enter(found.pages, length) and length % PAGE and not self._own_part():
             self.truncate(length // PAGE * PAGE)
         return self._length
 
     def keep(self, length: int) -> None:
         """Let windowed parts stay, while there is room, from which it can go on at ``length``."""
-        if self._window is not None:
+        if self._window is not None and length:
             kept = range(self._window.first_page(length), -(-length // PAGE))
             if kept not in self._kept:
                 self._kept.append(kept)
@@ -143,13 +128,14 @@ class KVCache:
     def truncate(self, length: int) -> None:
         """Forget every position from ``length`` on.
 
-        Behind ``length`` it must see what windowed layers see: it was longer before its newest step
-        only where that was kept. Else it is cut to where it was kept, or to nothing.
+        Windowed layers must have what they see behind it. They do where the newest step began or
+        later, and where ``keep`` said so while there was room; else it is cut at such a place
+        before, or at 0.
         """
         if not 0 <= length <= self._length:
             raise InputError(f"cannot cut a cache of {self._length} positions to {length}")
         if self._window is not None and self._window.first_page(length) < self._low:
-            length = self._usable(self._pages, length)
+            length = usable(self._pages, length, self._window)
         while len(self._pages) * PAGE >= length + PAGE:
             page = self._pages.pop()
             if self._low <= len(self._pages) < self._high:
@@ -228,37 +214,6 @@ class KVCache:
             self._see(index)
         self._low = first
         return True
-
-    def _usable(self, pages: Sequence[Page], length: int) -> int:
-        """The most of ``length`` positions in ``pages`` of which all is there that is seen next."""
-        if self._window is None:
-            return length
-        first, firsts = 0, []  # of the windowed parts without a gap up to each page's
-        for index, page in enumerate(pages):
-            if page.windowed is None:
-                first = index + 1
-            firsts.append(first)
-        while length and firsts[(length - 1) // PAGE] > self._window.first_page(length):
-            length = (length - 1) // PAGE * PAGE
-        return length
-
-    def _part_of(
-        self, path: Sequence[Page], tokens: Sequence[int], stop: int
-    ) -> tuple[Page | None, int]:
-        """The page behind ``path`` that goes along longest, and how far.
-
-        Where none goes along to its end, what is seen there will be kept.
-        """
-        start = len(path) * PAGE
-        behind = (path[-1] if path else self._root).children
-        found = [(page.common(tokens, start, stop), page) for page in behind]
-        if found and all(common < len(page.tokens) for common, page in found):
-            self.keep(start + max(common for common, _ in found))
-        best, count = None, LEAST_COPY - 1
-        for common, page in found:
-            if common > count and (self._window is None or page.windowed is not None):
-                best, count = page, common
-        return best, count
 
     def _enter(self, path: Sequence[Page], length: int) -> bool:
         """Begin with ``length`` positions in ``path``; False where there is no room for them."""
