@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.config import ModelConfig
+from trinity.config import ExpertConfig, ModelConfig
 from trinity.formats import WeightProvider
 
 Array = NDArray[np.float64]
@@ -62,6 +62,9 @@ def naive_logits(
         a = weights.norm("attn_sub_norm", attention(q, k, v, config.sliding_window or 0), eps)
         x = x + weights.linear("attn_output", a)
         n = weights.norm("ffn_norm", x, eps)
+        if config.experts is not None:
+            x = x + weights.mixture(n, config.experts)
+            continue
         gate, up = weights.linear("ffn_gate", n), weights.linear("ffn_up", n)
         active = np.maximum(gate, 0) ** 2 if arch in _SQUARED_RELU else silu(gate)
         f = weights.norm("ffn_sub_norm", active * up, eps)
@@ -87,16 +90,48 @@ class _Layer:
         weight = self.tensors.get(f"{self.prefix}{name}.weight")
         return x if weight is None else rms_norm(x, weight, eps)
 
-    def linear(self, name: str, x: Array) -> Array:
-        """x (T, inputs) to (T, outputs): times .scale, then plus .bias (the FFN's before it)."""
+    def linear(self, name: str, x: Array, exact: bool = False) -> Array:
+        """x (T, inputs) to (T, outputs): times .scale, then plus .bias (the FFN's before it).
+
+        ``exact``: the activations are not rounded, whatever the others'.
+        """
         weight = self.tensors[f"{self.prefix}{name}.weight"]
         self.inputs[f"{self.prefix}{name}.weight"] = x
         y: Array = (
-            ternary_linear(x, weight) if self.int8_activations else x @ weight.T.astype(np.float64)
+            ternary_linear(x, weight)
+            if self.int8_activations and not exact
+            else x @ weight.T.astype(np.float64)
         )
         scale = self.tensors.get(f"{self.prefix}{name}.scale", np.ones(1, np.float32))
         bias = self.tensors.get(f"{self.prefix}{name}.bias", np.zeros(1, np.float32))
         return (y + bias) * scale if name.startswith("ffn_") else y * scale + bias
+
+    def mixture(self, x: Array, config: ExpertConfig) -> Array:
+        """Softmax of the router's scores, the largest of them, divided by their sum."""
+        scores = self.linear("ffn_gate_inp", x, exact=True)
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chosen = np.argsort(-p, axis=1, kind="stable")[:, : config.num_experts_per_tok]
+        out = np.zeros_like(x)
+        for token, experts in enumerate(chosen):
+            shares = p[token, experts] / p[token, experts].sum()
+            for expert, share in zip(experts, shares, strict=True):
+                one = x[token : token + 1]
+                gate, up = self.expert("ffn_gate", one, expert), self.expert("ffn_up", one, expert)
+                out[token] += share * self.expert("ffn_down", silu(gate) * up, expert)[0]
+        return out
+
+    def expert(self, name: str, x: Array, expert: int) -> Array:
+        """x (1, inputs) by one expert's weight: times its .scale, plus its .bias."""
+        name = f"{self.prefix}{name}_exps"
+        weight = self.tensors[f"{name}.weight"]
+        scales = self.tensors.get(f"{name}.scale", np.ones(len(weight), np.float32))
+        biases = self.tensors.get(f"{name}.bias", np.zeros(weight.shape[:2], np.float32))
+        y: Array = (
+            ternary_linear(x, weight[expert])
+            if self.int8_activations
+            else x @ weight[expert].T.astype(np.float64)
+        )
+        return y * scales[expert] + biases[expert]
 
 
 def rms_norm(x: Array, weight: NDArray[np.float32], eps: float) -> Array:

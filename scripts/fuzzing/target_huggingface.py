@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 import trinity
-from scripts.fuzzing import values, vocabularies, weights
+from scripts.fuzzing import hf_families, values, vocabularies, weights
 from scripts.fuzzing.case import Case, Finding
 from scripts.fuzzing.target_text import any_json, sentencepiece_bytes
 from scripts.make_synthetic import byte_characters
@@ -117,7 +117,8 @@ def huggingface(case: Case) -> None:
     directory = case.folder / "hf"
     directory.mkdir()
     is_spm = rng.random() < 0.4
-    is_bitnet = rng.random() < 0.5
+    kind = rng.choice(("bitnet", "llama", "family"))
+    is_bitnet = kind == "bitnet"
     vocab = 0
     if is_spm:
         raw = sentencepiece_bytes(rng, 0.8)
@@ -127,7 +128,9 @@ def huggingface(case: Case) -> None:
     else:
         fast = _tokenizer(rng)
         vocab = len(fast["model"]["vocab"]) + 3
-    config, tensors = _model(rng, is_bitnet, vocab)
+    config, tensors = (
+        _of_any_family(rng, vocab) if kind == "family" else _model(rng, is_bitnet, vocab)
+    )
     settings: Json = {
         "tokenizer_class": "LlamaTokenizer" if is_spm else "PreTrainedTokenizerFast",
         "legacy": False,
@@ -226,6 +229,28 @@ def _tokenizer(rng: random.Random) -> Json:
             "ignore_merges": True,
             "vocab": vocab, "merges": kept},
     }  # fmt: skip
+
+
+def _of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
+    """config.json's object of any class, and the tensors that it asks for."""
+    config = hf_families.configuration(rng.choice(hf_families.classes()), vocab)
+    config["tie_word_embeddings"] = rng.random() < 0.6
+    config["num_hidden_layers"] = rng.choice((2, 2, 2, 3))
+    if rng.random() < 0.3:
+        del config[rng.choice([key for key in config if key != "architectures"])]
+    dtype = rng.choice(("BF16", "F16", "F32"))
+    tensors: Tensors = {}
+    try:
+        wanted = list(hf_families.stored_tensors(config, rng.randrange(2)))
+    except trinity.TrinityError:
+        return config, tensors
+    for name, shape, is_bytes in wanted:
+        if is_bytes:
+            tensors[name] = "U8", list(shape), rng.randbytes(prod(shape))
+        else:
+            content = weights.content(dtype, list(shape)[::-1], rng, 0.002)
+            tensors[name] = dtype, list(shape), content
+    return config, tensors
 
 
 def _model(rng: random.Random, is_bitnet: bool, vocab: int) -> tuple[Json, Tensors]:

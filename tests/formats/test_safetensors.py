@@ -193,8 +193,8 @@ def test_bfloat16_and_rows(tmp_path: Path) -> None:
     with SafeTensorsFile(path) as file:
         tensor = file.tensor("a")
         np.testing.assert_array_equal(tensor.all_floats(), values)
-        np.testing.assert_array_equal(tensor.floats(tensor.rows(1, 3)), values[1:3])
-        np.testing.assert_array_equal(tensor.floats(tensor.rows(0, 4)[[3, 0]]), values[[3, 0]])
+        np.testing.assert_array_equal(tensor.floats(tensor.elements()[1:3]), values[1:3])
+        np.testing.assert_array_equal(tensor.floats(tensor.elements()[[3, 0]]), values[[3, 0]])
 
 
 def test_data_need_not_be_aligned(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Options:
     scale: float = 1.0
     num_groups: int = 0
     groups_used: int = 0
+    group_best: int = 2
 
 
 def routed(
@@ -49,7 +50,7 @@ def routed(
         op.PER_TOKEN: per_token, op.BIAS: options.bias, op.CHOSEN: chosen, op.WEIGHTS: weights,
         op.NORMALIZE: options.normalize, op.LEAST_SUM: options.least_sum,
         op.SCALE: options.scale, op.NUM_GROUPS: options.num_groups,
-        op.GROUPS_USED: options.groups_used,
+        op.GROUPS_USED: options.groups_used, op.GROUP_BEST: options.group_best,
         op.SCRATCH: np.full(2 * stride, 255, np.uint8), op.SCRATCH_STRIDE: stride,
     }  # fmt: skip
     launch(op.route, level, gating, tokens, slots, team)
@@ -73,7 +74,7 @@ def expected(
         values = p.copy() if options.bias is None else p + options.bias
         if options.num_groups:
             parts = values.reshape(options.num_groups, -1)
-            sums = np.sort(parts, axis=1)[:, -2:].sum(axis=1)
+            sums = np.sort(parts, axis=1)[:, -options.group_best :].sum(axis=1)
             parts[np.argsort(-sums, kind="stable")[options.groups_used :]] = -np.inf
         chosen = np.argsort(-values, kind="stable")[:per_token]
         weights = p[chosen]
@@ -123,13 +124,15 @@ def test_a_bias_changes_the_choice_alone(
 
 
 @GATINGS
+@pytest.mark.parametrize("best", [1, 2])
 @pytest.mark.parametrize(
     ("shape", "groups", "used"), [((9, 16, 3), 4, 2), ((9, 16, 4), 16, 4), ((3, 12, 1), 2, 1)]
 )
 def test_groups_of_experts(
-    gating: str, shape: tuple[int, int, int], groups: int, used: int, level: str, two: Team
-) -> None:
-    options = Options(num_groups=groups, groups_used=used)
+    gating: str, shape: tuple[int, int, int], groups: int, used: int, best: int, level: str,
+    two: Team,
+) -> None:  # fmt: skip
+    options = Options(num_groups=groups, groups_used=used, group_best=best)
     if groups == shape[1]:  # a group of one has no second best
         scores = operand(shape[0], shape[1])
         chosen, _ = routed(gating, scores, shape[2], level, options, two)

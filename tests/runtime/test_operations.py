@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.kernels.reference import activations
-from tests.naive_operations import NaiveDecoder
+from tests.naive_operations import NaiveDecoder, Rounding
 from trinity import models
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
@@ -34,6 +34,7 @@ from trinity.models.operations import (
     Scale,
     Temperature,
 )
+from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
@@ -198,7 +199,9 @@ def provider(type_name: str) -> Provider:
     return Provider(tensors)
 
 
-def naive(found: Provider, tokens: list[int]) -> NDArray[np.float64]:
+def naive(
+    found: Provider, tokens: list[int], rounding: Rounding | None = None
+) -> NDArray[np.float64]:
     """The logits by the formulas, with activations rounded as each weight's type asks for."""
     values = {name: tensor.dequantize() for name, tensor in found.tensors.items()}
 
@@ -209,7 +212,7 @@ def naive(found: Provider, tokens: list[int]) -> NDArray[np.float64]:
     decoder = models.decoder_of(
         found.config, found.tensors.keys(), lambda name: found.tensors[name].shape, "odd.gguf"
     )
-    return NaiveDecoder(decoder, values, False, rounded).logits(tokens)
+    return NaiveDecoder(decoder, values, False, rounding or rounded).logits(tokens)
 
 
 @pytest.fixture(autouse=True)
@@ -304,6 +307,30 @@ def test_profile_names_every_operation() -> None:
     assert {"norm", "copy", "scale", "gated_add", "softcap", "gated", "rope_store"} <= names
     assert sum(time.kernel == "matmul" and time.k == PLAIN for time in times) == HEADS + 1
     engine.close()
+
+
+def test_squares_of_every_head() -> None:
+    found = provider("F32")
+    engine = load_engine(found, threads=2, kv_type="f32")
+    gathered = ChannelSquares()
+    engine.gather(gathered)
+    at_once(engine, TOKENS[:20])
+    stepwise(engine, TOKENS[:20])
+    engine.close()
+    taken = gathered.take()
+    inputs: dict[str, list[NDArray[np.float64]]] = {}
+
+    def noted(name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        inputs.setdefault(name, []).append(x.copy())
+        return x
+
+    naive(found, TOKENS[:20], noted)
+    for name, (sums, counts) in taken.items():
+        expected = 2 * np.square(inputs[name][: len(sums)]).sum(axis=1)
+        assert np.allclose(sums, expected, rtol=1e-5), name
+        assert np.array_equal(counts, np.full(len(sums), 40)), name
+    assert len(taken["blk.0.attn_k_b.weight"][0]) == len(taken["blk.0.attn_v_b.weight"][0]) == HEADS
+    assert taken.keys() == {name for name in inputs if name.startswith("blk.")}
 
 
 def _with(found: Provider, name: str, **changes: Any) -> Provider:

@@ -12,10 +12,10 @@ from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.naive import float_tensors, naive_logits
 from tests.tools.golden_models import NAMES, edit_json, golden, model_directory
 from trinity.formats import open_weights
+from trinity.formats.huggingface.stored import permuted
 from trinity.formats.safetensors import SafeTensorsFile
 from trinity.model import load, load_tokenizer
 from trinity.tools.convert import OUTTYPES, convert
-from trinity.tools.convert.encode import permutation
 
 TERNARY = ("i2_s", "tq1_0", "tq2_0")
 # The widest difference of a logit from transformers' float32 one. Where the type holds the weights
@@ -217,14 +217,6 @@ def test_scale_that_multiplies_or_divides(tmp_path: Path) -> None:
         np.testing.assert_allclose(model.logits(expected.tokens), expected.logits, atol=2e-3)
 
 
-def test_permutation_undoes_hugging_faces_halves() -> None:
-    """llama.cpp's permute, by its own formula."""
-    weights = np.arange(24 * 5).reshape(24, 5)
-    heads = 3
-    theirs = weights.reshape(heads, 2, 24 // heads // 2, 5).swapaxes(1, 2).reshape(24, 5)
-    np.testing.assert_array_equal(weights[permutation(24, heads)], theirs)
-
-
 @pytest.mark.parametrize("bias_rows", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_biases_go_with_their_weights(bias_rows: str, tmp_path: Path) -> None:
     """Q and K biases are permuted as their rows are: the NumPy graph with halves agrees."""
@@ -257,8 +249,8 @@ def test_biases_go_with_their_weights(bias_rows: str, tmp_path: Path) -> None:
                     original = (original.astype(np.uint32) << 16).view(np.float32)
                 assert sorted(map(str, original)) == sorted(map(str, floats[key]))
                 plain[key] = original
-                order = permutation(len(original), heads)
-                np.testing.assert_array_equal(original[order], floats[key])
+                rows = permuted(original, heads).reshape(original.shape)
+                np.testing.assert_array_equal(rows, floats[key])
     tokens = golden("llama-grouped").tokens
     expected = naive_logits(
         plain, config, tokens, arch="llama", int8_activations=False, rope_interleaved=False

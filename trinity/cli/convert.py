@@ -36,7 +36,7 @@ def convert(
     ] = None,
     force: options.Force = False,
 ) -> None:
-    """Convert a llama or BitNet model of Hugging Face's format to GGUF."""
+    """Convert a model of Hugging Face's format to GGUF."""
     from trinity.tools.convert import convert as run
 
     with bar(f"converting {source}") as show:

@@ -32,7 +32,8 @@ DTYPE_BITS = {
     "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
     "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
-_FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+# How NumPy sees the elements of floats; it has no BF16.
+_ELEMENTS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 _FIELDS = {"dtype", "shape", "data_offsets"}
 _DAMAGED = "the file is damaged or not complete: download it again"
 
@@ -47,29 +48,39 @@ class SafeTensor:
     data: NDArray[np.uint8]
     source: str
 
-    def rows(self, first: int, last: int) -> NDArray[np.uint8]:
-        """The bytes of rows ``first`` up to ``last`` of the first axis: (rows, bytes of a row)."""
-        return self.data.reshape(self.shape[0], -1)[first:last]
+    def elements(self) -> NDArray[np.generic]:
+        """All elements as they are stored, in the tensor's shape: a view of the mapping.
 
-    def floats(self, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """``raw`` (rows, bytes), bytes of this tensor, as new float32 values (rows, elements).
+        BF16 gives uint16, types of a byte uint8. Raises UnsupportedError for other types than these
+        and floats.
+        """
+        if self.dtype not in _ELEMENTS and DTYPE_BITS[self.dtype] != 8:
+            raise self._unsupported()
+        return self.data.view(_ELEMENTS.get(self.dtype, "u1")).reshape(self.shape)
+
+    def floats(self, elements: NDArray[np.generic]) -> NDArray[np.float32]:
+        """``elements`` of this tensor, in any shape, as new contiguous float32 values.
 
         Raises UnsupportedError where the tensor's dtype is no float of 16 bits or more.
         """
-        raw = np.ascontiguousarray(raw)
+        if self.dtype not in _ELEMENTS:
+            raise self._unsupported()
         if self.dtype == "BF16":
-            return (raw.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
-        if self.dtype not in _FLOATS:
-            raise UnsupportedError(
-                f"{self.source}: tensor {self.name!r} is stored as {self.dtype}; expected BF16, "
-                "F16 or F32: take the checkpoint in one of these"
-            )
+            wide = np.empty(elements.shape, np.uint32)
+            np.left_shift(elements, np.uint32(16), out=wide, casting="unsafe", dtype=np.uint32)
+            return wide.view(np.float32)
         with np.errstate(over="ignore"):  # an F64 beyond float32 becomes infinite
-            return raw.view(_FLOATS[self.dtype]).astype(np.float32)
+            return elements.astype(np.float32, order="C")
 
     def all_floats(self) -> NDArray[np.float32]:
         """All values as new float32, in the tensor's shape."""
-        return self.floats(self.data.reshape(1, -1)).reshape(self.shape)
+        return self.floats(self.elements())
+
+    def _unsupported(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.source}: tensor {self.name!r} is stored as {self.dtype}; expected BF16, "
+            "F16 or F32: take the checkpoint in one of these"
+        )
 
 
 class SafeTensorsFile:

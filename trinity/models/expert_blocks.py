@@ -57,15 +57,20 @@ def router(config: ModelConfig) -> Linear:
 def route(
     config: ModelConfig, has: Has, gating: Gating, normalize: bool, scale: float = 1.0
 ) -> Route:
-    """The choice by scores, as the file or else the family has it."""
+    """The choice by scores, as the file or else the family has it.
+
+    Groups of experts go by their best probability in DeepSeek V2, by the two best sigmoids in V3.
+    """
     experts = experts_of(config)
+    gating = experts.gating or gating
     return Route(
         "scores", experts.num_experts, experts.num_experts_per_tok,
-        gating=experts.gating or gating,
+        gating=gating,
         normalize=normalize if experts.normalize is None else experts.normalize,
         scale=experts.scale * scale,
         bias="exp_probs_b.bias" if has("exp_probs_b.bias") else "",
         num_groups=experts.num_groups, groups_used=experts.groups_used,
+        group_best=2 if gating == "sigmoid" else 1,
     )  # fmt: skip
 
 

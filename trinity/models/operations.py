@@ -307,7 +307,8 @@ class Route:
     or the sigmoid of all scores, or the softmax of the chosen ones ("softmax_chosen"). ``bias``
     names a tensor that is added for the choice alone. ``normalize`` divides the chosen weights by
     their sum, which is ``least_sum`` at least; ``scale`` multiplies them. ``num_groups`` of
-    experts, of which ``groups_used`` are chosen from by the sum of their two best, where not 0.
+    experts, of which ``groups_used`` are chosen from by the sum of their ``group_best`` best, one
+    or two, where not 0.
     """
 
     scores: str
@@ -320,6 +321,7 @@ class Route:
     least_sum: float = 6.1e-5
     num_groups: int = 0
     groups_used: int = 0
+    group_best: int = 2
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""

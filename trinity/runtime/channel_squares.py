@@ -29,6 +29,10 @@ class ChannelSquares:
             return None
         return self._of(tuple((name,) for name in names), 1, weights[0].k)
 
+    def head_buffer(self, weight: Weight) -> NDArray[np.float64]:
+        """As ``buffer``, of all matrices of a tensor that has one for each head."""
+        return self._of(((f"{weight.name}.weight",),), weight.matrices, weight.k)
+
     def expert_buffer(self, weights: list[ExpertWeight]) -> NDArray[np.float64]:
         """As ``buffer``, of weights of experts."""
         tensors = tuple(weight.tensors for weight in weights)
@@ -42,8 +46,8 @@ class ChannelSquares:
     def take(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
         """Sums (matrices, K) and numbers of rows (matrices,) of every tensor; zero from then on.
 
-        A tensor with all experts has a matrix for each, another one matrix. Tensors that share an
-        input share the arrays.
+        A tensor with all experts or heads has a matrix for each, another one matrix. Tensors that
+        share an input share the arrays.
         """
         taken: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         for names, buffer in self._buffers.items():

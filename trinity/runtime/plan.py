@@ -70,8 +70,8 @@ class Buffers:
             count = rows * max(choice.per_token for choice in decoder.routes)
             self._arrays[name] = aligned(count * self.stride[name])
         self.experts = ExpertBuffers(decoder, experts, rows, threads, kernel) if experts else None
-        heads = _heads_at_once(decoder)
-        sizes = [(heads.get(w.name, 1), w.form, w.k) for w in weights]
+        # Matrices of one tensor have their inputs in their form at the same time.
+        sizes = [(w.matrices, w.form, w.k) for w in weights]
         sizes += [(1, w.form, w.k) for w in experts]
         codes = (n * activation_bytes(form, k) for n, form, k in sizes if form != "f32")
         self.codes = aligned(rows * max(codes, default=64))
@@ -82,7 +82,7 @@ class Buffers:
         scratch = max((variants.scratch_bytes(kernel, *one) for one in unpacked), default=0)
         tiles = packed if kernel is matmul_tiles else []
         self.tiles = aligned(
-            max((heads.get(w.name, 1) * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
+            max((w.matrices * tile_bytes(w.form, w.k, rows) for w in tiles), default=0)
         )
         self.scratch_stride = -(-scratch // 64) * 64
         self.scratch = aligned(self.scratch_stride * threads)
@@ -95,15 +95,6 @@ class Buffers:
         """The first ``width`` values of every row of a named buffer, (rows, width)."""
         array = self._arrays[name].view(np.float32)
         return array.reshape(-1, self.stride[name] // 4)[:, :width]
-
-
-def _heads_at_once(decoder: Decoder) -> dict[str, int]:
-    """How many matrices with an input each, all in their form at the same time, a weight has."""
-    found: dict[str, int] = {}
-    for prefix, operation in decoder.operations():
-        if isinstance(operation, HeadLinear):
-            found[prefix + operation.weight] = operation.heads
-    return found
 
 
 class PlanBuilder:

@@ -26,7 +26,10 @@ from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One linear's weight: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory alive."""
+    """One linear's weight: N rows of K, ``stride`` bytes apart; ``data`` keeps the memory alive.
+
+    ``matrices``: of how many in the tensor, each with an input of its own, this is one.
+    """
 
     name: str
     type: str
@@ -36,6 +39,7 @@ class Weight:
     stride: int
     scale: float
     bias: NDArray[np.float32] | None
+    matrices: int = 1
 
     @property
     def form(self) -> str:
@@ -145,7 +149,7 @@ class Weights:
     def heads(self, name: str, heads: int, n: int, k: int) -> list[Weight]:
         """The matrices (n, k) of ``heads`` heads: ``name``.weight of shape (heads, n, k)."""
         tensor = self.matrix(f"{name}.weight", heads, n, k)
-        whole = _bound(name, tensor, heads * n, k)
+        whole = replace(_bound(name, tensor, heads * n, k), matrices=heads)
         return [whole.part(head * n, n) for head in range(heads)]
 
     def experts(self, name: str, count: int, n: int, k: int) -> ExpertWeight:

@@ -161,7 +161,9 @@ def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32
 
 def _shapes(engine: GatheringEngine, process_output: bool) -> dict[str, tuple[int, ...]]:
     """Names of the weights that are gathered for, to the shapes of their sums."""
-    shapes = {f"{name}.weight": (1, weight.k) for name, weight in engine.linears()}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{name}.weight": (weight.matrices, weight.k) for name, weight in engine.linears()
+    }
     for weight in engine.expert_linears():
         matrices = weight.num_experts if len(weight.tensors) == 1 else 1
         shapes |= dict.fromkeys(weight.tensors, (matrices, weight.k))

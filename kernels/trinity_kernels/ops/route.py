@@ -8,7 +8,8 @@ float32; BIAS EXPERTS float32 or 0. The quantization type's tag carries the gati
     softmax_chosen  chosen by score + bias; weights are the softmax of the chosen scores
 
 The largest is chosen first; of equal ones that of the lowest index. With NUM_GROUPS of experts, one
-behind the other, only those of the GROUPS_USED groups count whose two best add up to most.
+behind the other, only those of the GROUPS_USED groups count whose GROUP_BEST best, one or two, add
+up to most.
 NORMALIZE divides the weights by their sum, LEAST_SUM at least (a softmax of the chosen has the sum
 1 already); SCALE multiplies them. SCRATCH: per thread three float32 for each expert.
 Numerics: sums go in the order of experts, of weights in that of choice, each step rounded. A score
@@ -35,8 +36,8 @@ if not jit_disabled():
 
 (
     SCORES, SCORES_STRIDE, EXPERTS, PER_TOKEN, BIAS, CHOSEN, WEIGHTS, NORMALIZE, LEAST_SUM, SCALE,
-    NUM_GROUPS, GROUPS_USED, SCRATCH, SCRATCH_STRIDE,
-) = range(3, 17)  # fmt: skip
+    NUM_GROUPS, GROUPS_USED, SCRATCH, SCRATCH_STRIDE, GROUP_BEST,
+) = range(3, 18)  # fmt: skip
 GATINGS = ("softmax", "sigmoid", "softmax_chosen")
 SOFTMAX, SIGMOID, SOFTMAX_CHOSEN = range(3)
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -114,7 +115,7 @@ def _best(values: int, count: int) -> int:
 
 
 @inline
-def _leave_groups(values: int, count: int, groups: int, used: int, sums: int) -> None:
+def _leave_groups(values: int, count: int, groups: int, used: int, best: int, sums: int) -> None:
     """Put minus infinity in place of the values of all groups but the ``used`` best ones."""
     size = count // groups
     for g in range(groups):
@@ -128,7 +129,7 @@ def _leave_groups(values: int, count: int, groups: int, used: int, sums: int) ->
             elif v > second:
                 second = v
         total = first
-        if size > 1:
+        if size > 1 and best > 1:
             total = np.float32(first + second)
         set_f32(sums + 4 * g, total)
     for _ in range(used):
@@ -183,7 +184,8 @@ def route(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             set_f32(values + 4 * i, v)
         if groups > 0:
             used = get_i64(record + 8 * GROUPS_USED)
-            _leave_groups(values, experts, groups, used, values + 4 * experts)
+            group_best = get_i64(record + 8 * GROUP_BEST)
+            _leave_groups(values, experts, groups, used, group_best, values + 4 * experts)
         for i in range(per_token):
             best = _best(values, experts)
             set_f32(values + 4 * best, _NAN)

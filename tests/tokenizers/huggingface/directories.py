@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.tools.golden_models import edit_json
-from trinity.formats.hf_files import files_of_directory
+from trinity.formats.huggingface.files import files_of_directory
 from trinity.formats.json_object import read_json_object
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata

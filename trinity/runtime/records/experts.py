@@ -31,7 +31,8 @@ def write_route(writer: Writer, choice: Route) -> None:
         route.CHOSEN: own.chosen.ctypes.data, route.WEIGHTS: own.weights.ctypes.data,
         route.NORMALIZE: choice.normalize, route.LEAST_SUM: float_bits(choice.least_sum),
         route.SCALE: float_bits(choice.scale), route.NUM_GROUPS: choice.num_groups,
-        route.GROUPS_USED: choice.groups_used, route.SCRATCH: own.scratch.ctypes.data,
+        route.GROUPS_USED: choice.groups_used, route.GROUP_BEST: choice.group_best,
+        route.SCRATCH: own.scratch.ctypes.data,
         route.SCRATCH_STRIDE: own.scratch_stride,
     })  # fmt: skip
     writer.record(expert_rows.group_by_expert, "none", {

@@ -6,6 +6,7 @@ from trinity.models.operations import HeadLinear
 from trinity.runtime.records import linear
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
+from trinity_kernels.ops import squares
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
 
@@ -22,6 +23,14 @@ def write(writer: Writer, heads: HeadLinear) -> None:
     x, x_stride = buffers.address(heads.x), buffers.stride[heads.x]
     sources = [Place(x + 4 * heads.x_step * head, x_stride) for head in range(heads.heads)]
     operands = sources
+    gathered = writer.builder.squares
+    if gathered is not None:
+        sums = gathered.head_buffer(weights[0])
+        for source, own in zip(sources, sums, strict=True):
+            writer.record(squares.add_squares, "none", {
+                squares.X: source.address, squares.X_STRIDE: source.stride,
+                squares.SUMS: own.ctypes.data, squares.K: k,
+            }, barrier=False)  # fmt: skip
     if form != "f32":
         size = activation_bytes(form, k)
         codes = int(buffers.codes.ctypes.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trinity.errors import TokenizerError
-from trinity.formats.hf_files import CHAT_TEMPLATE
+from trinity.formats.huggingface.files import CHAT_TEMPLATE
 from trinity.formats.mapping import MappedFile
 
 MAX_TEMPLATE_BYTES = 1 << 20  # the largest published ones have some 20,000

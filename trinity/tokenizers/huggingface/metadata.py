@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from trinity.errors import FormatError, InputError, UnsupportedError
-from trinity.formats.hf_files import (
+from trinity.formats.huggingface.files import (
     ADDED_TOKENS,
     CONFIG,
     GENERATION_CONFIG,
@@ -23,6 +23,7 @@ from trinity.formats.json_object import read_json_object
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.huggingface.byte_level import byte_level_source
 from trinity.tokenizers.huggingface.chat_template import chat_template
+from trinity.tokenizers.huggingface.escaped_bpe import escaped_bpe_source
 from trinity.tokenizers.huggingface.metaspace import is_metaspace, metaspace_source
 from trinity.tokenizers.huggingface.special_tokens import (
     SPECIALS,
@@ -33,19 +34,25 @@ from trinity.tokenizers.huggingface.special_tokens import (
 from trinity.tokenizers.huggingface.spm import spm_source
 from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
 
+# Of kinds that a model's class means: what reads tokenizer.json for them.
+_READERS = {"gemma4": escaped_bpe_source}
 
-def tokenizer_metadata(files: Mapping[str, str], source: str, rows: int) -> dict[str, object]:
+
+def tokenizer_metadata(
+    files: Mapping[str, str], source: str, rows: int, model: str | None = None
+) -> dict[str, object]:
     """The keys of the vocabulary, its special tokens and the chat template.
 
     ``files`` maps names to paths, as ``files_of_directory`` does; ``source`` names the model in
-    errors; ``rows`` are those of the embedding, each of which gets a token. The result is held
-    against the library that the files were made for: the same ids for a text with everything in
-    it. Raises InputError where there is no tokenizer, FormatError, TokenizerError or
+    errors; ``rows`` are those of the embedding, each of which gets a token. ``model``: the value of
+    tokenizer.ggml.model where the model's class means one that the files do not tell. The result
+    is held against the library that the files were made for: the same ids for a text with
+    everything in it. Raises InputError where there is no tokenizer, FormatError, TokenizerError or
     UnsupportedError for one that is malformed or that GGUF cannot say, ConfigError where it has
     more tokens than the embedding has rows.
     """
     tokenizer_config = optional_object(files, TOKENIZER_CONFIG)
-    vocabulary = _vocabulary(files, source, tokenizer_config, rows)
+    vocabulary = _vocabulary(files, source, tokenizer_config, rows, model)
     vocabulary.fit()
     keys: dict[str, object] = {"tokenizer.ggml.model": vocabulary.model}
     if vocabulary.pre is not None:
@@ -79,8 +86,15 @@ def tokenizer_metadata(files: Mapping[str, str], source: str, rows: int) -> dict
 
 
 def _vocabulary(
-    files: Mapping[str, str], source: str, tokenizer_config: Mapping[str, object], rows: int
+    files: Mapping[str, str],
+    source: str,
+    tokenizer_config: Mapping[str, object],
+    rows: int,
+    model: str | None,
 ) -> VocabularySource:
+    if model in _READERS and TOKENIZER_JSON in files:
+        path = files[TOKENIZER_JSON]
+        return _READERS[model](read_json_object(path, is_config=False), path, rows)
     if TOKENIZER_MODEL in files:
         try:
             added = optional_object(files, ADDED_TOKENS)

@@ -9,12 +9,14 @@ Source: transformers convert_slow_tokenizer.py, generate_merges.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.tokenizers.huggingface.reference import json_reference
 from trinity.tokenizers.huggingface.tokenizer_json import (
+    BYTE_TEXT,
+    ESCAPE,
+    NO_SPLIT,
     merges_of,
     read_added_tokens,
     read_vocab,
@@ -23,8 +25,6 @@ from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, Vocabul
 from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import BYTE, NORMAL, UNKNOWN
 
-_BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")
-_ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _PREPEND = {"type": "Prepend", "prepend": SPACE}
 
 
@@ -50,7 +50,7 @@ def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> Voca
     for token_id, token in enumerate(source.tokens):
         if token is None:
             continue
-        if _BYTE_TEXT.fullmatch(token):
+        if BYTE_TEXT.fullmatch(token):
             source.types[token_id] = BYTE
         elif token == model.get("unk_token") or token == "<unk>":
             source.types[token_id] = UNKNOWN
@@ -67,8 +67,8 @@ def _adds_prefix(values: Mapping[str, object], path: str) -> bool:
     steps: object = [normalizer]
     if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence":
         steps = normalizer.get("normalizers")
-    if splitter is None and steps in ([_PREPEND, _ESCAPE], [_ESCAPE]):
-        return steps != [_ESCAPE]
+    if splitter in (None, NO_SPLIT) and steps in ([_PREPEND, ESCAPE], [ESCAPE]):
+        return steps != [ESCAPE]
     if normalizer is None and isinstance(splitter, dict) and splitter.get("type") == "Metaspace":
         scheme, replacement = splitter.get("prepend_scheme"), splitter.get("replacement")
         if splitter.get("split") is False and replacement == SPACE and scheme != "always":

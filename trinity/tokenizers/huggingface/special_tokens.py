@@ -55,8 +55,8 @@ def adds_around(
                 f"{token_id}; GGUF knows only one token there, bos before and eos behind"
             )
         return True
-    # transformers' LlamaTokenizer adds BOS where its configuration does not say.
-    default = name == "bos" and vocabulary.model == "llama"
+    # transformers' LlamaTokenizer and GemmaTokenizer add BOS where no configuration says.
+    default = name == "bos" and vocabulary.model in ("llama", "gemma4")
     flag = tokenizer_config.get(f"add_{name}_token", default)
     return flag is True and token_id is not None
 

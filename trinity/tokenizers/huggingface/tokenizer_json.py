@@ -5,11 +5,23 @@ The format is that of the `tokenizers` library.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from trinity.errors import TokenizerError
 from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
+from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import NORMAL, UNUSED
+
+BYTE_TEXT = re.compile(r"<0x[0-9A-F]{2}>")  # a token that stands for a byte
+ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}  # of spaces
+# Behind ESCAPE it finds no spaces.
+NO_SPLIT = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
 
 
 def merges_of(model: Mapping[str, object], path: str) -> list[str]:

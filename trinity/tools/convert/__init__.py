@@ -1,4 +1,4 @@
-"""Makes a GGUF file of a Hugging Face directory: llama and BitNet models, one tensor at a time."""
+"""Makes a GGUF file of a Hugging Face directory, one tensor at a time."""
 
 from __future__ import annotations
 

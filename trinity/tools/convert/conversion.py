@@ -14,17 +14,25 @@ import numpy as np
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_writer import Chunk, GGUFWriter, refuse_existing
-from trinity.formats.hf_config import HFConfig, Ternary, hf_config
-from trinity.formats.hf_files import CONFIG, files_of_directory, model_name
-from trinity.formats.hf_metadata import model_metadata, usable_context
-from trinity.formats.hf_names import Family, family_of
-from trinity.formats.hf_tensors import HFTensor, hf_tensors
-from trinity.formats.hf_weights import check_stored, weight_scale
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.files import CONFIG, files_of_directory, model_name
+from trinity.formats.huggingface.metadata import model_metadata, usable_context
+from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.tensors import HFTensor, hf_tensors, other_networks
+from trinity.formats.huggingface.weights import check_stored, weight_scale
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
-from trinity.tools.convert.encode import OUTTYPES, chosen_type, needs_scale_tensor, tensor_data
+from trinity.tools.convert.encode import (
+    OUTTYPES,
+    chosen_type,
+    file_type,
+    needs_scale_tensor,
+    tensor_data,
+)
 from trinity.tools.convert.file_keys import file_keys
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.quants import TYPES, nbytes
@@ -85,27 +93,31 @@ def convert(
             raise InputError(
                 f"{checkpoint.directory}: no {CONFIG}; give the directory of a whole model"
             )
-        config = hf_config(read_json_object(files[CONFIG]), files[CONFIG])
-        family = family_of(config)
+        family, config = read_model(read_json_object(files[CONFIG]), files[CONFIG])
         architecture = family.architecture(config)
+        model = model_metadata(config, family, model_name(checkpoint.directory))
         ternary = _ternary(config, family, outtype, weight_scale)
         tensors = hf_tensors(config, family, checkpoint)
         for tensor in tensors:
             check_stored(tensor, ternary, checkpoint)
         types = {tensor.name: chosen_type(tensor, outtype, ternary) for tensor in tensors}
-        notes = [*_window_notes(config), *_ternary_notes(tensors, ternary, outtype, checkpoint)]
+        notes = [
+            *_left_out(config, family),
+            *_ternary_notes(tensors, ternary, outtype, checkpoint),
+        ]
         keys = file_keys(
-            model_metadata(config, architecture, model_name(checkpoint.directory)),
-            tokenizer_metadata(files, checkpoint.directory, config.vocab_size),
-            OUTTYPES[outtype][1],
+            model,
+            tokenizer_metadata(files, checkpoint.directory, config.vocab_size, family.tokenizer),
+            file_type(outtype, types.values()),
+            microsoft_form=family.microsoft_form,
         )
         with GGUFWriter(target) as writer:
             for key, value in keys.items():
                 writer.add(key, value, "array[string]" if isinstance(value, list) else None)
             num_tensors = _add_tensors(writer, tensors, types, ternary, checkpoint, progress)
-            if config.llama3_scaling is not None:
-                factors = config.llama3_scaling.divisors(config.rope_theta, config.head_dim)
-                writer.add_tensor("rope_freqs.weight", factors.shape, "F32", factors)
+            factors = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
+            for name, divisors in factors.items():
+                writer.add_tensor(name, divisors.shape, "F32", divisors)
                 num_tensors += 1
     num_bytes = os.path.getsize(target)
     progress(num_bytes, num_bytes, "")
@@ -182,14 +194,22 @@ def _ternary(
     return ternary
 
 
-def _window_notes(config: HFConfig) -> list[str]:
-    if not config.sliding_window:
-        return []
-    return [
-        f"the model sees the last {config.sliding_window} tokens only, which GGUF's llama cannot "
-        f"say: its context length is set to {usable_context(config)}, where that makes no "
-        f"difference, instead of {config.context_length}"
-    ]
+def _left_out(config: HFConfig, family: Family) -> list[str]:
+    """What of the model the file does not have."""
+    notes = []
+    if other_networks(config, family):
+        notes.append(
+            f"of a {config.class_name} the part that writes is converted; those for images and "
+            "sound are left out"
+        )
+    context = usable_context(config, family)
+    if context != config.context_length:
+        notes.append(
+            f"the model sees the last {config.sliding_window} tokens only, which GGUF's "
+            f"{family.architecture(config)} cannot say: its context length is set to {context}, "
+            f"where that makes no difference, instead of {config.context_length}"
+        )
+    return notes
 
 
 def _ternary_notes(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.errors import InputError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_writer import Chunk
-from trinity.formats.hf_config import Ternary
-from trinity.formats.hf_tensors import HFTensor
-from trinity.formats.hf_weights import TernaryMatrix, read_ternary, weight_scale
+from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.tensors import HFTensor
+from trinity.formats.huggingface.weights import (
+    TernaryMatrix,
+    read_blocks,
+    read_floats,
+    read_ternary,
+    weight_scale,
+)
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes
 
@@ -28,26 +34,39 @@ OUTTYPES = {
     "f32": ("F32", 0),
     "q8_0": ("Q8_0", 7),
 }
+BLOCK_TYPE = "MXFP4"
+# general.file_type of files with experts in blocks, whatever float type the rest has.
+_FILE_TYPE_WITH_BLOCKS = 38
 _CHUNK_ELEMENTS = 1 << 22
 _CODES_PER_BLOCK = 128
 _HALF_SCALES = ("TQ1_0", "TQ2_0")
 
 
+def file_type(outtype: str, types: Iterable[str]) -> int:
+    """general.file_type of a file whose tensors have these types."""
+    if BLOCK_TYPE in types and outtype in ("f32", "f16", "bf16"):
+        return _FILE_TYPE_WITH_BLOCKS
+    return OUTTYPES[outtype][1]
+
+
 def chosen_type(needed: HFTensor, outtype: str, ternary: Ternary | None) -> str:
     """The tensor type that ``needed`` gets.
 
-    As llama.cpp and Microsoft's file have it: vectors F32; the embedding and the output of files
-    with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks. Raises
-    UnsupportedError for a ternary type of a matrix that it cannot hold.
+    As llama.cpp and Microsoft's file have it: norms, biases and routers F32; the embedding and the
+    output of files with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks;
+    blocks of MXFP4 as they are. Raises UnsupportedError for a ternary type of a matrix that it
+    cannot hold.
     """
     wanted = OUTTYPES[outtype][0]
-    if needed.kind == "vector":
+    if needed.kind == "precise":
         return "F32"
+    if needed.stored.blocks:
+        return BLOCK_TYPE
     quant = TYPES[wanted]
     if quant.ternary and needed.kind == "matrix":
         return "F16"
-    rows, columns = needed.shape
-    if wanted == "I2_S" and rows * columns % _CODES_PER_BLOCK:
+    columns = needed.shape[-1]
+    if wanted == "I2_S" and prod(needed.shape) % _CODES_PER_BLOCK:
         raise UnsupportedError(_misfit(needed, wanted, "a multiple of 128 weights in a matrix"))
     if wanted in _HALF_SCALES and columns % quant.block_size:
         raise UnsupportedError(
@@ -95,19 +114,11 @@ def tensor_data(
 
     Weights that are keys of ``scales`` are written bare, and their scales put there.
     """
+    if needed.stored.blocks:
+        return partial(read_blocks, needed, checkpoint)
     if ternary is not None and needed.kind == "linear":
         return partial(_ternary_chunks, needed, type_name, ternary, checkpoint, scales)
     return partial(_float_chunks, needed, type_name, checkpoint)
-
-
-def permutation(rows: int, heads: int) -> NDArray[np.intp]:
-    """Where each row of a permuted Q or K comes from.
-
-    Within a head, dimension i of the first half and i of the second become 2i and 2i + 1.
-    Source: llama.cpp convert_hf_to_gguf.py, LlamaModel.permute.
-    """
-    order = np.arange(rows).reshape(heads, 2, rows // heads // 2)
-    return order.swapaxes(1, 2).reshape(-1)
 
 
 def _ternary_chunks(
@@ -122,10 +133,8 @@ def _ternary_chunks(
         scales[needed.name] = matrix.scale
         matrix = TernaryMatrix(matrix.codes, np.float32(1))
     rows, columns = needed.shape
-    order = permutation(rows, needed.permuted_heads) if needed.permuted_heads else np.arange(rows)
     if type_name == "I2_S":
-        codes = matrix.codes[order] if needed.permuted_heads else matrix.codes
-        blocks = codes.reshape(-1, _CODES_PER_BLOCK)
+        blocks = matrix.codes.reshape(-1, _CODES_PER_BLOCK)
         for first in range(0, len(blocks), _CHUNK_ELEMENTS // _CODES_PER_BLOCK):
             yield pack_codes(blocks[first : first + _CHUNK_ELEMENTS // _CODES_PER_BLOCK])
         tail = np.zeros(8, "<f4")
@@ -134,28 +143,15 @@ def _ternary_chunks(
         return
     step = max(1, _CHUNK_ELEMENTS // columns)
     for first in range(0, rows, step):
-        yield TYPES[type_name].quantize(matrix.floats(order[first : first + step]))
+        yield TYPES[type_name].quantize(matrix.floats(first, first + step))
 
 
 def _float_chunks(needed: HFTensor, type_name: str, checkpoint: Checkpoint) -> Iterator[Chunk]:
-    tensor = checkpoint.tensor(needed.source)  # now, so that a file that has shrunk is noticed
-    rows = needed.shape[0]
-    columns = needed.shape[1] if len(needed.shape) == 2 else 1
-    order = permutation(rows, needed.permuted_heads) if needed.permuted_heads else None
-    step = max(1, _CHUNK_ELEMENTS // columns)
-    for first in range(0, rows, step):
-        last = min(first + step, rows)
-        raw = tensor.rows(first, last) if order is None else tensor.rows(0, rows)[order[first:last]]
-        values = tensor.floats(raw)
-        if not np.isfinite(values).all():
-            raise FormatError(
-                f"{tensor.source}: tensor {tensor.name!r} has values that are not finite numbers; "
-                "the checkpoint is damaged"
-            )
+    for values in read_floats(needed, checkpoint):
         encoded = TYPES[type_name].quantize(values)
         if type_name == "F16" and not np.isfinite(encoded.view("<f2")).all():
             raise InputError(
-                f"{tensor.source}: tensor {tensor.name!r} has values up to "
+                f"{checkpoint.directory}: tensor {needed.source!r} has values up to "
                 f"{float(np.abs(values).max()):.3g}, beyond half precision; use --outtype bf16 or "
                 "f32"
             )

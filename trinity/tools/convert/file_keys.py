@@ -32,11 +32,15 @@ _NOT_MICROSOFTS = ("A.attention.key_length", "A.attention.value_length")
 
 
 def file_keys(
-    model: Mapping[str, object], tokenizer: Mapping[str, object], file_type: int
+    model: Mapping[str, object],
+    tokenizer: Mapping[str, object],
+    file_type: int,
+    *,
+    microsoft_form: bool,
 ) -> dict[str, object]:
     """All keys of the file, in order.
 
-    Source of the order: for bitnet Microsoft's BitNet b1.58 2B-4T file; else llama.cpp's
+    Source of the order: ``microsoft_form``, Microsoft's BitNet b1.58 2B-4T file; else llama.cpp's
     convert_hf_to_gguf.py.
     """
     keys = {
@@ -47,7 +51,7 @@ def file_keys(
     }
     architecture = str(model["general.architecture"])
     first: tuple[str, ...] = _LLAMA_CPPS
-    if architecture.startswith("bitnet"):
+    if microsoft_form:
         first = _MICROSOFTS
         for key in _NOT_MICROSOFTS:
             del keys[_full(key, architecture)]

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
-from trinity.formats.hf_config import HFConfig, Llama3Scaling, Ternary, hf_config
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.rope import UNSCALED, LinearScaling, Llama3Scaling
 from trinity.formats.json_object import read_json_object
 
 LLAMA: dict[str, Any] = {
@@ -27,14 +30,14 @@ BITNET_QUANT = {"quant_method": "bitnet"}
 
 
 def config(**changes: object) -> HFConfig:
-    return hf_config({**LLAMA, **changes}, "config.json")
+    return read_model({**LLAMA, **changes}, "config.json")[1]
 
 
 def test_plain_llama() -> None:
     read = config()
-    assert (read.head_dim, read.num_kv_heads, read.rope_theta) == (16, 2, 10000.0)
-    assert (read.tied, read.quantization, read.llama3_scaling) == (None, None, None)
-    assert (read.linear_rope_factor, read.sliding_window) == (1.0, 0)
+    assert (read.head_dim, read.num_kv_heads, read.rope.theta) == (16, 2, 10000.0)
+    assert (read.tied, read.quantization, read.rope.scaling) == (None, None, UNSCALED)
+    assert (read.sliding_window, read.windowed) == (0, (False, False))
 
 
 def test_missing_kv_heads_are_as_many_as_heads() -> None:
@@ -55,7 +58,7 @@ def test_head_dim_of_its_own() -> None:
 )
 def test_linear_rope_scaling_by_old_and_new_keys(keys: dict[str, object]) -> None:
     read = config(**keys)
-    assert (read.rope_theta, read.linear_rope_factor) == (5e5, 4.0)
+    assert (read.rope.theta, read.rope.scaling) == (5e5, LinearScaling(4.0))
 
 
 def test_llama3_rope_scaling() -> None:
@@ -66,7 +69,7 @@ def test_llama3_rope_scaling() -> None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    assert config(rope_scaling=scaling).llama3_scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
+    assert config(rope_scaling=scaling).rope.scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
     with pytest.raises(ConfigError, match="high_freq_factor"):
         config(rope_scaling={**scaling, "high_freq_factor": 1.0})
 
@@ -90,7 +93,6 @@ def test_quantization(quantization: dict[str, object], expected: Ternary) -> Non
 
 def test_sliding_window() -> None:
     assert config(sliding_window=128).sliding_window == 128
-    assert config(sliding_window=512).sliding_window == 0
     assert config(sliding_window=128, use_sliding_window=False).sliding_window == 0
 
 
@@ -113,7 +115,7 @@ REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [
     ({"hidden_act": 5}, ConfigError, "hidden_act"),
     ({"rope_scaling": "linear"}, ConfigError, "rope_scaling"),
     ({"rope_scaling": {"type": "linear"}}, ConfigError, "factor is missing"),
-    ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, UnsupportedError, "'yarn'"),
+    ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, UnsupportedError, "'dynamic'"),
     ({"partial_rotary_factor": 0.5}, UnsupportedError, "partial_rotary_factor"),
     ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedError, "'gptq'"),
     ({"quantization_config": 5}, UnsupportedError, "quantization_config"),

@@ -1,0 +1,83 @@
+"""A configuration that every class of Hugging Face's understands, and the tensors of any class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from trinity.formats.huggingface.families import FAMILIES
+from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.stored import BLOCK, Module
+
+Json = dict[str, Any]
+# Each class takes what it knows.
+_CONFIG: Json = {
+    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 16,
+    "num_key_value_heads": 1, "num_hidden_layers": 2, "max_position_embeddings": 64,
+    "num_experts": 3, "num_local_experts": 3, "n_routed_experts": 3, "num_experts_per_tok": 2,
+    "top_k_experts": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+    "shared_intermediate_size": 32, "first_k_dense_replace": 1, "enable_moe_block": True,
+    "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+    "v_head_dim": 12, "global_head_dim": 32, "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 8, "sliding_window": 16,
+    "query_pre_attn_scalar": 16, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_BY_CLASS: dict[str, Json] = {
+    "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
+    "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
+    "Ministral3ForCausalLM": {
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+            "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+        }
+    },
+    "Phi3ForCausalLM": {
+        "original_max_position_embeddings": 16, "rope_scaling": {
+            "type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8,
+        },
+    },
+}  # fmt: skip
+
+
+def classes() -> list[str]:
+    """Of every family all classes that stand for themselves."""
+    return [name for family in FAMILIES for name in family.class_names]
+
+
+def configuration(class_name: str, vocab_size: int) -> Json:
+    """config.json's object of a small model of the class."""
+    family = next(family for family in FAMILIES if class_name in family.class_names)
+    values = _CONFIG | deepcopy(_BY_CLASS.get(class_name, {}))
+    activation = {family.terms.activation: next(iter(family.architectures))}
+    sizes = {"vocab_size": vocab_size, "vocab_size_per_layer_input": vocab_size}
+    return {"architectures": [class_name], **values, **activation, **sizes}
+
+
+def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+    """Name and shape of each tensor that the checkpoint of a configuration has; True: bytes.
+
+    ``form``: which of the forms of a tensor, counted over again where there are fewer.
+    """
+    family, config = read_model(values, "config.json")
+    for start, module in _modules(values, family):
+        stored = module.forms[form % len(module.forms)]
+        shapes = [stored.shape] * len(stored.names)
+        if stored.blocks:
+            *rows, columns = stored.shape
+            scales = (*rows, columns // BLOCK)
+            shapes = [(*scales, BLOCK // 2), scales]
+        for name, shape in zip(stored.names, shapes, strict=True):
+            yield start + name, shape, stored.blocks
+    if config.tied is not True:
+        yield "lm_head.weight", (config.vocab_size, config.hidden_size), False
+
+
+def _modules(values: Json, family: Family) -> Iterator[tuple[str, Module]]:
+    _, config = read_model(values, "config.json")
+    for module in family.ends(config):
+        yield "", module
+    for layer in range(config.num_layers):
+        for module in family.layer(config, layer):
+            yield f"{LAYER}{layer}.", module

@@ -1,0 +1,113 @@
+"""Writes small models with experts: a llama with mixtures of feed-forwards, as Mixtral is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.tiny_models import encoded, sentencepiece_vocabulary
+from trinity.formats import GGUFWriter
+from trinity_kernels.quants import TYPES
+
+EXPERTS, PER_TOKEN, HEADS, KV_HEADS, LAYERS = 6, 2, 4, 2, 2
+# A tensor of all experts, one for gate and up together, or tensors of each expert.
+Layout = Literal["stacked", "fused", "each"]
+Floats = NDArray[np.float32]
+
+
+def keys(hidden: int, size: int) -> dict[str, object]:
+    """The metadata of the model."""
+    tokens, scores, types = sentencepiece_vocabulary()
+    return {
+        "general.architecture": "llama", "llama.vocab_size": len(tokens),
+        "llama.context_length": 1024, "llama.embedding_length": hidden,
+        "llama.block_count": LAYERS, "llama.feed_forward_length": size,
+        "llama.attention.head_count": HEADS, "llama.attention.head_count_kv": KV_HEADS,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.expert_count": EXPERTS,
+        "llama.expert_used_count": PER_TOKEN, "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": np.array(scores, np.float32),
+        "tokenizer.ggml.token_type": np.array(types, np.int32),
+        "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
+    }  # fmt: skip
+
+
+def tensors(hidden: int, size: int, ternary: bool, seed: int = 0) -> dict[str, Floats]:
+    """All tensors, experts stacked. Scores are far apart, so that rounding changes no choice."""
+    rng = np.random.default_rng(seed)
+    head_dim = hidden // HEADS
+    vocabulary = len(sentencepiece_vocabulary()[0])
+
+    def linear(*shape: int) -> Floats:
+        values = rng.standard_normal(shape)
+        if ternary:
+            values = rng.integers(-1, 2, shape) * np.float16(np.sqrt(1.5))
+        return (values * np.float16(shape[-1] ** -0.5)).astype(np.float32)
+
+    found = {
+        "token_embd.weight": rng.standard_normal((vocabulary, hidden)).astype(np.float32),
+        "output_norm.weight": np.ones(hidden, np.float32),
+    }
+    for layer in range(LAYERS):
+        found |= {
+            f"blk.{layer}.{name}": values
+            for name, values in {
+                "attn_norm.weight": np.ones(hidden, np.float32),
+                "ffn_norm.weight": np.ones(hidden, np.float32),
+                "attn_q.weight": linear(HEADS * head_dim, hidden),
+                "attn_k.weight": linear(KV_HEADS * head_dim, hidden),
+                "attn_v.weight": linear(KV_HEADS * head_dim, hidden),
+                "attn_output.weight": linear(hidden, HEADS * head_dim),
+                "ffn_gate_inp.weight": rng.standard_normal((EXPERTS, hidden)).astype(np.float32),
+                "ffn_gate_exps.weight": linear(EXPERTS, size, hidden),
+                "ffn_up_exps.weight": linear(EXPERTS, size, hidden),
+                "ffn_down_exps.weight": linear(EXPERTS, hidden, size),
+            }.items()
+        }
+    return found
+
+
+def laid_out(found: Mapping[str, Floats], layout: Layout) -> dict[str, Floats]:
+    """The tensors as a file of that layout has them."""
+    result: dict[str, Floats] = {}
+    for name, values in found.items():
+        if "_exps." not in name or layout == "stacked":
+            result[name] = values
+        elif layout == "each":
+            for expert, one in enumerate(values):
+                result[name.replace("_exps.", f".{expert}.")] = one
+        elif "ffn_down" in name:
+            result[name] = values
+        elif "ffn_gate" in name:
+            up = found[name.replace("ffn_gate", "ffn_up")]
+            fused = name.replace("ffn_gate", "ffn_gate_up")
+            result[fused] = np.concatenate([values, up], axis=1)
+    return result
+
+
+def write_expert_model(
+    path: str | os.PathLike[str], *, type: str = "F32", layout: Layout = "stacked", seed: int = 0,
+    hidden: int | None = None, size: int | None = None,
+    metadata: Mapping[str, object] | None = None, more: Mapping[str, Floats] | None = None,
+) -> None:  # fmt: skip
+    """Write the model, its layers' linears but the router in ``type``.
+
+    Sizes default to one or two blocks of the type. ``metadata`` is added to the keys and replaces
+    those of the same name; ``more`` tensors, F32, likewise.
+    """
+    block = TYPES[type].block_size
+    hidden = hidden or max(64, block)
+    size = size or max(96 // block * block, block)
+    found = laid_out(tensors(hidden, size, TYPES[type].ternary, seed), layout)
+    with GGUFWriter(path) as writer:
+        for key, value in (keys(hidden, size) | dict(metadata or {})).items():
+            writer.add(key, value)
+        for name, values in (found | dict(more or {})).items():
+            plain = values.ndim == 1 or "blk." not in name or "gate_inp" in name
+            kind = "F32" if plain or name in (more or {}) else type
+            writer.add_tensor(
+                name, values.shape, kind, encoded(kind, values.reshape(-1, values.shape[-1]))
+            )

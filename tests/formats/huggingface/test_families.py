@@ -1,0 +1,73 @@
+"""Every registered class: its tensors make a model that trinity knows, hostile values end well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scripts.fuzzing.hf_families import classes, configuration, stored_tensors
+from tests.formats.raw_safetensors import write_safetensors
+from trinity.errors import TrinityError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.configuration import config_from_metadata
+from trinity.formats.huggingface.metadata import model_metadata
+from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.tensors import hf_tensors
+from trinity.formats.huggingface.weights import check_stored
+from trinity.models import decoder_of
+
+VOCAB = 40
+HOSTILE: tuple[Any, ...] = (
+    None, True, False, 0, 1, 2, 3, -1, 7, 1.5, -0.5, 1e-40, 1e300, 10**400, 2**31, "", "x", [], {},
+    [1], ["sliding_attention"], ["full_attention", "full_attention"], {"rope_type": "yarn"},
+    {"rope_type": 5}, {"full_attention": {}, "sliding_attention": 1}, {"0": 5}, {"1": {}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [0, 1])
+@pytest.mark.parametrize("class_name", classes())
+def test_the_tensors_of_a_class_are_those_of_its_architecture(
+    class_name: str, form: int, tmp_path: Path
+) -> None:
+    values = configuration(class_name, VOCAB)
+    family, config = read_model(values, "config.json")
+    arrays = {
+        name: np.zeros(shape, np.uint8 if is_bytes else np.float32)
+        for name, shape, is_bytes in stored_tensors(values, form)
+    }
+    write_safetensors(tmp_path / "model.safetensors", arrays)
+    with Checkpoint(tmp_path) as checkpoint:
+        tensors = hf_tensors(config, family, checkpoint)
+        for tensor in tensors:
+            check_stored(tensor, None, checkpoint)
+            seen = tensor.stored.view(checkpoint.tensor(tensor.source).elements())
+            if not tensor.stored.blocks:
+                assert len(tensor.stored.names) * seen.size == np.prod(tensor.shape), tensor.name
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    factors = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
+    shapes |= {name: divisors.shape for name, divisors in factors.items()}
+    read = config_from_metadata(model_metadata(config, family, "x"), shapes, source="x")
+    decoder_of(read, shapes, shapes.__getitem__, "x")
+
+
+@pytest.mark.parametrize("class_name", classes())
+def test_hostile_values(class_name: str, tmp_path: Path) -> None:
+    """Any value of any key is read or refused in words, and asks for no more than a file pays."""
+    write_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(1, np.float32)})
+    plain = configuration(class_name, VOCAB)
+    more = ("layer_types", "rope_parameters", "rope_scaling", "per_layer_config", "rope_theta",
+            "quantization_config", "tie_word_embeddings", "sliding_window_pattern")  # fmt: skip
+    with Checkpoint(tmp_path) as checkpoint:
+        for key in dict.fromkeys((*plain, *more)):
+            for value in HOSTILE:
+                with pytest.raises(TrinityError):  # at the latest, that there are no tensors
+                    describe({**plain, key: value}, checkpoint)
+
+
+def describe(values: dict[str, Any], checkpoint: Checkpoint) -> None:
+    family, config = read_model(values, "config.json")
+    model_metadata(config, family, "x")
+    hf_tensors(config, family, checkpoint)

@@ -1,0 +1,237 @@
+"""Every family's directory becomes the file that llama.cpp's converter makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.formats.raw_safetensors import bfloat16
+from tests.tools.family_directories import arrays_of, directory
+from trinity.formats import open_weights
+from trinity.formats.provider import Tensor, WeightProvider
+from trinity.model import load_tokenizer
+from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
+from trinity.tools.convert import convert
+
+FOLDERS = (
+    "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite", "exaone4", "exaone4_window", "gemma",
+    "gemma2", "gemma3", "gemma4", "gemma4_e", "gemma4_moe", "glm4", "gpt_oss", "gpt_oss_mxfp4",
+    "granite", "granitemoe", "llama3_rope", "ministral3", "mistral_window", "mixtral", "olmo2",
+    "olmo3", "phi2", "phi3", "phi3_longrope_long", "phi3_longrope_short", "qwen2", "qwen2_moe",
+    "qwen3", "qwen3_moe", "smollm3", "starcoder2",
+)  # fmt: skip
+# The directory's name, and words for lists of models.
+NOT_COMPARED = {"general.name", "general.size_label", "general.type"}
+# GGUF's llama has no window: the context is what makes no difference.
+CONTEXTS = {"mistral_window": 16}
+# Of the converter a constant for real vocabularies, here the id of some token.
+NO_END = {"gemma": 107}
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def folder(shared_data: Path) -> Folder:
+    return lambda name: shared_data / "architectures" / name
+
+
+@pytest.fixture(scope="module")
+def converted(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The file in F32 that a folder's directory becomes; each is made once."""
+    made: dict[str, Path] = {}
+
+    def path(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("converted") / f"{name}.gguf"
+            convert(folder(name) / "hf", made[name], "f32")
+        return made[name]
+
+    return path
+
+
+def pair(name: str, converted: Folder, folder: Folder) -> tuple[WeightProvider, WeightProvider]:
+    """Ours and llama.cpp's."""
+    return open_weights(converted(name)), open_weights(folder(name) / "model.gguf")
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_tensors_are_those_of_llama_cpp(name: str, converted: Folder, folder: Folder) -> None:
+    ours, theirs = pair(name, converted, folder)
+    assert set(ours.tensor_names()) == set(theirs.tensor_names())
+    for tensor in map(theirs.tensor, theirs.tensor_names()):
+        own = ours.tensor(tensor.name)
+        assert (own.type, own.shape) == (tensor.type, tensor.shape), tensor.name
+        assert own.data.tobytes() == tensor.data.tobytes(), tensor.name
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_keys_are_those_of_llama_cpp(name: str, converted: Folder, folder: Folder) -> None:
+    """With what the absence of a key means, which a file may also say."""
+    ours, theirs = (said(weights) for weights in pair(name, converted, folder))
+    if name in CONTEXTS:
+        theirs[f"{theirs['general.architecture']}.context_length"] = CONTEXTS[name]
+    assert ours == theirs
+
+
+def said(weights: WeightProvider) -> dict[str, object]:
+    """The model's keys. What their absence means: llama.cpp src/llama-model.cpp, load_hparams."""
+    found: dict[str, Any] = {}
+    for key, value in weights.metadata.items():
+        if not key.startswith("tokenizer.") and key not in NOT_COMPARED:
+            found[key] = value.tolist() if isinstance(value, np.ndarray) else value
+    prefix = f"{found['general.architecture']}."
+    width = found[f"{prefix}embedding_length"] // found[f"{prefix}attention.head_count"]
+    absent = {
+        "attention.key_length": width,
+        "attention.value_length": width,
+        "rope.freq_base": 10000.0,
+        "vocab_size": len(weights.metadata["tokenizer.ggml.tokens"]),  # type: ignore[arg-type]
+    }
+    found = {f"{prefix}{key}": value for key, value in absent.items()} | found
+    return {f"{prefix}rope.dimension_count": found[f"{prefix}attention.key_length"]} | found
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_configuration_is_that_of_llama_cpps_file(
+    name: str, converted: Folder, folder: Folder
+) -> None:
+    ours, theirs = (weights.config for weights in pair(name, converted, folder))
+    context = CONTEXTS.get(name, theirs.context_length)
+    assert replace(ours, name="") == replace(theirs, name="", context_length=context)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_vocabulary_is_that_of_llama_cpps_file(
+    name: str, converted: Folder, folder: Folder
+) -> None:
+    ours, theirs = (weights.metadata for weights in pair(name, converted, folder))
+    for key in ("model", "tokens", "token_type", "scores", "merges", "padding_token_id"):
+        full = f"tokenizer.ggml.{key}"
+        assert (full in ours) == (full in theirs), key
+        if full in theirs:
+            np.testing.assert_array_equal(ours[full], theirs[full], err_msg=key)
+    for key in ("bos_token_id", "eos_token_id"):
+        assert ours[f"tokenizer.ggml.{key}"] == theirs[f"tokenizer.ggml.{key}"], key
+    if ours["tokenizer.ggml.model"] == "gpt2":
+        # The names were set by hand there, whether the vocabulary ignores merges or not.
+        rules = [PRE_TOKENIZERS[str(keys["tokenizer.ggml.pre"])].regexes for keys in (ours, theirs)]
+        assert rules[0] == rules[1]
+    ends = [load_tokenizer(weights.path).eog_ids for weights in pair(name, converted, folder)]
+    assert ends[0] == ends[1] - {NO_END.get(name)}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_token_ids_are_those_of_the_directorys_own_library(
+    name: str, converted: Folder, folder: Folder
+) -> None:
+    tokenizer = load_tokenizer(converted(name))
+    golden = json.loads((folder(name) / "golden.json").read_text("utf-8"))
+    for text, ids in golden["tokenize"].items():
+        assert tokenizer.encode(text, add_bos=False) == ids
+
+
+@pytest.mark.parametrize("outtype", ["f16", "bf16", "q8_0"])
+@pytest.mark.parametrize("name", ["deepseek_v2", "gemma4_moe", "gpt_oss_mxfp4", "qwen2_moe"])
+def test_types_are_those_of_llama_cpps_converter(
+    name: str, outtype: str, folder: Folder, tmp_path: Path
+) -> None:
+    """Routers, norms, biases and scales stay F32, blocks of MXFP4 as they are; values are near."""
+    made = convert(folder(name) / "hf", tmp_path / "model.gguf", outtype)
+    ours, theirs = open_weights(made.path), open_weights(folder(name) / "model.gguf")
+    for tensor in map(theirs.tensor, theirs.tensor_names()):
+        own = ours.tensor(tensor.name)
+        assert own.type == their_type(tensor, outtype.upper()), tensor.name
+        exact = own.type == tensor.type
+        atol = 0 if exact else 0.02 * float(np.abs(tensor.dequantize()).max())
+        np.testing.assert_allclose(own.dequantize(), tensor.dequantize(), rtol=0, atol=atol)
+    blocks = name == "gpt_oss_mxfp4" and outtype != "q8_0"
+    file_type = {"f16": 1, "bf16": 32, "q8_0": 7}[outtype]
+    assert ours.metadata["general.file_type"] == (38 if blocks else file_type)
+
+
+def their_type(tensor: Tensor, wanted: str) -> str:
+    """Source: llama.cpp conversion/base.py, ModelBase.prepare_tensors."""
+    if tensor.type == "MXFP4":
+        return "MXFP4"
+    routers = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
+    plain = len(tensor.shape) == 1 or tensor.name.endswith(("_norm.weight", *routers))
+    if plain or not tensor.name.endswith(".weight"):
+        return "F32"
+    return "F16" if wanted == "Q8_0" and tensor.shape[-1] % 32 else wanted
+
+
+@pytest.mark.parametrize(("name", "layer"), [("qwen3_moe", 1), ("qwen2_moe", 0)])
+def test_experts_in_one_tensor_are_those_of_a_tensor_each(
+    name: str, layer: int, converted: Folder, folder: Folder, tmp_path: Path
+) -> None:
+    """Newer checkpoints hold gate and up of all experts together, the rows of gate first."""
+    arrays, moved = arrays_of(folder(name)), {}
+    for part in ("gate_proj", "up_proj", "down_proj"):
+        start = f"model.layers.{layer}.mlp.experts."
+        found = sorted(key for key in arrays if key.startswith(start) and part in key)
+        found.sort(key=lambda key: int(key.removeprefix(start).split(".")[0]))
+        moved[part] = np.stack([arrays.pop(key) for key in found])
+    arrays[f"{start}gate_up_proj"] = np.concatenate([moved["gate_proj"], moved["up_proj"]], axis=1)
+    arrays[f"{start}down_proj"] = moved["down_proj"]
+    convert(directory(folder(name), tmp_path, arrays), tmp_path / "model.gguf", "f32")
+    assert (tmp_path / "model.gguf").read_bytes() == converted(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["gemma3", "deepseek_v2", "gpt_oss", "granitemoe"])
+def test_large_tensors_are_read_in_pieces(
+    name: str, converted: Folder, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With pieces of a few rows, whatever the view, the file is the same."""
+    from trinity.formats.huggingface import weights
+
+    monkeypatch.setattr(weights, "_CHUNK_ELEMENTS", 300)
+    convert(folder(name) / "hf", tmp_path / f"{name}.gguf", "f32")
+    assert (tmp_path / f"{name}.gguf").read_bytes() == converted(name).read_bytes()
+
+
+def test_bfloat16_norms_get_their_one_in_float32(folder: Folder, tmp_path: Path) -> None:
+    """1 + 2**-9 is no bfloat16."""
+    arrays = arrays_of(folder("gemma"))
+    arrays["model.norm.weight"] = bfloat16(np.full(64, 2.0**-9, np.float32))
+    convert(directory(folder("gemma"), tmp_path, arrays), tmp_path / "model.gguf", "bf16")
+    norm = open_weights(tmp_path / "model.gguf").tensor("output_norm.weight")
+    assert (norm.type, set(norm.dequantize())) == ("F32", {1 + 2.0**-9})
+
+
+def test_older_words_for_the_same_configuration(
+    converted: Folder, folder: Folder, tmp_path: Path
+) -> None:
+    """What transformers 4 wrote, as far as it differs, gives the same file."""
+    older = {
+        "gemma3": {
+            "rope_parameters": None, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "layer_types": None,
+            "sliding_window_pattern": 6, "hidden_activation": None,
+        },
+        "gemma4": {
+            "per_layer_config": None, "global_head_dim": 32, "num_global_key_value_heads": 1,
+        },
+        "ministral3": {},
+        "olmo3": {"layer_types": None},
+        "phi3_longrope_long": {"partial_rotary_factor": 0.75, "rope_theta": 10000.0},
+        "qwen3_moe": {"num_local_experts": None, "num_experts": 8, "layer_types": None},
+    }  # fmt: skip
+    for name, changes in older.items():
+        values = json.loads((folder(name) / "hf" / "config.json").read_text("utf-8"))
+        rope = values["rope_parameters"]
+        if name == "phi3_longrope_long":
+            scaling = {key: rope[key] for key in ("long_factor", "short_factor")}
+            changes |= {"rope_parameters": None, "rope_scaling": {"type": "su", **scaling}}
+        if name == "ministral3":
+            changes |= {"rope_parameters": {key: rope[key] for key in rope if key != "rope_type"}}
+        values |= changes
+        for key in (key for key, value in changes.items() if value is None):
+            del values[key]
+        made = tmp_path / f"{name}.gguf"
+        convert(directory(folder(name), tmp_path / name, config=values), made, "f32")
+        assert said(open_weights(made)) == said(open_weights(converted(name))), name

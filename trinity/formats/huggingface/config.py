@@ -1,0 +1,252 @@
+"""config.json of a Hugging Face directory: what the model is, checked value by value.
+
+Source: transformers' configuration classes; the names of older configurations (rope_theta,
+rope_scaling) and of newer ones (rope_parameters) both count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
+from trinity.formats.huggingface.quantization import Ternary, read_quantization
+from trinity.formats.huggingface.rope import Rope, read_rope
+from trinity.formats.huggingface.values import Values, shown
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertTerms:
+    """The keys of a class's experts; of several for one value the first that is there.
+
+    ``switch``: the key that says whether there are any, where a class has one.
+    """
+
+    count: tuple[str, ...]
+    used: str = "num_experts_per_tok"
+    width: str = "moe_intermediate_size"
+    switch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a class calls the values that every configuration has.
+
+    ``defaults`` hold for keys that are absent, not for null; those of transformers' class belong
+    here where configurations lack the key. ``window_period``: where layers are not listed, each
+    last of so many has no window; 0: all have it. ``rope_types``: scaling that GGUF can say of the
+    architecture. ``partial_rope``: a part of a head may rotate. ``quantization``: known methods.
+    """
+
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    activation: str = "hidden_act"
+    epsilon: str = "rms_norm_eps"
+    context: tuple[str, ...] = ("max_position_embeddings",)
+    experts: ExpertTerms | None = None
+    window_period: int = 0
+    rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
+    partial_rope: bool = False
+    quantization: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """So many experts, of which each token takes ``used``; the ``width`` of one."""
+
+    count: int
+    used: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class HFConfig:
+    """A checked configuration; sizes as in ModelConfig.
+
+    ``windowed``: whether each layer sees the last ``sliding_window`` tokens only, which is 0 where
+    none does. ``experts`` is None in a dense model, ``tied`` where the file does not say,
+    ``quantization`` where weights are not ternary. ``values`` has what only some classes know.
+    """
+
+    values: Values
+    class_name: str
+    hidden_act: str
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context_length: int
+    norm_eps: float
+    rope: Rope
+    sliding_window: int
+    windowed: tuple[bool, ...]
+    experts: Experts | None
+    tied: bool | None
+    quantization: Ternary | None
+
+    @property
+    def source(self) -> str:
+        """The file."""
+        return self.values.source
+
+    @property
+    def query_size(self) -> int:
+        """Queries of all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Keys, or values, of all heads."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def rope_dim(self) -> int:
+        """Leading dimensions of a head that rotate."""
+        return int(self.head_dim * self.rope.share)
+
+
+def class_name_of(values: Mapping[str, object], source: str) -> str:
+    """The name of the model's class. Raises ConfigError where there is no one name."""
+    names = values.get("architectures")
+    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+        raise ConfigError(
+            f"{source}: architectures is {shown(names)}; expected a list with the name of one "
+            "class, such as LlamaForCausalLM"
+        )
+    return names[0]
+
+
+def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfig:
+    """The configuration that the object ``given`` of the file ``source`` describes.
+
+    Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for
+    what trinity cannot read.
+    """
+    values = Values({**terms.defaults, **given}, source)
+    hidden_size = values.size("hidden_size", "hidden_size")
+    num_heads = values.size("num_attention_heads", "num_heads")
+    num_kv_heads = values.size("num_key_value_heads", "num_kv_heads", num_heads)
+    if num_heads % num_kv_heads:
+        raise values.error(
+            "num_key_value_heads", f"does not divide num_attention_heads {num_heads}"
+        )
+    if not values.has("head_dim") and hidden_size % num_heads:
+        raise values.error("hidden_size", f"is no multiple of num_attention_heads {num_heads}")
+    head_dim = values.size("head_dim", "head_dim", max(1, hidden_size // num_heads))
+    if head_dim % 2:
+        raise values.error(
+            "head_dim", f"gives heads of {head_dim} dimensions; rotation needs pairs"
+        )
+    num_layers = values.size("num_hidden_layers", "num_layers")
+    check_heads(values, num_layers, num_heads, num_kv_heads, head_dim)
+    context_length = values.size(values.first_of(terms.context), "context_length")
+    window, windowed = _windows(values, terms, num_layers)
+    return HFConfig(
+        values=values,
+        class_name=class_name_of(given, source),
+        hidden_act=values.text(terms.activation, "silu"),
+        hidden_size=hidden_size,
+        intermediate_size=values.size("intermediate_size", "intermediate_size"),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        vocab_size=values.size("vocab_size", "vocab_size"),
+        context_length=context_length,
+        norm_eps=values.real(terms.epsilon, "rms_norm_eps", 1e-6),
+        rope=_rope(values, terms, context_length, head_dim),
+        sliding_window=window,
+        windowed=windowed,
+        experts=_experts(values, terms.experts),
+        tied=values.flag("tie_word_embeddings") if values.has("tie_word_embeddings") else None,
+        quantization=read_quantization(values, terms.quantization),
+    )
+
+
+def check_heads(
+    values: Values, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int
+) -> None:
+    """Raises ConfigError where heads are more than trinity runs."""
+    if num_heads * head_dim > MAX_QUERY_WIDTH:
+        raise values.error(
+            "num_attention_heads", f"makes {num_heads * head_dim} with heads of {head_dim} "
+            f"dimensions; at most {MAX_QUERY_WIDTH} are read"
+        )  # fmt: skip
+    if num_layers * num_kv_heads > MAX_CACHED_HEADS:
+        raise values.error(
+            "num_hidden_layers", f"makes {num_layers * num_kv_heads} heads in all with "
+            f"num_key_value_heads {num_kv_heads}; at most {MAX_CACHED_HEADS} are read"
+        )  # fmt: skip
+
+
+def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> Rope:
+    rope = read_rope(values, terms.rope_types, context_length, head_dim)
+    if rope.share != 1.0 and not terms.partial_rope:
+        raise UnsupportedError(
+            f"{values.source}: partial_rotary_factor is {rope.share}; GGUF files of this class "
+            "have heads that rotate as a whole"
+        )
+    rotated = int(head_dim * rope.share)
+    if rotated % 2 or not rotated:
+        raise ConfigError(
+            f"{values.source}: partial_rotary_factor {rope.share} makes {rotated} of the "
+            f"{head_dim} dimensions of a head rotate; rotation needs pairs"
+        )
+    return rope
+
+
+def _windows(values: Values, terms: Terms, num_layers: int) -> tuple[int, tuple[bool, ...]]:
+    """The window, and which layers have it."""
+    none = (False,) * num_layers
+    is_off = values.values.get("use_sliding_window") is False or not values.has("sliding_window")
+    if is_off or values.values["sliding_window"] == 0:
+        return 0, none
+    window = values.size("sliding_window", "sliding_window")
+    windowed = _windowed(values, terms, num_layers)
+    return (window, windowed) if any(windowed) else (0, none)
+
+
+def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]:
+    kinds = values.values.get("layer_types")
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != num_layers:
+            found = f"has {len(kinds)} values" if isinstance(kinds, list) else f"is {shown(kinds)}"
+            raise ConfigError(
+                f"{values.source}: layer_types {found}; expected one for each of the {num_layers} "
+                "layers of num_hidden_layers"
+            )
+        for kind in kinds:
+            if kind not in _KINDS:
+                raise UnsupportedError(
+                    f"{values.source}: layer_types has {shown(kind)}; of this class trinity reads "
+                    f"{' and '.join(_KINDS)}"
+                )
+        return tuple(kind == "sliding_attention" for kind in kinds)
+    pattern = values.values.get("sliding_window_pattern")
+    if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
+        return tuple(pattern[layer % len(pattern)] == "L" for layer in range(num_layers))
+    period = values.size(
+        "sliding_window_pattern", "sliding_window_pattern", terms.window_period, smallest=0
+    )
+    return every_layer_but_each_last_of(period, num_layers)
+
+
+def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ...]:
+    """Layers with a window; ``period`` 0: all of them."""
+    return tuple(period == 0 or (layer + 1) % period != 0 for layer in range(num_layers))
+
+
+def _experts(values: Values, terms: ExpertTerms | None) -> Experts | None:
+    if terms is None or (terms.switch is not None and not values.flag(terms.switch)):
+        return None
+    count_key = values.first_of(terms.count)
+    count = values.size(count_key, "num_experts")
+    used = values.size(terms.used, "num_experts_per_tok")
+    if used > count:
+        raise values.error(terms.used, f"exceeds {count_key} {count}")
+    return Experts(count, used, values.size(terms.width, "expert_intermediate_size"))

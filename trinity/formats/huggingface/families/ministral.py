@@ -1,0 +1,57 @@
+"""Ministral 3 and Mistral Small 3.1. GGUF has the rows of Q and K permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.blocks import attention, gated, norm
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.rope import YarnScaling, yarn_magnitude
+from trinity.formats.huggingface.stored import Module
+
+
+def _layer(config: HFConfig, index: int) -> Iterator[Module]:
+    yield from norm("attn_norm", "input_layernorm", config.hidden_size)
+    yield from attention(config, permuted=True)
+    yield from norm("ffn_norm", "post_attention_layernorm", config.hidden_size)
+    yield from gated(config.hidden_size, config.intermediate_size)
+
+
+def _keys(config: HFConfig) -> Keys:
+    """Queries grow with their position, in steps of the original context of YaRN."""
+    parameters = config.values.inner("rope_parameters")
+    yarn = config.rope.scaling
+    if not isinstance(yarn, YarnScaling):
+        if parameters.has("llama_4_scaling_beta"):
+            raise UnsupportedError(
+                f"{parameters.source} has llama_4_scaling_beta without the type yarn, whose "
+                "original context it needs in GGUF"
+            )
+        return {}
+    keys: dict[str, object] = {}
+    if parameters.has("llama_4_scaling_beta"):
+        beta = parameters.real("llama_4_scaling_beta", "temperature_scale")
+        keys["attention.temperature_scale"] = beta
+    if yarn.mscale_all_dim is not None:
+        all_dim = yarn_magnitude(yarn.factor, yarn.mscale_all_dim)
+        keys["rope.scaling.yarn_log_multiplier"] = yarn.mscale_all_dim
+        keys["rope.scaling.attn_factor"] = None
+        keys |= yarn.attention_keys(yarn_magnitude(yarn.factor, 1.0) / all_dim)
+    return keys
+
+
+FAMILIES = (
+    Family(
+        class_names=("Ministral3ForCausalLM",),
+        wrappers=("Mistral3ForConditionalGeneration",),
+        architectures={"silu": "mistral3"},
+        layer=_layer,
+        keys=_keys,
+        terms=Terms(
+            defaults={"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5},
+            rope_types=("yarn",),
+        ),
+    ),
+)

@@ -1,0 +1,70 @@
+"""What a family's file declares: classes of Hugging Face's, their configuration and modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.blocks import embedding, norm
+from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.stored import Module
+
+LAYER = "model.layers."
+Keys = Mapping[str, object]
+NO_TERMS = Terms()
+
+
+def plain_ends(config: HFConfig) -> Iterable[Module]:
+    """The embedding and the last norm."""
+    yield embedding(config)
+    yield from norm("output_norm", "model.norm", config.hidden_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Classes whose checkpoints are alike.
+
+    ``architectures``: the activation to the value of general.architecture. ``terms``: the classes'
+    words. ``layer(config, index)``: the modules of a layer; ``ends(config)``: those outside of
+    layers, the embedding first, but not the output's weight, which may be tied.
+    ``keys(config)``: GGUF's keys beside those that every model has, without the architecture; None
+    takes one of these away.
+    ``rope_dim(config)``: dimensions of a head that rotate in layers without a window.
+    ``window_in_keys``: these keys say which layers have a window; else only a context within the
+    window can be told. ``ternary``: the class itself means ternary layers. ``tokenizer``: the value
+    of tokenizer.ggml.model where the tokenizer's files do not tell it. ``unused(config)``: a
+    regular expression for tensors that the class loads and does not use. ``wrappers``: classes
+    that hold such a model beside other networks, which are left out. ``microsoft_form``: files have
+    the keys of Microsoft's BitNet b1.58 2B-4T, in its order.
+    """
+
+    class_names: tuple[str, ...]
+    architectures: Mapping[str, str]
+    layer: Callable[[HFConfig, int], Iterable[Module]]
+    terms: Terms = NO_TERMS
+    ends: Callable[[HFConfig], Iterable[Module]] = plain_ends
+    keys: Callable[[HFConfig], Keys] = lambda config: {}
+    rope_dim: Callable[[HFConfig], int] = lambda config: config.rope_dim
+    window_in_keys: bool = False
+    ternary: bool = False
+    tokenizer: str | None = None
+    unused: Callable[[HFConfig], str] = lambda config: ""
+    wrappers: tuple[str, ...] = ()
+    microsoft_form: bool = False
+
+    def architecture(self, config: HFConfig) -> str:
+        """The value of general.architecture. Raises UnsupportedError for another activation."""
+        if config.hidden_act not in self.architectures:
+            raise UnsupportedError(
+                f"{config.source}: {self.terms.activation} is {config.hidden_act[:40]!r}; trinity "
+                f"reads {config.class_name} with {', '.join(self.architectures)}"
+            )
+        return self.architectures[config.hidden_act]
+
+    def ternary_form(self, config: HFConfig) -> Ternary | None:
+        """How the layers' weights are stored where they are ternary, else None."""
+        if config.quantization is None and self.ternary:
+            return Ternary(packed=False)
+        return config.quantization

@@ -1,0 +1,54 @@
+"""A Hugging Face configuration in GGUF's keys, which are the canonical ones.
+
+With these keys and the tensors' shapes, ``config_from_metadata`` gives the ModelConfig, as it does
+for a GGUF file. Source: llama.cpp conversion/base.py, TextModel.set_gguf_parameters.
+"""
+
+from __future__ import annotations
+
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.family import Family
+
+
+def model_metadata(config: HFConfig, family: Family, name: str) -> dict[str, object]:
+    """The model's keys, without those of its tokenizer; ``name`` is general.name.
+
+    Raises UnsupportedError for what GGUF cannot say of the architecture.
+    """
+    architecture = family.architecture(config)
+    epsilon = "rms_epsilon" if family.terms.epsilon == "rms_norm_eps" else "epsilon"
+    keys: dict[str, object] = {
+        "block_count": config.num_layers,
+        "context_length": usable_context(config, family),
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_heads,
+        "attention.head_count_kv": config.num_kv_heads,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
+        f"attention.layer_norm_{epsilon}": config.norm_eps,
+        "rope.dimension_count": family.rope_dim(config),
+        "rope.freq_base": config.rope.theta,
+        "vocab_size": config.vocab_size,
+    }
+    if config.rope.theta_swa is not None:
+        keys["rope.freq_base_swa"] = config.rope.theta_swa
+    if config.experts is not None:
+        keys["expert_count"] = config.experts.count
+        keys["expert_used_count"] = config.experts.used
+        keys["expert_feed_forward_length"] = config.experts.width
+    keys |= config.rope.scaling.keys()
+    keys |= family.keys(config)
+    general = {"general.architecture": architecture, "general.name": name}
+    return general | {
+        f"{architecture}.{k}": value for k, value in keys.items() if value is not None
+    }
+
+
+def usable_context(config: HFConfig, family: Family) -> int:
+    """The context within which attention is what the model was trained with, in tokens.
+
+    Where GGUF has no sliding window, full attention is the same up to the window's length.
+    """
+    window = 0 if family.window_in_keys else config.sliding_window
+    return min(window, config.context_length) if window else config.context_length

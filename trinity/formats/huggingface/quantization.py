@@ -1,0 +1,65 @@
+"""quantization_config: how a checkpoint stores weights that are no plain floats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.values import Values, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Ternary:
+    """How a checkpoint stores ternary weights.
+
+    ``packed``: four codes to a byte and a ``weight_scale`` beside; otherwise float master weights
+    that transformers rounds to ternary at each step. ``divides``: weight_scale divides the
+    product (linear_class "bitlinear") rather than multiplies it ("autobitlinear").
+    """
+
+    packed: bool
+    divides: bool = False
+
+
+def read_quantization(values: Values, methods: Collection[str]) -> Ternary | None:
+    """Ternary weights, or None; a class knows the ``methods``, others are UnsupportedError.
+
+    Weights in MXFP4 need no word: their tensors' names tell.
+    """
+    value = values.values.get("quantization_config")
+    if value is None:
+        return None
+    method = value.get("quant_method") if isinstance(value, dict) else value
+    if not isinstance(value, dict) or method not in methods:
+        known = " and ".join([*methods, "models that are not quantized"])
+        raise UnsupportedError(
+            f"{values.source}: quantization_config has the method {shown(method)}; of this class "
+            f"trinity reads {known}"
+        )
+    return _bitnet(values.inner("quantization_config")) if method == "bitnet" else None
+
+
+def _bitnet(read: Values) -> Ternary:
+    """Source: transformers BitNetQuantConfig."""
+    linear_class = read.text("linear_class", "bitlinear")
+    mode = read.text("quantization_mode", "offline")
+    if linear_class not in ("bitlinear", "autobitlinear") or mode not in ("offline", "online"):
+        raise UnsupportedError(
+            f"{read.source} has linear_class {linear_class!r} and quantization_mode {mode!r}; "
+            "known are bitlinear and autobitlinear, offline and online"
+        )
+    if read.flag("use_rms_norm"):
+        raise UnsupportedError(
+            f"{read.source}: use_rms_norm adds a norm before each linear layer, which no GGUF "
+            "architecture that trinity runs has"
+        )
+    kept = read.values.get("modules_to_not_convert") or []
+    if not isinstance(kept, list) or not set(map(str, kept)) <= {"lm_head", "embed_tokens"}:
+        raise UnsupportedError(
+            f"{read.source}: modules_to_not_convert is {shown(kept)}; trinity reads models all of "
+            "whose layers are ternary"
+        )
+    # Only AutoBitLinear has an online mode; BitLinear is always packed.
+    online = linear_class == "autobitlinear" and mode == "online"
+    return Ternary(packed=not online, divides=linear_class == "bitlinear")

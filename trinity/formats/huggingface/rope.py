@@ -1,0 +1,271 @@
+"""Rotary positions in config.json: base, share of a head, scaling, and what GGUF says for it.
+
+Values lie in ``rope_parameters``, by kind of layer where kinds differ, or under the older names
+``rope_theta``, ``rope_scaling``, ``rope_local_base_freq``. Source: transformers
+modeling_rope_utils.py; llama.cpp conversion/base.py, TextModel.set_gguf_parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.values import Values, shown
+
+Tensors = dict[str, NDArray[np.float32]]
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_UNROTATED = 1e30  # angles divided by it are 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How frequencies are stretched; this one does nothing."""
+
+    def keys(self) -> dict[str, object]:
+        """GGUF's keys for it, without the architecture."""
+        return {}
+
+    def tensors(self, theta: float, rope_dim: int) -> Tensors:
+        """GGUF's tensors for it: what each of rope_dim / 2 frequencies is divided by."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class LinearScaling(Scaling):
+    """Positions divided by ``factor``."""
+
+    factor: float
+
+    def keys(self) -> dict[str, object]:
+        """Type and factor."""
+        return {"rope.scaling.type": "linear", "rope.scaling.factor": self.factor}
+
+
+@dataclass(frozen=True, slots=True)
+class Llama3Scaling(Scaling):
+    """Frequencies stretched as Llama 3.1 has it; original_context_length in tokens."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context_length: int
+
+    def tensors(self, theta: float, rope_dim: int) -> Tensors:
+        """rope_freqs.weight, to the bit as llama.cpp's converter computes it in float32.
+
+        Source: transformers modeling_rope_utils.py, _compute_llama3_parameters: long wave lengths
+        are stretched by the factor, short ones not at all, those between in proportion.
+        """
+        low, high = np.float32(self.low_freq_factor), np.float32(self.high_freq_factor)
+        context, factor = np.float32(self.original_context_length), np.float32(self.factor)
+        one, turn = np.float32(1), np.float32(2 * math.pi)
+        powers = np.float32(theta) ** (np.arange(0, rope_dim, 2, dtype=np.float32) / rope_dim)
+        # PyTorch divides a number by a tensor as the number times the tensor's reciprocal.
+        wave_lengths = one / (one / powers) * turn
+        smooth = (one / wave_lengths * context - low) / (high - low)
+        divisors: NDArray[np.float32] = np.asarray(one / ((one - smooth) / factor + smooth))
+        divisors[wave_lengths > context / low] = factor
+        divisors[wave_lengths < context / high] = one
+        return {"rope_freqs.weight": divisors}
+
+
+@dataclass(frozen=True, slots=True)
+class YarnScaling(Scaling):
+    """YaRN; cosines and sines are multiplied by ``attention_factor``.
+
+    ``mscale_all_dim`` is what DeepSeek's and Mistral's classes know besides.
+    """
+
+    factor: float
+    original_context_length: int
+    beta_fast: float
+    beta_slow: float
+    attention_factor: float
+    mscale_all_dim: float | None
+
+    def keys(self) -> dict[str, object]:
+        """All keys; a reader multiplies by 1 + 0.1 ln(factor) itself."""
+        keys: dict[str, object] = {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": self.factor,
+            "rope.scaling.original_context_length": self.original_context_length,
+            "rope.scaling.yarn_beta_fast": self.beta_fast,
+            "rope.scaling.yarn_beta_slow": self.beta_slow,
+        }
+        return keys | self.attention_keys(yarn_magnitude(self.factor, 1.0))
+
+    def attention_keys(self, expected: float) -> dict[str, object]:
+        """The key for a reader that multiplies by ``expected`` itself, where that is not it."""
+        further = self.attention_factor / expected
+        return {} if abs(further - 1) < 1e-6 else {"rope.scaling.attn_factor": further}
+
+
+@dataclass(frozen=True, slots=True)
+class LongRope(Scaling):
+    """A divisor for each frequency, within the original context and beyond it."""
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    attention_factor: float
+
+    def keys(self) -> dict[str, object]:
+        """What cosines and sines are multiplied by; the tensors say the rest."""
+        return {"rope.scaling.attn_factor": self.attention_factor}
+
+    def tensors(self, theta: float, rope_dim: int) -> Tensors:
+        """The divisors as they are."""
+        return {
+            "rope_factors_long.weight": np.array(self.long, np.float32),
+            "rope_factors_short.weight": np.array(self.short, np.float32),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Proportional(Scaling):
+    """Frequencies of the whole head, of which the ``share`` that turns fastest is used."""
+
+    share: float
+
+    def tensors(self, theta: float, rope_dim: int) -> Tensors:
+        """rope_freqs.weight, which stops the others."""
+        divisors = np.full(rope_dim // 2, _UNROTATED, np.float32)
+        divisors[: int(rope_dim * self.share / 2)] = 1
+        return {"rope_freqs.weight": divisors}
+
+
+UNSCALED = Scaling()
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """``share`` of each head rotates, by frequencies of base ``theta``, stretched by ``scaling``.
+
+    Windowed layers have the base ``theta_swa`` without scaling where it is not None.
+    """
+
+    theta: float
+    share: float
+    scaling: Scaling
+    theta_swa: float | None
+
+
+def read_rope(values: Values, types: Collection[str], context_length: int, head_dim: int) -> Rope:
+    """Rotary positions of a configuration whose class knows scaling of these ``types``.
+
+    Raises ConfigError for impossible values, UnsupportedError for other types.
+    """
+    parameters = values.inner(
+        "rope_parameters" if values.has("rope_parameters") else "rope_scaling"
+    )
+    by_kind = parameters.has(_FULL) or parameters.has(_SLIDING)
+    full = parameters.inner(_FULL) if by_kind else parameters
+    theta = full.real("rope_theta", "rope_theta", values.real("rope_theta", "rope_theta", 10_000.0))
+    share = _share(full, _share(values, 1.0))
+    scaling = _scaling(full, values, types, context_length, int(head_dim * share))
+    theta_swa = None
+    if by_kind or values.has("rope_local_base_freq"):
+        local = values.real("rope_local_base_freq", "rope_theta", theta)
+        sliding = parameters.inner(_SLIDING) if by_kind else Values({}, values.source)
+        theta_swa = sliding.real("rope_theta", "rope_theta", local)
+        if _type_of(sliding) != "default" or _share(sliding, 1.0) != 1.0:
+            raise UnsupportedError(
+                f"{sliding.source} is {shown(dict(sliding.values))}; trinity reads windowed layers "
+                "without RoPE scaling"
+            )
+    if isinstance(scaling, Proportional):
+        share = 1.0
+    return Rope(theta, share, scaling, theta_swa)
+
+
+def yarn_magnitude(factor: float, mscale: float) -> float:
+    """What YaRN multiplies cosines and sines by."""
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+def _share(values: Values, default: float) -> float:
+    key = values.first_of(("partial_rotary_factor", "rotary_pct"))
+    share = values.real(key, "rope_factor", default)
+    if share > 1:
+        raise values.error(key, "must be at most 1")
+    return share
+
+
+def _type_of(parameters: Values) -> str:
+    return parameters.text(parameters.first_of(("rope_type", "type")), "default")
+
+
+def _scaling(
+    parameters: Values, outer: Values, types: Collection[str], context_length: int, rope_dim: int
+) -> Scaling:
+    kind = _type_of(parameters)
+    if kind == "default":
+        return UNSCALED
+    if kind not in types:
+        raise UnsupportedError(
+            f"{parameters.source}: RoPE scaling of type {kind[:40]!r}; of this class trinity reads "
+            f"{', '.join(['default', *types])}"
+        )
+    if kind == "linear":
+        return LinearScaling(parameters.real("factor", "rope_factor"))
+    if kind == "proportional":
+        return Proportional(_share(parameters, 1.0))
+    if kind == "llama3":
+        return _llama3(parameters, context_length)
+    if kind == "yarn":
+        return _yarn(parameters, context_length)
+    return _long_rope(parameters, outer, context_length, rope_dim)
+
+
+def _llama3(parameters: Values, context_length: int) -> Llama3Scaling:
+    low = parameters.real("low_freq_factor", "rope_factor")
+    high = parameters.real("high_freq_factor", "rope_factor")
+    if np.float32(high) <= np.float32(low):
+        raise parameters.error("high_freq_factor", f"must exceed low_freq_factor {low}")
+    return Llama3Scaling(
+        parameters.real("factor", "rope_factor"), low, high, _original(parameters, context_length)
+    )
+
+
+def _yarn(parameters: Values, context_length: int) -> YarnScaling:
+    """Source: transformers modeling_rope_utils.py, _compute_yarn_parameters."""
+    factor = parameters.real("factor", "rope_factor")
+    mscale, all_dim = (
+        parameters.real(key, "yarn_log_multiplier") if parameters.has(key) else None
+        for key in ("mscale", "mscale_all_dim")
+    )
+    magnitude = yarn_magnitude(factor, 1.0)
+    if mscale is not None and all_dim is not None:
+        magnitude = yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all_dim)
+    return YarnScaling(
+        factor=factor,
+        original_context_length=_original(parameters, context_length),
+        beta_fast=parameters.real("beta_fast", "yarn_beta_fast", 32.0),
+        beta_slow=parameters.real("beta_slow", "yarn_beta_slow", 1.0),
+        attention_factor=parameters.real("attention_factor", "rope_attn_factor", magnitude),
+        mscale_all_dim=all_dim,
+    )
+
+
+def _long_rope(parameters: Values, outer: Values, context_length: int, rope_dim: int) -> LongRope:
+    """Source: transformers modeling_rope_utils.py, _compute_longrope_parameters."""
+    key = "original_max_position_embeddings"
+    original = _original(outer if outer.has(key) else parameters, context_length)
+    if original < 2:
+        raise outer.error(key, "must be at least 2 with this RoPE scaling")
+    further = max(context_length / original, 1.0)
+    magnitude = math.sqrt(1 + math.log(further) / math.log(original))
+    return LongRope(
+        short=parameters.reals("short_factor", "rope_factor", rope_dim // 2),
+        long=parameters.reals("long_factor", "rope_factor", rope_dim // 2),
+        attention_factor=parameters.real("attention_factor", "rope_attn_factor", magnitude),
+    )
+
+
+def _original(values: Values, context_length: int) -> int:
+    return values.size("original_max_position_embeddings", "rope_original_context", context_length)

@@ -1,0 +1,179 @@
+"""The model's tensors in a checkpoint: canonical names, and what each is called and shaped there.
+
+Every tensor of the checkpoint must have its place: one that is left over means that the
+configuration does not describe the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from trinity.errors import ConfigError, FormatError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.stored import Kind, Module, Stored
+
+SCALE_SUFFIX = "_scale"  # of a packed weight's companion
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+# Derived values that old versions of transformers saved beside the weights.
+_DERIVED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+# What stands before the names of a model within another one, and for what.
+_WITHIN = (
+    ("language_model.model.", "model."),
+    ("language_model.", ""),
+    ("model.language_model.", "model."),
+)
+_OTHER_NETWORKS = (
+    "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
+    "embed_audio.", "multi_modal_projector.",
+)  # fmt: skip
+_MANY_MISSING = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HFTensor:
+    """One tensor of the model.
+
+    ``name`` is the canonical one; ``shape`` is what config.json implies for the values, whatever
+    form they are ``stored`` in. The others: see Module.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    stored: Stored
+    kind: Kind
+    permuted_heads: int = 0
+    addend: float = 0.0
+    has_bias: bool = False
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's name, the first of several."""
+        return self.stored.names[0]
+
+
+def hf_tensors(config: HFConfig, family: Family, checkpoint: Checkpoint) -> list[HFTensor]:
+    """All tensors, layer by layer between embedding and output.
+
+    Raises FormatError for a tensor that is missing or left over, ConfigError where the output's
+    weight contradicts tie_word_embeddings.
+    """
+    actual = _names(config, family, checkpoint)
+    tensors, used, missing = _found(config, family, actual)
+    if missing:
+        count = f"{len(missing)} or more" if len(missing) >= _MANY_MISSING else f"{len(missing)}"
+        raise FormatError(
+            f"{checkpoint.directory}: {count} tensors that config.json asks for are missing,"
+            f" the first is {min(missing)!r}; the checkpoint is incomplete or config.json belongs "
+            "to another one"
+        )
+    if _HEAD in actual and _HEAD not in used:
+        _check_tied(config, checkpoint, actual)
+        used.add(_HEAD)
+    known = re.compile("|".join(filter(None, (_DERIVED, family.unused(config)))))
+    left = sorted(name for name in actual.keys() - used if not known.fullmatch(name))
+    if left:
+        hint = ""
+        if any(name.endswith(f".weight{SCALE_SUFFIX}") for name in left):
+            hint = " (weight_scale tensors need a quantization_config of method bitnet)"
+        raise FormatError(
+            f"{checkpoint.directory}: {len(left)} tensors have no place in {config.class_name} as "
+            f"config.json describes it, the first is {left[0]!r}{hint}; config.json belongs to "
+            "another checkpoint, or the model is one that trinity does not know"
+        )
+    return [_renamed(tensor, actual) for tensor in tensors]
+
+
+def other_networks(config: HFConfig, family: Family) -> bool:
+    """Whether the class holds networks beside the one that writes, which are left out."""
+    return config.class_name in family.wrappers
+
+
+def _names(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, str]:
+    """The names that the model's own class has for the tensors, and those that they have here."""
+    if not other_networks(config, family):
+        return {name: name for name in checkpoint.names()}
+    names: dict[str, str] = {}
+    for name in checkpoint.names():
+        if name.removeprefix("model.").startswith(_OTHER_NETWORKS):
+            continue
+        before, stands_for = next((pair for pair in _WITHIN if name.startswith(pair[0])), ("", ""))
+        own = stands_for + name.removeprefix(before)
+        if own in names:
+            raise FormatError(
+                f"{checkpoint.directory}: the tensors {names[own]!r} and {name!r} have the same "
+                "place; the files belong to different models"
+            )
+        names[own] = name
+    return names
+
+
+def _found(
+    config: HFConfig, family: Family, names: Collection[str]
+) -> tuple[list[HFTensor], set[str], list[str]]:
+    """Tensors, the names they use, and some of the names that are not there."""
+    tensors: list[HFTensor] = []
+    used: set[str] = set()
+    missing: list[str] = []
+    packed = config.quantization is not None and config.quantization.packed
+    for tensor in _tensors(config, family, names):
+        tensors.append(tensor)
+        own = tensor.stored.names
+        if packed and tensor.kind == "linear":
+            own = (*own, f"{tensor.source}{SCALE_SUFFIX}")
+        used.update(own)
+        missing += [name for name in own if name not in names]
+        if len(missing) >= _MANY_MISSING:
+            break
+    return tensors, used, missing
+
+
+def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterator[HFTensor]:
+    first, *others = family.ends(config)
+    yield _tensor(first, "", "", names)
+    for layer in range(config.num_layers):
+        for module in family.layer(config, layer):
+            yield _tensor(module, f"blk.{layer}.", f"{LAYER}{layer}.", names)
+    for module in others:
+        yield _tensor(module, "", "", names)
+    # Where the configuration does not say, the tensor itself tells.
+    if config.tied is False or (config.tied is None and _HEAD in names):
+        shape = (config.vocab_size, config.hidden_size)
+        yield HFTensor("output.weight", shape, Stored((_HEAD,), shape), "matrix")
+
+
+def _tensor(module: Module, prefix: str, source: str, names: Collection[str]) -> HFTensor:
+    """The form of a module that the checkpoint has, or the first."""
+    forms = module.forms
+    form = next((form for form in forms if source + form.names[0] in names), forms[0])
+    return HFTensor(
+        prefix + module.name,
+        module.shape,
+        replace(form, names=tuple(source + name for name in form.names)),
+        module.kind,
+        module.permuted_heads,
+        module.addend,
+        module.has_bias,
+    )
+
+
+def _renamed(tensor: HFTensor, actual: dict[str, str]) -> HFTensor:
+    names = tuple(actual[name] for name in tensor.stored.names)
+    if names == tensor.stored.names:
+        return tensor
+    return replace(tensor, stored=replace(tensor.stored, names=names))
+
+
+def _check_tied(config: HFConfig, checkpoint: Checkpoint, actual: dict[str, str]) -> None:
+    """An output weight beside tied embeddings must be a copy of them."""
+    head, embedding = checkpoint.tensor(actual[_HEAD]), checkpoint.tensor(actual[_EMBEDDING])
+    same_form = head.shape == embedding.shape and head.dtype == embedding.dtype
+    # Views compare without a temporary of their size.
+    if not same_form or head.data.data != embedding.data.data:
+        raise ConfigError(
+            f"{config.source}: tie_word_embeddings is true, but {_HEAD} differs from {_EMBEDDING}; "
+            "set it to false if the model has an output matrix of its own"
+        )

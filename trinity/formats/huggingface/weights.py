@@ -1,0 +1,250 @@
+"""How a checkpoint stores weights: floats, blocks of MXFP4, ternary codes or master weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.stored import BLOCK, permuted
+from trinity.formats.huggingface.tensors import SCALE_SUFFIX, HFTensor
+from trinity.formats.safetensors import SafeTensor
+
+ROWS_PER_BYTE = 4
+_CHUNK_ELEMENTS = 1 << 22
+_NO_NUMBER = 255  # among MXFP4's scales
+
+
+@dataclass(frozen=True, slots=True)
+class TernaryMatrix:
+    """Weights (codes - 1) * scale; ``codes`` is (rows, columns) of 0, 1, 2."""
+
+    codes: NDArray[np.uint8]
+    scale: np.float32
+
+    def floats(self, first: int, last: int) -> NDArray[np.float32]:
+        """The values of the rows ``first`` up to ``last``."""
+        values: NDArray[np.float32] = self.codes[first:last].astype(np.float32)
+        values -= np.float32(1)
+        values *= self.scale
+        return values
+
+
+def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: Checkpoint) -> None:
+    """Raises FormatError where the checkpoint's tensor cannot hold the one that is needed.
+
+    Form, shape and dtype are looked at, no weights. ``ternary``: how layers' weights are stored
+    in a ternary model. Raises UnsupportedError for a dtype that is not read.
+    """
+    if ternary is not None and ternary.packed and needed.kind == "linear":
+        _check_packed(needed, ternary, checkpoint)
+        return
+    if needed.stored.blocks:
+        _check_blocks(needed, checkpoint)
+        return
+    for name in needed.stored.names:
+        stored = checkpoint.tensor(name)
+        _check_shape(stored, needed.stored.shape)
+        if stored.dtype == "U8":
+            raise FormatError(
+                f"{stored.source}: tensor {stored.name!r} is stored as U8, which is how packed "
+                "ternary weights are; config.json has no quantization_config that says so"
+            )
+        stored.floats(stored.elements().reshape(-1)[:0])  # refuses dtypes that are no floats
+
+
+def _check_blocks(needed: HFTensor, checkpoint: Checkpoint) -> None:
+    *rows, columns = needed.stored.shape
+    scales = (*rows, columns // BLOCK)
+    for name, shape in zip(needed.stored.names, ((*scales, BLOCK // 2), scales), strict=True):
+        stored = checkpoint.tensor(name)
+        if columns % BLOCK or stored.dtype != "U8":
+            raise FormatError(
+                f"{stored.source}: tensor {stored.name!r} is {stored.dtype} of shape "
+                f"{stored.shape}; expected a part of MXFP4, U8 for rows of {columns} weights in "
+                f"blocks of {BLOCK}"
+            )
+        _check_shape(stored, shape)
+
+
+def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> None:
+    stored = checkpoint.tensor(needed.source)
+    rows, columns = needed.shape
+    if stored.dtype != "U8" or rows % ROWS_PER_BYTE:
+        raise FormatError(
+            f"{stored.source}: tensor {stored.name!r} is {stored.dtype} of shape {stored.shape}; "
+            f"expected the packed form, U8 of shape {(rows // ROWS_PER_BYTE, columns)}: does "
+            "quantization_config in config.json belong to this checkpoint?"
+        )
+    _check_shape(stored, (rows // ROWS_PER_BYTE, columns))
+    weight_scale(needed, ternary, checkpoint)
+
+
+def _check_shape(stored: SafeTensor, shape: tuple[int, ...]) -> None:
+    """Raises FormatError where the tensor has another shape than config.json implies."""
+    if stored.shape != shape:
+        raise FormatError(
+            f"{stored.source}: tensor {stored.name!r} has shape {stored.shape}, but config.json "
+            f"implies {shape}; it belongs to another checkpoint"
+        )
+
+
+def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> np.float32:
+    """What the codes of a packed weight are multiplied with.
+
+    Source: transformers integrations/bitnet.py: AutoBitLinear multiplies by weight_scale,
+    BitLinear divides by it.
+    """
+    stored = checkpoint.tensor(needed.source + SCALE_SUFFIX)
+    if stored.data.nbytes == 0 or np.prod(stored.shape) != 1:
+        raise FormatError(
+            f"{stored.source}: tensor {stored.name!r} has shape {stored.shape}; one scale for the "
+            "whole weight is expected"
+        )
+    value = stored.all_floats().reshape(-1)[0]
+    with np.errstate(all="ignore"):
+        scale = np.float32(1) / value if ternary.divides else value
+    if not np.isfinite(scale) or scale <= 0:
+        raise FormatError(
+            f"{stored.source}: tensor {stored.name!r} is {value}; expected a finite number above "
+            "0: the checkpoint is damaged"
+        )
+    return np.float32(scale)
+
+
+def read_ternary(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> TernaryMatrix:
+    """The whole matrix, its rows in GGUF's order.
+
+    Raises FormatError for a code that means nothing, or values not finite.
+    """
+    stored = checkpoint.tensor(needed.source)
+    if ternary.packed:
+        matrix = TernaryMatrix(_unpacked(stored), weight_scale(needed, ternary, checkpoint))
+    else:
+        matrix = _rounded(stored)
+    if not needed.permuted_heads:
+        return matrix
+    codes = permuted(matrix.codes, needed.permuted_heads).reshape(matrix.codes.shape)
+    return TernaryMatrix(codes, matrix.scale)
+
+
+def read_floats(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np.float32]]:
+    """The values in GGUF's order: one piece of rows, (rows, columns), after the other.
+
+    A vector is one row. Raises FormatError for values that are not finite numbers.
+    """
+    columns = needed.shape[-1] if len(needed.shape) > 1 else 0
+    for name in needed.stored.names:
+        stored = checkpoint.tensor(name)  # now, so that a file that has shrunk is noticed
+        elements = needed.stored.view(stored.elements())
+        if needed.permuted_heads:
+            elements = permuted(elements, needed.permuted_heads)
+        for piece in _pieces(elements):
+            values = stored.floats(piece)
+            values = values.reshape(-1, columns) if columns else values.reshape(1, -1)
+            if not np.isfinite(values).all():
+                raise FormatError(
+                    f"{stored.source}: tensor {stored.name!r} has values that are not finite "
+                    "numbers; the checkpoint is damaged"
+                )
+            if needed.addend:
+                values += np.float32(needed.addend)
+            yield values
+
+
+def read_blocks(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np.uint8]]:
+    """Blocks of MXFP4 as GGUF has them: one piece, (blocks, 17) bytes, after the other.
+
+    A block is its scale and 16 bytes. Here byte k holds the elements 2k and 2k + 1, in GGUF k and
+    k + 16; the first in the lower bits. Source: llama.cpp conversion/gpt_oss.py.
+    Raises FormatError for a scale that is no number.
+    """
+    codes, scales = (checkpoint.tensor(name) for name in needed.stored.names)
+    pairs, exponents = (needed.stored.view(tensor.elements()) for tensor in (codes, scales))
+    step = max(1, _CHUNK_ELEMENTS // (pairs.shape[-1] * pairs.shape[-2]))
+    for index in np.ndindex(pairs.shape[:-3]):
+        for first in range(0, pairs.shape[-3], step):
+            found = pairs[index][first : first + step].reshape(-1, BLOCK // 2)
+            nibbles = np.empty((len(found), BLOCK), np.uint8)
+            nibbles[:, 0::2], nibbles[:, 1::2] = found & 15, found >> 4
+            blocks = np.empty((len(found), 1 + BLOCK // 2), np.uint8)
+            blocks[:, 0] = exponents[index][first : first + step].reshape(-1)
+            if (blocks[:, 0] == _NO_NUMBER).any():
+                raise FormatError(
+                    f"{scales.source}: tensor {scales.name!r} has the scale {_NO_NUMBER}, which is "
+                    "no number; the checkpoint is damaged"
+                )
+            blocks[:, 1:] = nibbles[:, : BLOCK // 2] | nibbles[:, BLOCK // 2 :] << 4
+            yield blocks
+
+
+def _pieces(elements: NDArray[np.generic]) -> Iterator[NDArray[np.generic]]:
+    """Parts of an array, in order, that are not large; rows of the last axis stay whole."""
+    if elements.size <= _CHUNK_ELEMENTS or elements.ndim == 1:
+        yield elements
+        return
+    step = _CHUNK_ELEMENTS // (elements.size // len(elements))
+    if step:
+        for first in range(0, len(elements), step):
+            yield elements[first : first + step]
+        return
+    for part in elements:
+        yield from _pieces(part)
+
+
+def _unpacked(stored: SafeTensor) -> NDArray[np.uint8]:
+    """Four blocks of rows from each byte, the first in the lowest two bits.
+
+    Source: transformers integrations/bitnet.py, pack_weights.
+    """
+    packed = stored.elements()
+    quarter, columns = stored.shape
+    codes = np.empty((ROWS_PER_BYTE * quarter, columns), np.uint8)
+    for block in range(ROWS_PER_BYTE):
+        part = codes[block * quarter : (block + 1) * quarter]
+        np.right_shift(packed, 2 * block, out=part)
+        part &= 3
+    if (codes == 3).any():
+        row, column = np.argwhere(codes == 3)[0].tolist()
+        raise FormatError(
+            f"{stored.source}: tensor {stored.name!r}: the weight in row {row}, column {column} "
+            "has the code 3; only 0, 1 and 2 mean anything: the checkpoint is damaged"
+        )
+    return codes
+
+
+def _rounded(stored: SafeTensor) -> TernaryMatrix:
+    """Master weights, rounded in units of their mean magnitude.
+
+    Source: transformers integrations/bitnet.py, WeightQuant: s = 1 / max(mean |w|, 1e-5),
+    w = clamp(round half to even (w * s), -1, 1) / s, in float32.
+    """
+    rows, columns = stored.shape
+    elements = stored.elements()
+    step = max(1, _CHUNK_ELEMENTS // columns)
+    starts = range(0, rows, step)
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # the mean shows what is not finite
+        for first in starts:
+            values = stored.floats(elements[first : first + step])
+            total += float(np.abs(values).sum(dtype=np.float64))
+        mean = np.float32(total / (rows * columns))
+    if not np.isfinite(mean):
+        raise FormatError(
+            f"{stored.source}: tensor {stored.name!r} has weights that are not finite numbers; "
+            "the checkpoint is damaged"
+        )
+    inverse = np.float32(1) / max(mean, np.float32(1e-5))
+    codes = np.empty((rows, columns), np.uint8)
+    for first in starts:
+        values = stored.floats(elements[first : first + step])
+        values *= inverse
+        np.rint(values, out=values)
+        np.clip(values, -1, 1, out=values)
+        codes[first : first + step] = values + np.float32(1)
+    return TernaryMatrix(codes, np.float32(1) / inverse)

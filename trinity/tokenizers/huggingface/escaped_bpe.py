@@ -1,0 +1,68 @@
+"""tokenizer.json with BPE over characters, U+2581 for a space, <0xNN> for bytes: GGUF's "gemma4".
+
+Unlike "llama", which merges by scores, it has the merges themselves.
+Source: llama.cpp conversion/gemma.py, Gemma4Model.set_vocab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trinity.errors import UnsupportedError
+from trinity.tokenizers.huggingface.reference import json_reference
+from trinity.tokenizers.huggingface.tokenizer_json import (
+    BYTE_TEXT,
+    ESCAPE,
+    NO_SPLIT,
+    merges_of,
+    read_added_tokens,
+    read_vocab,
+)
+from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.vocabulary import BYTE, CONTROL, USER_DEFINED
+
+_SCORE = -1000.0  # of every token; nobody reads it
+# Marks in answers that programs look for, special as they are.
+_VISIBLE = frozenset(
+    [
+        "<|channel>",
+        "<channel|>",
+        "<|tool_call>",
+        "<tool_call|>",
+        "<|tool_response>",
+        "<tool_response|>",
+        '<|"|>',
+    ]
+)
+
+
+def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
+    """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
+
+    Raises UnsupportedError where "gemma4" of GGUF cannot say it, TokenizerError where malformed.
+    """
+    model = values.get("model")
+    steps = values.get("normalizer"), values.get("pre_tokenizer")
+    if not isinstance(model, dict) or model.get("type") != "BPE" or not model.get("byte_fallback"):
+        raise UnsupportedError(
+            f"{path}: no BPE that falls back to bytes, which a model of this class has"
+        )
+    if steps not in ((ESCAPE, NO_SPLIT), (ESCAPE, None)):
+        raise UnsupportedError(
+            f"{path}: a tokenizer with the normalizer {steps[0]!r:.120} and the pre-tokenizer "
+            f"{steps[1]!r:.120}; GGUF's 'gemma4' escapes spaces and does nothing else"
+        )
+    merges = merges_of(model, path)
+    reference = json_reference(values, path, (CHECK_TEXT,))
+    source = VocabularySource(
+        path, "gemma4", rows, [], [], reference, merges=merges, add_space_prefix=False
+    )
+    read_vocab(model.get("vocab"), source)
+    read_added_tokens(values, source)
+    source.scores = [_SCORE] * len(source.tokens)
+    for token_id, token in enumerate(source.tokens):
+        if token is not None and BYTE_TEXT.fullmatch(token):
+            source.types[token_id] = BYTE
+        elif token in _VISIBLE and source.types[token_id] == CONTROL:
+            source.types[token_id] = USER_DEFINED
+    return source
