@@ -99,8 +99,12 @@ class KVCache:
         if not self._own_tail():
             return False
         window = self._window
-        if window is not None and not self._pass(length):
-            return False
+        if window is not None:
+            first = window.first_page(self._length)
+            if first == self._low and length <= self._high * PAGE:
+                return True  # as of most tokens
+            if not self._pass(first, length):
+                return False
         while len(self._pages) * PAGE < length:
             page = self._pool.take(self._last())
             if page is None:
@@ -187,11 +191,10 @@ class KVCache:
         """Use the windowed part of a page."""
         self._window_table[index] = self._pool.enter_window(self._pages[index])
 
-    def _pass(self, length: int) -> bool:
-        """Pass windowed parts that no token to come sees; book those of ``length`` positions."""
+    def _pass(self, first: int, length: int) -> bool:
+        """Pass the windowed parts before page ``first``; book those for ``length`` positions."""
         window = self._window
         assert window is not None
-        first = window.first_page(self._length)
         while self._low < first:
             page = self._pages[self._low]
             page.kept = page.kept or any(self._low in kept for kept in self._kept)
