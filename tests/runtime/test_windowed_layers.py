@@ -22,6 +22,7 @@ from trinity.runtime import engine as module
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
+from trinity.tools.bench import Bench
 from trinity_kernels.ops.kv_layout import PAGE
 
 Logits = NDArray[np.float32]
@@ -173,3 +174,33 @@ def test_a_cut_behind_what_is_seen(load: Load) -> None:
     cache.truncate(200)
     assert cache.length == 200
     assert np.array_equal(evaluate(engine, tokens[200:], cache), expected[200:])
+
+
+def test_a_profile_knows_what_windowed_layers_read(load: Load) -> None:
+    """It also leaves the cache as it was, though its step passed what was seen before."""
+    engine = load("gemma3")
+    tokens = text_of(engine, 400)
+    cache = engine.new_cache()
+    for count in (100, 300):
+        evaluate(engine, tokens[cache.length : count], cache)
+        found = engine.profile([Rows(cache, tokens[count : count + 1])], rounds=1)
+        read = sum(op.nbytes for op in found if op.kernel == "attention_parts")
+        assert read == engine.bytes_per_token(count + 1) - engine.bytes_per_token(0)
+        engine.profile([Rows(cache, tokens[count : count + ROWS])], rounds=1)
+        assert cache.length == count
+    expected = evaluate(engine, tokens, engine.new_cache())[300:]
+    assert np.array_equal(evaluate(engine, tokens[300:], cache), expected)
+
+
+def test_a_benchmark_fills_a_context_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = load("gemma3")
+    bench, rows, step = Bench(engine), list[int](), engine.step
+
+    def counted(pieces: Any, **options: Any) -> Any:
+        rows.append(sum(len(piece.tokens) for piece in pieces))
+        return step(pieces, **options)
+
+    monkeypatch.setattr(engine, "step", counted)
+    for repetition in range(3):
+        bench.generation(170, depth=300)
+        assert sum(rows) == 300 + 170 * (repetition + 1)
