@@ -1,25 +1,19 @@
-"""Files that say the same with other tensors: older converters' and fused ones.
-
-Made of the reference data's, so that their logits are those of transformers there.
-"""
+"""Files that say the same with other tensors: older converters' and fused ones."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import trinity
+from tests.models import family_models as small
 from tests.models.test_families import LARGEST_DIFFERENCE
-from trinity.formats import GGUFWriter, open_weights
 
-Floats = NDArray[np.float32]
-Tensors = dict[str, Floats]
+Tensors = small.Tensors
 Metadata = dict[str, Any]
 
 
@@ -73,20 +67,17 @@ def every_form_of_keys_and_values(metadata: Metadata, tensors: Tensors) -> None:
     tensors |= latent
 
 
-def write(path: Path, metadata: Mapping[str, object], tensors: Tensors) -> None:
-    """A GGUF file of F32 tensors."""
-    with GGUFWriter(path) as writer:
-        for key, value in metadata.items():
-            writer.add(key, value.tolist() if isinstance(value, np.ndarray) else value)
-        for name, values in tensors.items():
-            writer.add_tensor(name, values.shape, "F32", np.ascontiguousarray(values))
-
-
 @pytest.mark.parametrize(
-    ("folder", "change"),
+    ("family", "change"),
     [
         ("mixtral", one_tensor_for_each_expert),
         ("mixtral", one_tensor_for_gate_and_up),
+        ("qwen2", one_tensor_for_q_k_and_v),
+        ("gemma2", one_tensor_for_q_k_and_v),
+        ("olmo2", one_tensor_for_q_k_and_v),
+        ("cohere2", one_tensor_for_q_k_and_v),
+        ("phi2", one_tensor_for_q_k_and_v),
+        ("gpt_oss", one_tensor_for_q_k_and_v),
         ("qwen2_moe", one_tensor_for_gate_and_up),
         ("qwen2_moe", one_tensor_for_q_k_and_v),
         ("qwen2_moe", one_row_without_its_dimension),
@@ -94,24 +85,17 @@ def write(path: Path, metadata: Mapping[str, object], tensors: Tensors) -> None:
         ("granitemoe", one_tensor_for_gate_and_up),
         ("deepseek_v2", keys_and_values_of_every_head),
         ("deepseek_v2_lite", keys_and_values_of_every_head),
+        ("deepseek_v2_yarn", keys_and_values_of_every_head),
         ("deepseek_v2", every_form_of_keys_and_values),
         ("deepseek_v2", one_tensor_for_gate_and_up),
     ],
 )
-def test_logits(
-    folder: str, change: Callable[[Metadata, Tensors], None], tmp_path: Path, shared_data: Path
-) -> None:
-    source = shared_data / "architectures" / folder
-    with open_weights(source / "model.gguf") as provider:
-        metadata = {key: provider.metadata[key] for key in provider.metadata}
-        tensors = {
-            name: np.array(provider.tensor(name).dequantize()) for name in provider.tensor_names()
-        }
+def test_logits(family: str, change: Callable[[Metadata, Tensors], None], tmp_path: Path) -> None:
+    metadata, tensors = small.metadata_of(family), small.tensors_of(family)
     before = set(tensors)
     change(metadata, tensors)
     assert set(tensors) != before or change is one_row_without_its_dimension
-    write(tmp_path / "model.gguf", metadata, tensors)
-    prompt = json.loads((source / "golden.json").read_text("utf-8"))["prompt_ids"]
-    with trinity.load(tmp_path / "model.gguf", context_length=len(prompt), kv_type="f32") as model:
-        found = model.logits(prompt)
-    assert np.abs(found - np.load(source / "logits.npy")).max() < LARGEST_DIFFERENCE
+    small.write_family_model(tmp_path / "model.gguf", metadata, tensors)
+    with trinity.load(tmp_path / "model.gguf", kv_type="f32") as model:
+        found = model.logits(small.PROMPT)[small.KEPT]
+    assert np.abs(found - small.golden(family)).max() < LARGEST_DIFFERENCE

@@ -15,7 +15,7 @@ from tests.formats.raw_safetensors import bfloat16
 from tests.tools.family_directories import arrays_of, directory
 from trinity.formats import open_weights
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.model import load_tokenizer
+from trinity.model import load, load_tokenizer
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 from trinity.tools.convert import convert
 
@@ -235,3 +235,13 @@ def test_older_words_for_the_same_configuration(
         made = tmp_path / f"{name}.gguf"
         convert(directory(folder(name), tmp_path / name, config=values), made, "f32")
         assert said(open_weights(made)) == said(open_weights(converted(name))), name
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama3_rope", "phi3_longrope_long", "qwen3"])
+def test_logits_are_those_of_transformers(name: str, converted: Folder, folder: Folder) -> None:
+    """Of the other families they follow from equal tensors and an equal configuration."""
+    golden = json.loads((folder(name) / "golden.json").read_text("utf-8"))
+    expected = np.load(folder(name) / "logits.npy")
+    with load(converted(name)) as model:
+        logits = model.logits(golden["prompt_ids"])
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3)

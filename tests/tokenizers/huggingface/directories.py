@@ -23,12 +23,12 @@ GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "u
 NFC = {"type": "NFC"}
 
 
-def keys_of(directory: Path) -> dict[str, Any]:
-    """The tokenizer's keys that a directory gives."""
+def keys_of(directory: Path, model: str | None = None) -> dict[str, Any]:
+    """The tokenizer's keys that a directory gives, of a class that means the kind ``model``."""
     files = files_of_directory(str(directory))
     rows = read_json_object(files["config.json"])["vocab_size"]
     assert isinstance(rows, int)
-    return tokenizer_metadata(files, str(directory), rows)
+    return tokenizer_metadata(files, str(directory), rows, model)
 
 
 def tokenizer_from(directory: Path) -> Tokenizer:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
 View = Callable[[NDArray[Any]], NDArray[Any]]
 
 BLOCK = 32  # values of a block of MXFP4, in 16 bytes

@@ -1,0 +1,106 @@
+"""tokenizer.json with merges over characters and escaped spaces: GGUF's kind "gemma4"."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizers.huggingface.directories import keys_of
+from trinity.errors import TrinityError, UnsupportedError
+from trinity.tokenizers import tokenizer_from_metadata
+from trinity.tokenizers.vocabulary import BYTE, CONTROL, NORMAL, UNUSED, USER_DEFINED
+
+SPACE = "\u2581"
+ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+SPLIT = {
+    "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False,
+}  # fmt: skip
+ADDED = ("<pad>", "<eos>", "<bos>", "<unk>", "<|tool_call>", "<|turn>")
+MERGES = [["t", "h"], ["e", SPACE], ["th", f"e{SPACE}"], [SPACE, SPACE]]
+
+
+def tokenizer_json(**changes: Any) -> dict[str, Any]:
+    texts = [*ADDED, *(f"<0x{byte:02X}>" for byte in range(256)), SPACE, *"abehlort"]
+    texts += ["".join(pair) for pair in MERGES]
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": i, "content": text, "special": True, "single_word": False, "lstrip": False,
+             "rstrip": False, "normalized": False}
+            for i, text in enumerate(ADDED)
+        ],
+        "normalizer": ESCAPE, "pre_tokenizer": SPLIT, "post_processor": None,
+        "model": {
+            "type": "BPE", "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>",
+            "vocab": {text: i for i, text in enumerate(texts)}, "merges": MERGES,
+        },
+        **changes,
+    }  # fmt: skip
+
+
+def directory_of(folder: Path, **changes: Any) -> Path:
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(**changes)), "utf-8")
+    (folder / "config.json").write_text('{"vocab_size": 280, "bos_token_id": 2, "eos_token_id": 1}')
+    (folder / "tokenizer_config.json").write_text('{"bos_token": "<bos>", "eos_token": "<eos>"}')
+    return folder
+
+
+@pytest.mark.parametrize("splitter", [SPLIT, None], ids=["split", "none"])
+def test_keys_are_those_of_llama_cpps_converter(splitter: object, tmp_path: Path) -> None:
+    keys = keys_of(directory_of(tmp_path, pre_tokenizer=splitter), "gemma4")
+    name = "tokenizer.ggml."
+    assert (keys[f"{name}model"], keys[f"{name}add_space_prefix"]) == ("gemma4", False)
+    assert keys[f"{name}merges"] == [" ".join(pair) for pair in MERGES]
+    assert set(keys[f"{name}scores"].tolist()) == {-1000.0, -10000.0}  # the latter of no tokens
+    types = keys[f"{name}token_type"].tolist()
+    assert types[:6] == [CONTROL] * 4 + [USER_DEFINED, CONTROL]
+    assert types[6:262] == [BYTE] * 256
+    assert set(types[262:275]) == {NORMAL}
+    assert set(types[275:]) == {UNUSED}
+    assert f"{name}pre" not in keys
+    assert keys[f"{name}add_bos_token"] is True
+
+
+def test_ids_by_merges(tmp_path: Path) -> None:
+    tokenizer = tokenizer_from_metadata(keys_of(directory_of(tmp_path), "gemma4"))
+    ids = {text: i for i, text in enumerate(tokenizer_json()["model"]["vocab"])}
+    found = tokenizer.encode("the  hat\u00e9<|turn>", add_bos=False, parse_special=True)
+    spelled = [f"the{SPACE}", SPACE, "h", "a", "t", "<0xC3>", "<0xA9>", "<|turn>"]
+    assert found == [ids[text] for text in spelled]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"normalizer": {"type": "NFC"}}, "escapes spaces and does nothing else"),
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "escapes spaces and does nothing else"),
+        ({"model": {"type": "Unigram", "vocab": []}}, "no BPE that falls back to bytes"),
+        ({"model": {"type": "BPE", "byte_fallback": False}}, "no BPE that falls back to bytes"),
+    ],
+)
+def test_other_kinds_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        keys_of(directory_of(tmp_path, **changes), "gemma4")
+
+
+@pytest.mark.parametrize("merges", [None, [["t"]], [["t", 5]]])
+def test_malformed_merges(merges: object, tmp_path: Path) -> None:
+    model = tokenizer_json()["model"] | {"merges": merges}
+    with pytest.raises(TrinityError):
+        keys_of(directory_of(tmp_path, model=model), "gemma4")
+
+
+def test_a_place_for_images_beyond_the_embedding(tmp_path: Path) -> None:
+    """Gemma 3 1B has the token and no row for it; any other token there is an error."""
+    added = tokenizer_json()["added_tokens"]
+    for text, is_known in (("<image_soft_token>", True), ("<other>", False)):
+        more = {**added[0], "id": 280, "content": text}
+        directory = directory_of(tmp_path, added_tokens=[*added, more])
+        if is_known:
+            assert len(keys_of(directory, "gemma4")["tokenizer.ggml.tokens"]) == 280
+        else:
+            with pytest.raises(TrinityError, match="281 tokens, but vocab_size"):
+                keys_of(directory, "gemma4")
