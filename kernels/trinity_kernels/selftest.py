@@ -51,6 +51,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "matmul": (matmul, tuple(sorted(variants.types_of(matmul)))),
     "quantize_ternary": (quantize.quantize_ternary, _NONE),
     "quantize_q8": (quantize.quantize_q8, _NONE),
+    "quantize_q16": (quantize.quantize_q16, _NONE),
     "norm": (norm.norm, norm.NORMS),
     "rope_store": (rope.rope_store, kv_layout.KV_TYPES),
     "attention": (attention.attention, kv_layout.KV_TYPES),
@@ -160,6 +161,14 @@ def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 
+def q16_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as q16, and the values that they stand for."""
+    coarse, values = q8_form(x)
+    left = (x - values).astype(np.float32)  # exact in float64, and rounded once
+    fine, rest = q8_form(left)
+    return np.ascontiguousarray(np.concatenate([coarse, fine], axis=1)), values + rest
+
+
 def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     """The bytes of x (M, K) as ternary activations, and the values that they stand for."""
     m, k = x.shape
@@ -183,7 +192,8 @@ def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
 def _form(name: str, x: NDArray[np.float32]) -> tuple[Array, Array]:
     if name == "f32":
         return x, x.astype(np.float64)
-    return q8_form(x) if name == "q8" else ternary_form(x)
+    forms = {"q8": q8_form, "q16": q16_form, "ternary": ternary_form}
+    return forms[name](x)
 
 
 # -- the checks ----------------------------------------------------------------------------------
@@ -208,7 +218,7 @@ def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, f
     values = _rng().standard_normal((n, k)).astype(np.float32)
     if TYPES[tag].ternary:
         values = (_rng().integers(-1, 2, (n, k)) * np.float32(0.75)).astype(np.float32)
-    if FORMS[tag] == "q8" and not TYPES[tag].ternary:
+    if FORMS[tag] in ("q8", "q16") and not TYPES[tag].ternary:
         data = _random_blocks(tag, n, k)
     else:
         data = np.ascontiguousarray(quantize_weights(tag, values))
@@ -263,7 +273,7 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
     _run(activation_tiles.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
-    relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
+    relative = {"ternary": 2e-6, "q8": 2**-7, "q16": 2**-15, "f32": 2**-15}[form]
     if tag in int8_tile_types() and tokens <= op.TILE_ROWS:
         relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
@@ -281,7 +291,7 @@ def _check_matmul_panels(level: str, tag: str) -> str | None:
 
 def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
     def checked(level: str, tag: str) -> str | None:
-        op, k = quantize, 32 * 19 if form == "q8" else 384
+        op, k = quantize, 384 if form == "ternary" else 32 * 19
         x = _rng().standard_normal((3, k)).astype(np.float32)
         x[1] *= 1e4
         x[2, : k // 2] = 0
@@ -462,6 +472,7 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,
     "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
     "quantize_q8": _check_quantize("quantize_q8", "q8"),
+    "quantize_q16": _check_quantize("quantize_q16", "q16"),
     "rope_store": _check_rope_store,
     "attention": _check_attention,
     "attention_parts": _check_attention_parts,

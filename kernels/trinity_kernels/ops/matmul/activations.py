@@ -8,6 +8,7 @@ A row of K activations, by form:
              at q8_sums:    per 32 codes scale * sum, padded likewise
              at q8_groups:  per 4 codes the int32 negated sum, padded as the codes
              at q8_halves:  per 16 codes scale * sum, padded with zeros to 32 of them
+    q16      the q8 form of x, then at q16_rest that of what its codes leave: 16 bits together.
     ternary  int8 codes, padded with zeros to 256, permuted (ternary_place); x = code / s, one s a
              row.
              at ternary_sums:  per 256 codes the int32 negated sum, padded to 16 of them
@@ -64,6 +65,12 @@ def q8_halves(k: int) -> int:
 
 
 @shared
+def q16_rest(k: int) -> int:
+    """Bytes from a row's codes to those of what they leave; those of a whole q8 row."""
+    return q8_halves(k) + (k + 511) // 512 * 128
+
+
+@shared
 def ternary_place(e: int) -> int:
     """Where element ``e`` lies among the permuted codes."""
     return e // 256 * 256 + e % 128 // 32 * 64 + e % 256 // 128 * 32 + e % 32
@@ -92,8 +99,8 @@ def activation_bytes(form: str, k: int) -> int:
     """Bytes of a row, a multiple of 64."""
     if form == "f32":
         return -(-4 * k // 64) * 64
-    if form == "q8":
-        return q8_halves(k) + -(-k // 512) * 128
+    if form in ("q8", "q16"):
+        return q16_rest(k) * (1 if form == "q8" else 2)
     return ternary_tail(k) + 64
 
 
@@ -110,7 +117,7 @@ def unpacked_bytes(form: str, k: int) -> int:
     """Bytes of a row, of weights or activations, in tiles: int8, bfloat16 or two bfloat16."""
     if form == "ternary":
         return ternary_sums(k)
-    return -(-k // 32) * (128 if form == "f32" else 64)
+    return -(-k // 32) * (64 if form == "q8" else 128)
 
 
 def tile_bytes(form: str, k: int, rows: int) -> int:

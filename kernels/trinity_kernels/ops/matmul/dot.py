@@ -5,9 +5,9 @@ first byte of the row of weights, ``x`` that of the activations in the form that
 (activations.py).
 
 Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for
-q8 and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed tree; of
-ternary types with scales, block by block, fused. The result is the same to the last bit on every
-level.
+q8 and q16, and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed
+tree; of ternary types with scales, block by block, fused. The result is the same to the last bit on
+every level.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from trinity_kernels._jit import choose
 from trinity_kernels.ops.matmul.dot_block32 import dot_block32
+from trinity_kernels.ops.matmul.dot_fine import dot_fine
 from trinity_kernels.ops.matmul.dot_nibbles import dot_nibbles
 from trinity_kernels.ops.matmul.dot_plain import dot_plain
 from trinity_kernels.ops.matmul.dot_superblock import dot_superblock
@@ -30,6 +31,8 @@ def _body(qt: Any) -> Any:
     reader = READERS[qt.value]
     if isinstance(reader, Plain):
         return dot_plain
+    if isinstance(reader, Block32) and reader.form == "q16":
+        return dot_fine
     if isinstance(reader, Block32):
         return dot_nibbles if reader.nibbles_at else dot_block32
     if isinstance(reader, SuperBlock):

@@ -2,10 +2,10 @@
 
 A lane of the vector is a row, so nothing is summed across lanes.
 
-Of the q8 form a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4 codes,
-then in arrays of their own the 16 scales and the 16 minima of each block, or of both halves where
-16 elements have a scale. Of the ternary form it holds, per 64 places of the ternary order, 16 lines
-of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them.
+Of the q8 and q16 forms a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4
+codes, then in arrays of their own the 16 scales and the 16 minima of each block, or of both halves
+where 16 elements have a scale. Of the ternary form it holds, per 64 places of the ternary order, 16
+lines of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trinity_kernels.tags import constant, shared
 # Tokens that are multiplied together, by form and level: the registers hold the sums of so many.
 TOKENS = {
     "q8": {"avx512vnni": 8, "avx2": 2, "neon": 4},
+    "q16": {"avx512vnni": 8, "avx2": 2, "neon": 4},
     "ternary": {"avx512vnni": 8, "avx2": 4, "neon": 4},
 }
 LEVELS = frozenset(TOKENS["q8"])
@@ -35,6 +36,12 @@ def panel_types() -> frozenset[str]:
 def tokens_at_once(isa: Any, qt: Any) -> int:
     """Tokens that are multiplied together; 1 where the level has no panels."""
     return TOKENS[FORMS[qt.value]].get(isa.value, 1)
+
+
+@constant
+def is_fine(qt: Any) -> bool:
+    """Whether a type takes the q16 form, and its products sums of their own for the finer part."""
+    return READERS[qt.value].form == "q16"
 
 
 @constant
@@ -59,6 +66,8 @@ def ternary_scales_at(k: int) -> int:
 def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs: a panel, scratch to transpose rows in, the sums of some tokens."""
     sums = 64 * _MOST
+    if form == "q16":
+        return sums + scratch_bytes("q8", k)
     if form == "q8":
         return sums + q8_scales_at(k) + -(-k // 64) * 512 + 3072
     # The accumulators of blocks with a scale too, four for each token.

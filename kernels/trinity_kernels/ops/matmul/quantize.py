@@ -3,6 +3,7 @@
 Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one thread; a single
 token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
 many tokens or more leave the form alone, because tiles take the float32 rows.
+The rest that q16 takes is x - scale * code, rounded once.
 Numerics: what is not finite makes the scale NaN, so a broken model shows in its logits. A block of
 q8 below 1e-35 is zero.
 """
@@ -13,14 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, kernel
+from trinity_kernels._jit import Kernel, inline, kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32
+from trinity_kernels.memory import (
+    fma_f32,
+    get_f32,
+    get_i8,
+    get_i32,
+    get_i64,
+    set_f32,
+    set_i8,
+    set_i32,
+)
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
     q8_halves,
     q8_scales,
     q8_sums,
+    q16_rest,
     ternary_place,
     ternary_sums,
     ternary_tail,
@@ -126,7 +137,16 @@ def _store_sums(sums: int, halves: int, block: int, d: Any, low: int, high: int)
     set_f32(halves + 8 * block + 4, np.float32(d * np.float32(high)))
 
 
-def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+if not jit_disabled():
+
+    @inline
+    def _left(v: Any, coarse: int, d: Any) -> Any:
+        """What 16 codes of the scale ``d`` leave of as many values."""
+        codes = simd.to_f32x16(simd.widen_i8x16(simd.load_i8x16(coarse)))
+        return simd.fma_f32x16(simd.splat_f32x16(np.float32(-d)), codes, v)
+
+
+def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int, coarse: int) -> None:
     padded = q8_scales(k)
     sums, groups, halves = out + q8_sums(k), out + q8_groups(k), out + q8_halves(k)
     for b in range(first, last):
@@ -134,6 +154,11 @@ def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> Non
         if 32 * b < k:
             v0 = simd.load_f32x16(x + 128 * b)
             v1 = simd.load_f32x16(x + 128 * b + 64)
+            if coarse != 0:
+                d = get_f32(coarse + padded + 4 * b)
+                v0 = _left(v0, coarse + 32 * b, d)
+                v1 = _left(v1, coarse + 32 * b + 16, d)
+                d = np.float32(0)
             largest = simd.max_lane_f32x16(
                 simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1))
             )
@@ -167,8 +192,18 @@ def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> Non
         _store_sums(sums, halves, b, d, -low, -high)
 
 
+@inline
+def _value(x: int, coarse: int, scales: int, i: int) -> Any:
+    """Value ``i``, or what the codes at ``coarse`` leave of it."""
+    v = get_f32(x + 4 * i)
+    if coarse != 0:
+        d = get_f32(coarse + scales + 4 * (i // 32))
+        v = fma_f32(np.float32(-d), np.float32(get_i8(coarse + i)), v)
+    return v
+
+
 @per_level(_q8_vector)
-def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int, coarse: int) -> None:
     padded = q8_scales(k)
     sums, groups, halves = out + q8_sums(k), out + q8_groups(k), out + q8_halves(k)
     for b in range(first, last):
@@ -176,7 +211,7 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
         poison = np.float32(0)
         if 32 * b < k:
             for i in range(32):
-                v = get_f32(x + 128 * b + 4 * i)
+                v = _value(x, coarse, padded, 32 * b + i)
                 magnitude = np.float32(abs(v))
                 largest = magnitude if magnitude > largest else largest
                 poison = np.float32(poison + np.float32(v * np.float32(0)))
@@ -198,7 +233,7 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
                 i = 4 * g + t
                 code = 0
                 if 32 * b < k:
-                    scaled = np.float32(get_f32(x + 128 * b + 4 * i) * inverse)
+                    scaled = np.float32(_value(x, coarse, padded, 32 * b + i) * inverse)
                     if scaled == scaled:
                         code = int(np.rint(max(np.float32(-127), min(np.float32(127), scaled))))
                 set_i8(out + 32 * b + i, np.int8(code))
@@ -224,21 +259,38 @@ def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) 
         _ternary(isa, x, k, get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE))
 
 
-@kernel
-def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
+@inline
+def _quantize_blocks(isa: Any, record: int, thread: int, threads: int, parts: int) -> None:
+    """Rows to the q8 form; ``parts`` 2: followed by that of what it leaves."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     limit = get_i64(record + 8 * FEWER_THAN)
     if limit != 0 and tokens >= limit:
         return
     k = get_i64(record + 8 * K)
     blocks = (k + 511) // 512 * 16
+    first, last, begin, step = 0, blocks, thread, threads
     if tokens == 1:
-        first = blocks * thread // threads
-        last = blocks * (thread + 1) // threads
-        _q8(isa, get_i64(record + 8 * X), k, get_i64(record + 8 * OUT), first, last)
-        return
-    for t in range(thread, tokens, threads):
+        first, last, begin = blocks * thread // threads, blocks * (thread + 1) // threads, 0
+    for t in range(begin, tokens, step):
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-        _q8(isa, x, k, out, 0, blocks)
+        _q8(isa, x, k, out, first, last, 0)
+        if parts == 2:
+            _q8(isa, x, k, out + q16_rest(k), first, last, out)
+
+
+@kernel
+def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
+    _quantize_blocks(isa, record, thread, threads, 1)
+
+
+@kernel
+def quantize_q16(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """As quantize_q8, then so what the codes leave."""
+    _quantize_blocks(isa, record, thread, threads, 2)
+
+
+def quantizer_of(form: str) -> Kernel:
+    """The kernel that brings float32 to a form of integers."""
+    return {"ternary": quantize_ternary, "q8": quantize_q8, "q16": quantize_q16}[form]
