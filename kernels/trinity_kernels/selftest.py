@@ -163,10 +163,20 @@ def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
 
 def q16_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     """The bytes of x (M, K) as q16, and the values that they stand for."""
-    coarse, values = q8_form(x)
-    left = (x - values).astype(np.float32)  # exact in float64, and rounded once
-    fine, rest = q8_form(left)
-    return np.ascontiguousarray(np.concatenate([coarse, fine], axis=1)), values + rest
+    m, k = x.shape
+    blocks, top = x.reshape(m, -1, 32), np.float32(127 * 256)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    inverse = np.divide(top, largest, out=np.zeros_like(largest), where=largest > 1e-35)
+    codes = np.clip(np.rint(blocks * inverse), -top, top).astype(np.int32)
+    scales, high = (largest / top)[:, :, 0], (codes + 128) >> 8
+    padded, table = -(-k // 64) * 64, -(-k // 512) * 64
+    out = np.zeros((m, activation_bytes("q16", k)), np.uint8)
+    out[:, :k] = high.astype(np.int8).reshape(m, k).view(np.uint8)
+    out[:, padded : padded + k] = (codes - 256 * high).astype(np.int8).reshape(m, k).view(np.uint8)
+    out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    sums = scales * codes.sum(axis=2, dtype=np.int32).astype(np.float32)
+    out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 
 def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:

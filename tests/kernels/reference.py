@@ -119,12 +119,23 @@ def pack_q8(codes: Codes, scales: Floats) -> Bytes:
 
 def pack_q16(x: Floats) -> tuple[Bytes, Doubles]:
     """The q16 form of ``x`` (M, K), (M, activation_bytes), and the values that it stands for."""
-    codes, scales = q8_codes(x)
-    coarse = codes.astype(np.float64) * np.repeat(scales, 32, axis=1)
-    left = (x - coarse).astype(np.float32)  # the product is exact in float64
-    rest, finer = q8_codes(left)
-    values = coarse + rest.astype(np.float64) * np.repeat(finer, 32, axis=1)
-    return np.concatenate([pack_q8(codes, scales), pack_q8(rest, finer)], axis=1), values
+    (m, k), top = x.shape, np.float32(127 * 256)
+    blocks = x.reshape(m, -1, 32)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    largest[largest <= np.float32(1e-35)] = 0
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(largest > 0, top / largest, np.float32(0))
+    codes = np.clip(np.rint(blocks * inverse), -top, top).astype(np.int32)
+    scales = (largest / top)[:, :, 0]
+    high = (codes + 128) >> 8
+    padded, table = -(-k // 64) * 64, -(-k // 512) * 64
+    out = np.zeros((m, activation_bytes("q16", k)), np.uint8)
+    out[:, :k] = high.reshape(m, k).astype(np.int8).view(np.uint8)
+    out[:, padded:][:, :k] = (codes - 256 * high).reshape(m, k).astype(np.int8).view(np.uint8)
+    out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    sums = scales * codes.sum(axis=2).astype(np.float32)
+    out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    return out, codes.reshape(m, k) * np.repeat(scales, 32, axis=1).astype(np.float64)
 
 
 def ternary_codes(x: Floats) -> tuple[Codes, Floats]:

@@ -8,7 +8,10 @@ A row of K activations, by form:
              at q8_sums:    per 32 codes scale * sum, padded likewise
              at q8_groups:  per 4 codes the int32 negated sum, padded as the codes
              at q8_halves:  per 16 codes scale * sum, padded with zeros to 32 of them
-    q16      the q8 form of x, then at q16_rest that of what its codes leave: 16 bits together.
+    q16      int8 codes, padded with zeros to 64; x = scale * (256 * code + the code of 1s)
+             at q16_ones:   the codes of 1s, padded likewise
+             at q16_scales: per 32 codes their float32 scale, padded with zeros to 16 of them
+             at q16_sums:   per 32 codes scale * sum of both, padded likewise
     ternary  int8 codes, padded with zeros to 256, permuted (ternary_place); x = code / s, one s a
              row.
              at ternary_sums:  per 256 codes the int32 negated sum, padded to 16 of them
@@ -65,9 +68,21 @@ def q8_halves(k: int) -> int:
 
 
 @shared
-def q16_rest(k: int) -> int:
-    """Bytes from a row's codes to those of what they leave; those of a whole q8 row."""
-    return q8_halves(k) + (k + 511) // 512 * 128
+def q16_ones(k: int) -> int:
+    """Bytes from a row's codes to those of 1s."""
+    return (k + 63) // 64 * 64
+
+
+@shared
+def q16_scales(k: int) -> int:
+    """Bytes from a row's codes to its scales of 32."""
+    return 2 * q16_ones(k)
+
+
+@shared
+def q16_sums(k: int) -> int:
+    """Bytes from a row's codes to its scaled sums of 32."""
+    return q16_scales(k) + (k + 511) // 512 * 64
 
 
 @shared
@@ -99,8 +114,10 @@ def activation_bytes(form: str, k: int) -> int:
     """Bytes of a row, a multiple of 64."""
     if form == "f32":
         return -(-4 * k // 64) * 64
-    if form in ("q8", "q16"):
-        return q16_rest(k) * (1 if form == "q8" else 2)
+    if form == "q8":
+        return q8_halves(k) + -(-k // 512) * 128
+    if form == "q16":
+        return q16_sums(k) + -(-k // 512) * 64
     return ternary_tail(k) + 64
 
 

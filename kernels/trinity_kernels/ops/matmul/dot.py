@@ -16,7 +16,6 @@ from typing import Any
 
 from trinity_kernels._jit import choose
 from trinity_kernels.ops.matmul.dot_block32 import dot_block32
-from trinity_kernels.ops.matmul.dot_fine import dot_fine
 from trinity_kernels.ops.matmul.dot_nibbles import dot_nibbles
 from trinity_kernels.ops.matmul.dot_plain import dot_plain
 from trinity_kernels.ops.matmul.dot_superblock import dot_superblock
@@ -31,8 +30,6 @@ def _body(qt: Any) -> Any:
     reader = READERS[qt.value]
     if isinstance(reader, Plain):
         return dot_plain
-    if isinstance(reader, Block32) and reader.form == "q16":
-        return dot_fine
     if isinstance(reader, Block32):
         return dot_nibbles if reader.nibbles_at else dot_block32
     if isinstance(reader, SuperBlock):

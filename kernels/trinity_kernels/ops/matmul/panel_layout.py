@@ -39,12 +39,6 @@ def tokens_at_once(isa: Any, qt: Any) -> int:
 
 
 @constant
-def is_fine(qt: Any) -> bool:
-    """Whether a type takes the q16 form, and its products sums of their own for the finer part."""
-    return READERS[qt.value].form == "q16"
-
-
-@constant
 def has_halves(qt: Any) -> bool:
     """Whether 16 elements have a scale of their own."""
     reader = READERS[qt.value]
@@ -66,9 +60,7 @@ def ternary_scales_at(k: int) -> int:
 def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs: a panel, scratch to transpose rows in, the sums of some tokens."""
     sums = 64 * _MOST
-    if form == "q16":
-        return sums + scratch_bytes("q8", k)
-    if form == "q8":
+    if form in ("q8", "q16"):
         return sums + q8_scales_at(k) + -(-k // 64) * 512 + 3072
     # The accumulators of blocks with a scale too, four for each token.
     return sums + ternary_scales_at(k) + -(-k // 256) * 64 + 4096 + 4 * sums

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, inline, kernel
+from trinity_kernels._jit import choose, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
-from trinity_kernels.ops.matmul.activations import q16_rest
 from trinity_kernels.ops.matmul.operands import (
     ADD,
     BIAS,
@@ -35,7 +34,7 @@ from trinity_kernels.ops.matmul.operands import (
     W,
     X,
 )
-from trinity_kernels.ops.matmul.panel_layout import is_fine, tokens_at_once
+from trinity_kernels.ops.matmul.panel_layout import tokens_at_once
 from trinity_kernels.ops.matmul.rows import rows_by_dots
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.block32 import Block32
@@ -61,19 +60,6 @@ def _pack_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
     return lambda isa, qt, w, stride, k, to: pack(isa, qt, w, stride, k, to)
 
 
-@inline
-def _multiply_q16_panel(
-    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
-    """The codes, and what they leave, of which the sums stand before a panel's own."""
-    finer = to - 64 * tokens_at_once(isa, qt)
-    multiply_q8_panel(isa, qt, panel, k, x, count, x_stride, to)
-    multiply_q8_panel(isa, qt, panel, k, x + q16_rest(k), count, x_stride, finer)
-    for line in range(0, 64 * count, 64):
-        total = simd.load_f32x16(to + line) + simd.load_f32x16(finer + line)
-        simd.store_f32x16(to + line, total)
-
-
 def _multiply(
     isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
@@ -84,10 +70,8 @@ def _multiply(
 def _multiply_of(
     isa: Any, qt: Any, panel: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
 ) -> Any:
-    form = READERS[qt.value].form
-    multiply = {
-        "ternary": multiply_ternary_panel, "q8": multiply_q8_panel, "q16": _multiply_q16_panel,
-    }[form]  # fmt: skip
+    ternary = isinstance(READERS[qt.value], Ternary)
+    multiply = multiply_ternary_panel if ternary else multiply_q8_panel
     return lambda isa, qt, panel, k, x, count, x_stride, to: multiply(
         isa, qt, panel, k, x, count, x_stride, to
     )
@@ -119,8 +103,6 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     add = get_i64(record + 8 * ADD)
     sums = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     at_once = tokens_at_once(isa, qt)
-    if is_fine(qt):
-        sums += 64 * at_once
     panel = sums + 64 * at_once
     for number in range(first, last):
         row = 16 * number
