@@ -19,7 +19,8 @@ from trinity_kernels.team import Team
 _PRODUCTS = ("matmul", "matmul_panels", "matmul_tiles")
 _TILES = ("tile_activations", "tile_q8", "tile_split")
 _WIDTHS = {
-    "norm": norm.K, "quantize_ternary": quantize.K, "quantize_q8": quantize.K,
+    "norm": norm.K,
+    **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q16"), quantize.K),
     "gated": activation.K, "gated_add": gated_add.K, "scale": scale.K, "softcap": softcap.K,
     **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
 }  # fmt: skip
