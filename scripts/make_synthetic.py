@@ -2,10 +2,12 @@
 
     python scripts/make_synthetic.py bitnet-2b out.gguf --type I2_S --vocab llama-bpe.gguf
     python scripts/make_synthetic.py llama-1b out.gguf --type Q4_0 --head-type Q8_0
+    python scripts/make_synthetic.py qwen3-30b-a3b-8l out.gguf
 
 Blocks are random bytes, freshly drawn for every tensor, with scales that keep activations near
 unit size; the text that such a model writes means nothing. bitnet-2b has the keys and tensors
-of BitNet b1.58 2B-4T, in their order; llama-1b those of Llama 3.2 1B. llama.cpp runs the former as
+of BitNet b1.58 2B-4T, in their order; llama-1b those of Llama 3.2 1B; qwen3-30b-a3b-8l and
+gpt-oss-20b-4l are models with experts, cut to 8 and 4 layers. llama.cpp runs the first as
 architecture bitnet, and has no I2_S:
 
     python scripts/make_synthetic.py bitnet-2b out.gguf --arch bitnet --type TQ2_0
@@ -42,7 +44,18 @@ FILE_TYPES = {
 
 
 @dataclass(frozen=True)
+class Experts:
+    """``used`` of ``count`` experts of width ``size``."""
+
+    count: int
+    used: int
+    size: int
+
+
+@dataclass(frozen=True)
 class Shape:
+    """Sizes of a model; ``dense_type``: of layers' linears beside experts, where not theirs."""
+
     arch: str
     name: str
     hidden_size: int
@@ -55,6 +68,8 @@ class Shape:
     context_length: int
     rope_theta: float
     default_type: str
+    experts: Experts | None = None
+    dense_type: str | None = None
 
 
 SHAPES = {
@@ -65,8 +80,20 @@ SHAPES = {
         "llama", "llama-1b", 2048, 8192, 16, 32, 8, 64, 128_256, 131_072, 5e5, "Q4_0"
     ),
     "llama-100m": Shape("llama", "llama-100m", 768, 2048, 12, 12, 4, 64, 32_000, 4096, 1e4, "Q4_0"),
+    "qwen3-30b-a3b-8l": Shape(
+        "qwen3moe", "qwen3-30b-a3b-8l", 2048, 6144, 8, 32, 4, 128, 151_936, 40_960, 1e6, "Q4_0",
+        Experts(128, 8, 768),
+    ),
+    "gpt-oss-20b-4l": Shape(
+        "gpt-oss", "gpt-oss-20b-4l", 2880, 2880, 4, 64, 8, 64, 201_088, 131_072, 1.5e5, "MXFP4",
+        Experts(32, 4, 2880), "Q8_0",
+    ),
     "tiny": Shape("llama", "tiny", 256, 512, 2, 4, 2, 64, 512, 512, 1e4, "Q4_0"),
-}
+    "tiny-experts": Shape(
+        "qwen3moe", "tiny-experts", 256, 512, 2, 4, 2, 64, 512, 512, 1e4, "Q4_0",
+        Experts(8, 2, 128),
+    ),
+}  # fmt: skip
 
 
 # --- weights -------------------------------------------------------------------------------------
@@ -175,7 +202,8 @@ def tensor_plan(
     yield "token_embd.weight", (shape.vocab_size, shape.hidden_size), embedding_type
     attn, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     hidden, ffn = shape.hidden_size, shape.intermediate_size
-    is_bitnet = shape.arch.startswith("bitnet")
+    is_bitnet, is_gpt_oss = shape.arch.startswith("bitnet"), shape.arch == "gpt-oss"
+    expert_type, type_name = type_name, shape.dense_type or type_name
     for layer in range(shape.num_layers):
         prefix = f"blk.{layer}."
         yield f"{prefix}attn_norm.weight", (hidden,), "F32"
@@ -184,8 +212,19 @@ def tensor_plan(
         yield f"{prefix}attn_v.weight", (kv, hidden), type_name
         if is_bitnet:
             yield f"{prefix}attn_sub_norm.weight", (attn,), "F32"
+        if shape.arch.startswith("qwen3"):
+            yield f"{prefix}attn_q_norm.weight", (shape.head_dim,), "F32"
+            yield f"{prefix}attn_k_norm.weight", (shape.head_dim,), "F32"
+        if is_gpt_oss:
+            yield f"{prefix}attn_sinks.weight", (shape.num_heads,), "F32"
+            for name, size in {"q": attn, "k": kv, "v": kv, "output": hidden}.items():
+                yield f"{prefix}attn_{name}.bias", (size,), "F32"
         yield f"{prefix}attn_output.weight", (hidden, attn), type_name
-        yield f"{prefix}ffn_norm.weight", (hidden,), "F32"
+        norm = "post_attention_norm" if is_gpt_oss else "ffn_norm"
+        yield f"{prefix}{norm}.weight", (hidden,), "F32"
+        if shape.experts is not None:
+            yield from expert_tensors(shape, shape.experts, prefix, expert_type)
+            continue
         yield f"{prefix}ffn_gate.weight", (ffn, hidden), type_name
         yield f"{prefix}ffn_up.weight", (ffn, hidden), type_name
         if is_bitnet:
@@ -194,6 +233,22 @@ def tensor_plan(
     yield "output_norm.weight", (hidden,), "F32"
     if head_type is not None:
         yield "output.weight", (shape.vocab_size, hidden), head_type
+
+
+def expert_tensors(
+    shape: Shape, experts: Experts, prefix: str, type_name: str
+) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """A layer's router and its experts."""
+    hidden, size, count = shape.hidden_size, experts.size, experts.count
+    yield f"{prefix}ffn_gate_inp.weight", (count, hidden), "F32"
+    yield f"{prefix}ffn_gate_exps.weight", (count, size, hidden), type_name
+    yield f"{prefix}ffn_up_exps.weight", (count, size, hidden), type_name
+    yield f"{prefix}ffn_down_exps.weight", (count, hidden, size), type_name
+    if shape.arch == "gpt-oss":
+        yield f"{prefix}ffn_gate_inp.bias", (count,), "F32"
+        yield f"{prefix}ffn_gate_exps.bias", (count, size), "F32"
+        yield f"{prefix}ffn_up_exps.bias", (count, size), "F32"
+        yield f"{prefix}ffn_down_exps.bias", (count, hidden), "F32"
 
 
 def add_tensor(
@@ -205,7 +260,8 @@ def add_tensor(
 ) -> None:
     """Drawn only when the writer comes to it; inputs of unit size give outputs of unit size."""
     if len(shape) == 1:
-        writer.add_tensor(name, shape, "F32", np.ones(shape, np.float32))
+        values = np.zeros(shape, np.float32) if name.endswith(".bias") else np.ones(shape, "f4")
+        writer.add_tensor(name, shape, "F32", values)
         return
     file_type = "I2_S" if type_name == "I2_S_ARM" else type_name
     rms = 1 / sqrt(shape[-1])
@@ -296,10 +352,30 @@ def llama_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabula
         f"{arch}.attention.value_length": (shape.head_dim, None),
         f"{arch}.vocab_size": (shape.vocab_size, None),
         f"{arch}.rope.dimension_count": (shape.head_dim, None),
+        **expert_keys(shape),
         "general.file_type": (FILE_TYPES.get(type_name, 1), None),
         **vocabulary,
         "general.quantization_version": (2, None),
     }
+
+
+def expert_keys(shape: Shape) -> Vocabulary:
+    arch, experts = shape.arch, shape.experts
+    if experts is None:
+        return {}
+    keys: Vocabulary = {
+        f"{arch}.expert_count": (experts.count, None),
+        f"{arch}.expert_used_count": (experts.used, None),
+        f"{arch}.expert_feed_forward_length": (experts.size, None),
+    }
+    if arch == "gpt-oss":
+        keys |= {
+            f"{arch}.attention.sliding_window": (128, None),
+            f"{arch}.rope.scaling.type": ("yarn", None),
+            f"{arch}.rope.scaling.factor": (32.0, None),
+            f"{arch}.rope.scaling.original_context_length": (4096, None),
+        }
+    return keys
 
 
 def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabulary:
@@ -346,6 +422,8 @@ def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabul
 
 def default_embedding_type(shape: Shape, type_name: str) -> str:
     """As quantizers do: the matrix that makes the logits is finer than the layers."""
+    if shape.dense_type:
+        return shape.dense_type
     if shape.arch.startswith("bitnet") or TYPES[type_name].ternary:
         return "F16"
     if TYPES[type_name].block_size == 256:
@@ -365,11 +443,14 @@ def write_model(
 ) -> None:
     """Write the model; its memory stays small, whatever its size.
 
-    The output is tied to the embedding unless both types are given and differ.
+    The output is tied to the embedding unless both types are given and differ, or the model has
+    experts.
     """
     type_name = type_name or shape.default_type
     embedding = embedding_type or head_type or default_embedding_type(shape, type_name)
     head = head_type if head_type not in (None, embedding) else None
+    if shape.experts is not None:
+        head = head_type or embedding
     vocabulary = copied_vocabulary(vocab) if vocab else synthetic_vocabulary(shape.vocab_size)
     tokens = vocabulary["tokenizer.ggml.tokens"][0]
     assert isinstance(tokens, list)

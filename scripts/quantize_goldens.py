@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
 
 import llama_cpp  # type: ignore[import-not-found,unused-ignore]
@@ -29,16 +30,18 @@ from trinity.formats import GGUFProvider, GGUFWriter
 from trinity_kernels.ggml import TYPES_BY_NAME
 
 ROWS = 16  # so that no two types take the same bytes
+EXPERT_ROWS = 2  # of each of several experts
 MIXES = (
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_0", "Q4_1", "Q4_K_S", "Q4_K_M", "Q5_0", "Q5_1",
     "Q5_K_S", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_NL", "IQ4_XS", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0",
     "F16", "BF16", "F32",
 )  # fmt: skip
+EXPERT_MIXES = ("MXFP4",)
 FTYPES = {
     mix: getattr(llama_cpp, "LLAMA_FTYPE_ALL_F32" if mix == "F32" else f"LLAMA_FTYPE_MOSTLY_{mix}")
     for mix in MIXES
-}
-LAYER = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+} | {"MXFP4": llama_cpp.LLAMA_FTYPE_MOSTLY_MXFP4_MOE}
+ATTENTION, FEED_FORWARD = ("attn_q", "attn_k", "attn_v", "attn_output"), ("gate", "up", "down")
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,24 @@ class Shape:
     ffn: int = 512
     tied: bool = False
     arch: str = "llama"
+    experts: int = 0
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes, in the order of a converter."""
         yield "token_embd.weight", (ROWS, self.hidden)
         for layer in range(self.layers):
             yield f"blk.{layer}.attn_norm.weight", (self.hidden,)
-            for name in LAYER:
-                columns = self.ffn if name == "ffn_down" else self.hidden
-                yield f"blk.{layer}.{name}.weight", (ROWS, columns)
+            for name in ATTENTION:
+                yield f"blk.{layer}.{name}.weight", (ROWS, self.hidden)
+            if self.experts:
+                yield f"blk.{layer}.ffn_gate_inp.weight", (self.experts, self.hidden)
+            for name in FEED_FORWARD:
+                columns = self.ffn if name == "down" else self.hidden
+                if self.experts:
+                    sizes = self.experts, EXPERT_ROWS, columns
+                    yield f"blk.{layer}.ffn_{name}_exps.weight", sizes
+                else:
+                    yield f"blk.{layer}.ffn_{name}.weight", (ROWS, columns)
             yield f"blk.{layer}.attn_q.bias", (self.hidden,)
         yield "output_norm.weight", (self.hidden,)
         if not self.tied:
@@ -80,6 +92,10 @@ SHAPES = {
     "rows-of-288": Shape(6, 6, 6, hidden=288, ffn=768),
     "rows-of-288-tied": Shape(6, 6, 6, hidden=288, ffn=800, tied=True),
     "rows-of-172": Shape(5, 8, 4, hidden=64, ffn=172, tied=True),
+    "mixtral-8x7b": Shape(32, 32, 8, experts=8),
+    "qwen3-moe": Shape(48, 32, 4, arch="qwen3moe", experts=16),
+    "gpt-oss-20b": Shape(24, 64, 8, arch="gpt-oss", experts=32),
+    "experts-of-96": Shape(16, 16, 16, ffn=96, arch="qwen3moe", experts=8),
 }
 
 
@@ -107,7 +123,7 @@ REAL = {
     "stories260K.gguf": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16", "F32"),
     "llama-2-tiny-random.gguf": ("Q8_0", "F16", "BF16", "F32"),
 }
-VARIED = ("llama-7b", "llama3.2-1b", "rows-of-288")
+VARIED = ("llama-7b", "llama3.2-1b", "rows-of-288", "qwen3-moe")
 
 
 def write_model(path: Path, shape: Shape) -> None:
@@ -128,13 +144,20 @@ def write_model(path: Path, shape: Shape) -> None:
         "general.file_type": 1,
         "general.name": "shape",
     }
+    if shape.experts:
+        keys |= {
+            "expert_count": shape.experts,
+            "expert_used_count": 2,
+            "expert_feed_forward_length": shape.ffn,
+            "attention.sliding_window": 8,
+        }
     rng = np.random.default_rng(0)
     with GGUFWriter(path) as writer:
         for key, value in keys.items():
             writer.add(key if key.startswith("general.") else f"{shape.arch}.{key}", value)
         for name, dims in shape.tensors():
             values = rng.standard_normal(dims)
-            kind = "F32" if len(dims) == 1 else "F16"
+            kind = "F32" if len(dims) == 1 or "ffn_gate_inp" in name else "F16"
             writer.add_tensor(name, dims, kind, values.astype("<f4" if kind == "F32" else "<f2"))
 
 
@@ -158,9 +181,9 @@ def quantize(
         parameters.tt_overrides = ctypes.cast(table, type(parameters.tt_overrides))
     entries = []
     for name, dims in shape.tensors() if shape else ():
-        if len(dims) == 2:
-            values = (ctypes.c_float * dims[1])(*([1.0] * dims[1]))
-            entries.append((name.encode(), values, dims[1]))
+        if len(dims) > 1:
+            size = dims[-1] * prod(dims[:-2])
+            entries.append((name.encode(), (ctypes.c_float * size)(*([1.0] * size)), size))
     Entry = llama_cpp.llama_model_imatrix_data
     matrix = (Entry * (len(entries) + 1))()
     for i, (name, values, size) in enumerate(entries):
@@ -179,7 +202,7 @@ def description(out: Path, source: Path) -> dict[str, object]:
         names: dict[str, list[str]] = {}
         for name in made.tensor_names():
             kind = made.tensor(name).type
-            if len(given.tensor(name).shape) == 1:
+            if len(given.tensor(name).shape) == 1 or "ffn_gate_inp" in name:
                 assert kind == "F32", name
                 continue
             names.setdefault(kind, []).append(name.removesuffix(".weight"))
@@ -230,7 +253,7 @@ def main() -> None:
             for variant, options in variants.items():
                 if options.output and shape.hidden % 256:
                     continue  # llama.cpp ends the process where a type asked for does not fit
-                for mix in MIXES:
+                for mix in (*MIXES, *(EXPERT_MIXES if shape.experts else ())):
                     case: dict[str, object] = {"shape": name, "variant": variant, "mix": mix}
                     done = quantize(source, out, mix, options, shape)
                     cases.append(case | (description(out, source) if done else {"refused": True}))

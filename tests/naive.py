@@ -43,7 +43,8 @@ def naive_logits(
     ``tensors``: canonical names to dequantized values, linear weights (outputs, inputs).
     ``int8_activations``: the layers' linears are ternary, their inputs rounded to int8 per token.
     ``rope_interleaved``: rotate neighbours (True) or halves; by default as GGUF stores ``arch``.
-    ``inputs`` receives what every linear weight is multiplied with, (T, inputs), by its name.
+    ``inputs`` receives what every linear weight is multiplied with, (T, inputs), by its name; of
+    experts the tokens of each, by the name of its own tensor ("blk.0.ffn_up.3.weight").
     """
     inputs = {} if inputs is None else inputs
     if rope_interleaved is None:
@@ -122,6 +123,8 @@ class _Layer:
 
     def expert(self, name: str, x: Array, expert: int) -> Array:
         """x (1, inputs) by one expert's weight: times its .scale, plus its .bias."""
+        one = f"{self.prefix}{name}.{expert}.weight"
+        self.inputs[one] = np.concatenate([self.inputs.get(one, x[:0]), x])
         name = f"{self.prefix}{name}_exps"
         weight = self.tensors[f"{name}.weight"]
         scales = self.tensors.get(f"{name}.scale", np.ones(len(weight), np.float32))

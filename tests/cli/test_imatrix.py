@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
+from tests.expert_models import write_expert_model
 from tests.tiny_models import write_tiny_model
 from trinity.cli.exit_codes import INTERRUPTED
 from trinity.cli.imatrix import CHUNK
@@ -51,6 +52,21 @@ def test_a_run_and_its_file(run: Run, given: list[str], folder: Path, tmp_path: 
     assert "3 of 3 chunks" in quiet.stderr
     assert "PPL" not in quiet.stderr
     assert read_imatrix(out).chunk_count == 3
+
+
+def test_experts_that_no_token_took(run: Run, folder: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "experts.gguf", tmp_path / "imatrix.gguf"
+    write_expert_model(model)
+    given = ["imatrix", "-m", str(model), "-f", str(folder / "text.txt"), "--isa", "portable"]
+    result = run(*given, "-c", "4", "--chunks", "1", "-o", str(out))
+    assert result.exit_code == 0, result.stderr
+    unseen = read_imatrix(out).unseen_experts
+    assert unseen
+    layer, expert = unseen[0]
+    assert f"no token took {len(unseen)} experts: {expert} of {layer}" in result.stderr
+    result = run(*given, "-c", "200", "-o", str(out), "--force")
+    assert read_imatrix(out).unseen_experts == []
+    assert "no token" not in result.stderr
 
 
 def test_merging_alone_needs_no_model(run: Run, given: list[str], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.formats import raw_gguf as raw
-from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
+from trinity.errors import FormatError, InputError, TrinityError
 from trinity.formats import GGUFWriter
 from trinity.formats.imatrix import (
     Entry,
@@ -65,14 +65,23 @@ def test_means(tmp_path: Path) -> None:
     mean = matrix.mean(Q)
     assert mean is not None
     assert mean.dtype == np.float32
-    assert mean.tolist() == [0.5, 0.0, 2.0]
+    assert mean.tolist() == [[0.5, 0.0, 2.0]]
     assert matrix.mean("token_embd.weight") is None
     unseen = Imatrix({Q: entry([0.0, 0.0], 0)}).mean(Q)
     assert unseen is not None
-    assert unseen.tolist() == [1.0, 1.0]
-    experts = Imatrix({Q: Entry(np.ones((2, 3), np.float32), np.array([1, 2]))})
-    with pytest.raises(UnsupportedError, match="2 matrices"):
-        experts.mean(Q)
+    assert unseen.tolist() == [[1.0, 1.0]]
+
+
+def test_means_of_experts() -> None:
+    stack = Entry(np.full((4, 3), 6, np.float32), np.array([1, 0, 2, 0]))
+    one = Entry(np.zeros((1, 3), np.float32), np.array([0]))
+    names = {"blk.7.ffn_up_exps.weight": stack, "blk.7.ffn_gate_up_exps.weight": stack,
+             "blk.10.ffn_down.5.weight": one, "blk.2.ffn_gate_inp.weight": one}  # fmt: skip
+    matrix = Imatrix(names)
+    mean = matrix.mean("blk.7.ffn_up_exps.weight")
+    assert mean is not None
+    assert mean.tolist() == [[6.0] * 3, [1.0] * 3, [3.0] * 3, [1.0] * 3]
+    assert matrix.unseen_experts == [("blk.7", 1), ("blk.7", 3), ("blk.10", 5)]
 
 
 def test_the_file_is_llama_cpps(tmp_path: Path) -> None:
@@ -148,7 +157,7 @@ def test_older_form(tmp_path: Path, tail: bytes) -> None:
     for name, expected in ((Q, [0.5, 2.0]), (DOWN, [0.25])):
         mean = found.mean(name)
         assert mean is not None
-        assert mean.tolist() == expected
+        assert mean.tolist() == [expected]
     assert found.datasets == (("a.txt",) if tail == TAIL else ())
     assert found.chunk_count == 3
 

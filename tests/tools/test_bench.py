@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.expert_models import EXPERTS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import ToyEngine
 from trinity.errors import InputError
@@ -158,6 +159,26 @@ def test_profile_is_summed_by_kernel_and_shape() -> None:
     assert "| matmul | Q4_0 | 128 x 64 | 1 | 2 | 6.000 | 85.7% |" in markdown(MODEL, [report])
     found: Any = as_object(MODEL, [report])
     assert found["levels"][0]["profiles"][0]["operations"][0]["count"] == 2
+
+
+def test_profile_of_experts(tmp_path: Path) -> None:
+    """A token's own experts alone are read, of several tokens all that one of them takes."""
+    path = tmp_path / "experts.gguf"
+    write_expert_model(path, type="Q4_0")
+    with closing(open_weights(path)) as provider:
+        engine = load_engine(provider, context_length=64)
+        for count in (1, 40):
+            found = engine.profile([Rows(engine.new_cache(), np.arange(5, 5 + count))], rounds=1)
+            products = [op for op in found if op.kernel == "expert_products"]
+            assert {(op.tag, op.rows) for op in products} == {("Q4_0", count * PER_TOKEN)}
+            assert sorted((op.n, op.k) for op in products) == [(64, 96)] * 2 + [(96, 64)] * 4
+            for op in products:
+                experts = op.nbytes / (op.n * op.k * 18 // 32)
+                assert experts == PER_TOKEN if count == 1 else PER_TOKEN < experts <= EXPERTS
+        weights = [op for op in engine.profile([Rows(engine.new_cache(), [5])], rounds=1)
+                   if op.kernel.startswith(("matmul", "expert"))]  # fmt: skip
+        assert sum(op.nbytes for op in weights) == engine.bytes_per_token(0)
+        engine.close()
 
 
 @pytest.mark.parametrize("type_name", ["Q4_0", "I2_S"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, Layout, write_expert_model
 from tests.naive import float_tensors, naive_logits
 from tests.runtime.test_perplexity import expected_nlls
 from tests.tiny_models import write_tiny_model
@@ -101,10 +103,52 @@ def test_sums_are_those_of_the_naive_forward_pass(folder: Path, name: str, head:
         np.testing.assert_allclose(entry.sums[0], sums, rtol=1e-4, err_msg=weight)
         mean = found.mean(weight)
         assert mean is not None
-        np.testing.assert_allclose(mean, entry.sums[0] / cut.size, rtol=1e-6)
+        np.testing.assert_allclose(mean[0], entry.sums[0] / cut.size, rtol=1e-6)
     assert (found.chunk_count, found.chunk_size) == (len(cut), CHUNK)
     assert [(p.done, p.total) for p in seen] == [(i + 1, len(cut)) for i in range(len(cut))]
     assert seen[-1].perplexity == pytest.approx(math.exp(np.concatenate(nlls).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["stacked", "fused", "each"])
+def test_sums_of_experts_are_of_their_own_tokens(layout: Layout, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_expert_model(path)
+    with open_weights(path) as provider:  # type: ignore[attr-defined]
+        tensors, config = float_tensors(provider), provider.config
+    write_expert_model(path, layout=layout)
+    with load(path, threads=2, context_length=64, kv_type="f32") as model:
+        cut = windows(model)[:3]
+        found = gather_imatrix(model, TEXT, chunk_size=CHUNK, chunks=3)
+        again = gather_imatrix(model, TEXT, chunk_size=CHUNK, chunks=1, from_chunk=2, start=(
+            gather_imatrix(model, TEXT, chunk_size=CHUNK, chunks=2)
+        ))  # fmt: skip
+    inputs: dict[str, NDArray[np.float64]] = {}
+    for window in cut:
+        naive_logits(
+            tensors, config, window.tolist(), arch="llama", int8_activations=False, inputs=inputs
+        )
+    names = {"fused": ("gate_up_exps", "down_exps"), "stacked": ("gate_exps", "up_exps",
+             "down_exps")}.get(layout, ())  # fmt: skip
+    compared = 0
+    for name, x in inputs.items():
+        match = re.fullmatch(r"(blk\.\d)\.ffn_(gate|up|down)\.(\d)\.weight", name)
+        if match is None:
+            continue
+        entry, expert = found.entries.get(name), 0
+        if names:
+            stack = next(n for n in names if match[2] in n)
+            entry, expert = found.entries[f"{match[1]}.ffn_{stack}.weight"], int(match[3])
+        assert entry is not None
+        assert entry.counts[expert] == len(x)
+        np.testing.assert_allclose(entry.sums[expert], (x**2).sum(axis=0), rtol=1e-4)
+        compared += 1
+    assert compared > 3 * LAYERS * EXPERTS // 2
+    experts = [entry for name, entry in found.entries.items() if "_exps" in name]
+    assert all(entry.counts.sum() == PER_TOKEN * cut.size for entry in experts)
+    assert again.entries.keys() == found.entries.keys()
+    for name, entry in again.entries.items():
+        assert np.array_equal(entry.counts, found.entries[name].counts)
+        np.testing.assert_allclose(entry.sums, found.entries[name].sums, rtol=1e-6)
 
 
 def test_sums_are_llama_cpps(shared_data: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 512  # trinity.formats.imatrix.DEFAULT_CHUNK_SIZE, without its import
 LINES = 10  # of progress where nothing can be shown in place
+SHOWN = 8  # experts that no token took, by name
 
 
 @options.takes(loading=options.without(options.LOADING, "context_length"))
@@ -167,3 +168,11 @@ def _tell(out: str, matrix: Imatrix) -> None:
         f"{out}: {len(matrix.entries)} weights, {matrix.chunk_count} chunks of "
         f"{matrix.chunk_size} tokens"
     )
+    unseen = matrix.unseen_experts
+    if unseen:
+        some = ", ".join(f"{expert} of {layer}" for layer, expert in unseen[:SHOWN])
+        more = ", ..." if len(unseen) > SHOWN else ""
+        say(
+            f"warning: no token took {len(unseen)} experts: {some}{more}; nothing is known of "
+            "their inputs: give a longer text, of all that the model is for"
+        )

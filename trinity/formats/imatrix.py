@@ -11,13 +11,14 @@ quantizer skip what they do not know, such as ``trinity.imatrix.*``, where a run
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.errors import FormatError, InputError
 from trinity.formats.gguf_layout import MAGIC
 from trinity.formats.gguf_metadata import GGUFMetadata
 from trinity.formats.gguf_reader import GGUFStructure, TensorInfo, read_structure
@@ -31,6 +32,8 @@ DATASETS, CHUNK_COUNT, CHUNK_SIZE = (
     "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size",
 )  # fmt: skip
 NEXT_CHUNK, TEXT_HASH = "trinity.imatrix.next_chunk", "trinity.imatrix.text_sha256"
+# A stack of all experts, or one of them.
+_EXPERTS = re.compile(r"blk\.(\d{1,9})\.ffn_(?:\w+_exps|\w+?\.(\d{1,9}))\.weight", re.ASCII)
 MAX_COUNT = 1 << 53
 MAX_DATASETS = 1 << 12
 
@@ -78,23 +81,30 @@ class Imatrix:
         counts = [int(entry.counts.max()) for entry in self.entries.values()]
         return max(counts, default=0) // self.chunk_size
 
-    def mean(self, tensor_name: str) -> NDArray[np.float32] | None:
-        """Mean squares (K,) of a weight's inputs; None where there is no entry of that name.
+    @property
+    def unseen_experts(self) -> list[tuple[str, int]]:
+        """Layer ("blk.3") and number of every expert that no token of the texts took."""
+        found: set[tuple[int, int]] = set()
+        for name, entry in self.entries.items():
+            match = _EXPERTS.fullmatch(name)
+            if match is not None:
+                first = int(match[2] or 0)
+                found.update(
+                    (int(match[1]), first + int(i)) for i in np.flatnonzero(entry.counts == 0)
+                )
+        return [(f"blk.{layer}", expert) for layer, expert in sorted(found)]
 
-        Ones where no token was seen, as llama.cpp's quantizer has it.
-        Raises: UnsupportedError for a stack of experts.
+    def mean(self, tensor_name: str) -> NDArray[np.float32] | None:
+        """Mean squares (matrices, K) of a weight's inputs; None where it has no entry.
+
+        Ones for a matrix that no token met, as llama.cpp's quantizer has it.
         """
         entry = self.entries.get(tensor_name)
         if entry is None:
             return None
-        if len(entry.sums) != 1:
-            raise UnsupportedError(
-                f"{self.source}: {tensor_name!r} has {len(entry.sums)} matrices, a mixture of "
-                "experts, which trinity does not run"
-            )
-        if entry.counts[0] == 0:
-            return np.ones(entry.sums.shape[1], np.float32)
-        mean: NDArray[np.float32] = (entry.sums[0] / np.float64(entry.counts[0])).astype(np.float32)
+        counts = np.maximum(entry.counts, 1).astype(np.float64)[:, None]
+        mean: NDArray[np.float32] = (entry.sums / counts).astype(np.float32)
+        mean[entry.counts == 0] = 1
         return mean
 
 

@@ -10,18 +10,29 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels.ops import activation, attention, gated_add, norm, scale, softcap
+from trinity_kernels.ops import (
+    activation,
+    attention,
+    expert_rows,
+    gated_add,
+    mix,
+    norm,
+    scale,
+    softcap,
+)
 from trinity_kernels.ops.kv_layout import layer_bytes
-from trinity_kernels.ops.matmul import operands, quantize
+from trinity_kernels.ops.matmul import experts, operands, quantize
 from trinity_kernels.record import KERNEL, ROWS
 from trinity_kernels.team import Team
 
 _PRODUCTS = ("matmul", "matmul_panels", "matmul_tiles")
 _TILES = ("tile_activations", "tile_q8", "tile_split")
+_OF_EXPERTS = ("expert_products", "expert_tiles")  # which call another kernel
 _WIDTHS = {
     "norm": norm.K,
     **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q16"), quantize.K),
     "gated": activation.K, "gated_add": gated_add.K, "scale": scale.K, "softcap": softcap.K,
+    "mix": mix.K,
     **dict.fromkeys(_PRODUCTS + _TILES, operands.K),
 }  # fmt: skip
 
@@ -91,6 +102,10 @@ def _seconds(team: Team, plan: NDArray[np.void]) -> float:
     return perf_counter() - started
 
 
+def _int64(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
 def _described(
     slots: NDArray[np.int64],
     names: Mapping[int, tuple[str, str]],
@@ -98,13 +113,21 @@ def _described(
     seconds: float,
 ) -> OperationTime:
     name, tag = names[int(slots[KERNEL])]
-    rows = ctypes.c_int64.from_address(int(slots[ROWS])).value
+    rows = _int64(int(slots[ROWS]))
     n = k = nbytes = 0
     if name in _WIDTHS:
         k = int(slots[_WIDTHS[name]])
     if name in _PRODUCTS:
         n = int(slots[operands.N])
         nbytes = n * int(slots[operands.W_STRIDE])
+    elif name in _OF_EXPERTS:
+        _, tag = names[int(slots[experts.INNER])]
+        groups = int(slots[experts.GROUPS])
+        rows, k = _int64(groups + 8 * expert_rows.ALL_ROWS), int(slots[operands.K])
+        if name == "expert_products":
+            n = int(slots[operands.N])
+            active = _int64(groups + 8 * expert_rows.ACTIVE)
+            nbytes = active * n * int(slots[operands.W_STRIDE])
     elif name == "attention_parts":
         k = int(slots[attention.HEAD_DIM])
         heads, values = int(slots[attention.KV_HEADS]), int(slots[attention.VALUE_DIM])

@@ -1,4 +1,4 @@
-"""Which tensor gets which type: the rules of llama.cpp's quantizer, for dense llama-like models.
+"""Which tensor gets which type: the rules of llama.cpp's quantizer, for models that trinity runs.
 
 Source: llama.cpp src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback.
 scripts/quantize_goldens.py lets llama.cpp itself decide; the tests compare.
@@ -30,6 +30,9 @@ _FALLBACKS = {
     "Q6_K": "Q8_0",
 }
 _NOT_QUANTIZED = ("_norm.weight", "ffn_gate_inp.weight")
+# Beside 8 large experts, as Mixtral has them, attention is a small part of the file.
+_FEW_EXPERTS = 8
+_BETTER_BESIDE_FEW = frozenset({"Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "IQ4_XS", "Q4_K_S", "Q4_K_M"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Network:
     num_layers: int
     num_heads: int
     num_kv_heads: int
+    num_experts: int = 0
 
     @property
     def group_size(self) -> int:
@@ -67,7 +71,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of the model; ``shape`` is NumPy's order, (M outputs, K inputs)."""
+    """A tensor of the model; ``shape`` is NumPy's order, (M outputs, K inputs), experts first."""
 
     name: str
     shape: tuple[int, ...]
@@ -209,13 +213,25 @@ class _Rules:
             return self._output(entry)
         if name == "token_embd.weight":
             return self._embedding(entry)
-        if _is_attn_v(name):
+        experts = self.network.num_experts
+        if self.mix.base == "MXFP4" and experts:
+            return "MXFP4" if len(entry.shape) > 2 else "Q8_0"
+        if _is_attn_v(name) or "attn_k.weight" in name:
+            if experts == _FEW_EXPERTS:
+                return "Q8_0"
+            if "attn_k.weight" in name:
+                return self.mix.base
             self.attn_v += 1
             return self._attn_v(self.attn_v - 1, self.num_attn_v)
         if "ffn_down" in name:
             self.ffn_down += 1
-            return self._ffn_down(self.ffn_down - 1, self.network.num_layers)
+            layer = _LAYER.match(name)
+            # A layer may have several: of each expert, or of the one that all tokens take.
+            place = int(layer[1]) if experts > 1 and layer else self.ffn_down - 1
+            return self._ffn_down(place, self.network.num_layers)
         if "attn_output.weight" in name:
+            if experts == _FEW_EXPERTS:
+                return "Q5_K" if self.mix.name in _BETTER_BESIDE_FEW else self.mix.base
             better = {"Q2_K": "Q3_K", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K"}
             return better.get(self.mix.name, self.mix.base)
         return self.mix.base

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +24,26 @@ class Importance:
         self.path = os.fspath(path)
         self._imatrix: Imatrix = read_imatrix(path)
 
-    def columns(self, name: str, size: int) -> Floats | None:
-        """Float32 (size,), the largest between 0.5 and 1, or None where nothing is known.
+    def columns(self, name: str, shape: tuple[int, ...]) -> list[Floats | None]:
+        """Of each matrix in a tensor float32 (K,), the largest between 0.5 and 1, or None.
 
-        That is where the matrix has no entry, or the text's inputs were all 0. Scaled by a power
-        of two, which no result depends on, since sums of products must not leave float32's range.
-        Raises InputError for an entry of another length. That of an embedding is passed over, as
+        None is where nothing is known: there is no entry, or the text's inputs were all 0. Scaled
+        by a power of two, which no result depends on, since sums of products must not leave
+        float32's range.
+        Raises InputError for an entry of another size. That of an embedding is passed over, as
         llama.cpp does: rows are looked up, not multiplied.
         """
+        matrices, size = prod(shape[:-2]), shape[-1]
         found = self._imatrix.mean(name)
-        if found is None or found.shape == (size,):
-            return None if found is None or not found.any() else _scaled(found)
+        if found is None:
+            return [None] * matrices
+        if found.size == matrices * size:  # an older file has the matrices one behind the other
+            return [_scaled(row) if row.any() else None for row in found.reshape(matrices, size)]
         if name == "token_embd.weight":
-            return None
+            return [None]
         raise InputError(
             f"{self.path}: the entry of {name!r} has {found.size} values, but the tensor has "
-            f"{size} columns; the importance matrix belongs to another model"
+            f"{matrices} x {size} columns; the importance matrix belongs to another model"
         )
 
     def keys(self) -> dict[str, object]:
@@ -59,18 +64,28 @@ class Importance:
             for a in quantized
             if a.type in SEARCHED and a.entry.name not in ("token_embd.weight", "output.weight")
         ]
-        missing = [e.name for e in expected if self.columns(e.name, e.shape[-1]) is None]
+        missing = [e.name for e in expected if not any(
+            row is not None for row in self.columns(e.name, e.shape)
+        )]  # fmt: skip
         if expected and len(missing) == len(expected):
             raise InputError(
                 f"{self.path}: has no entry for any tensor of this model, such as {missing[0]!r}; "
                 "it belongs to another model"
             )
-        if not missing:
-            return []
-        return [
-            f"{self.path} tells nothing of {len(missing)} of {len(expected)} tensors, which are "
-            f"quantized without: {missing[0]}" + (", ..." if len(missing) > 1 else "")
-        ]
+        found = []
+        if missing:
+            found.append(
+                f"{self.path} tells nothing of {len(missing)} of {len(expected)} tensors, which "
+                f"are quantized without: {missing[0]}" + (", ..." if len(missing) > 1 else "")
+            )
+        unseen = self._imatrix.unseen_experts
+        if unseen:
+            layer, expert = unseen[0]
+            found.append(
+                f"{self.path}: no token of its text took {len(unseen)} experts, such as expert "
+                f"{expert} of {layer}: they are quantized as if all their inputs counted alike"
+            )
+        return found
 
 
 def _scaled(means: Floats) -> Floats:

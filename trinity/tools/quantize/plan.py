@@ -37,7 +37,7 @@ class Step:
     """One tensor of the output.
 
     ``factor``: what an I2_S scale is multiplied with. ``bare``: ternary weights are written as
-    -1, 0, 1. ``scale``: the value of a .scale tensor that is made here.
+    -1, 0, 1. ``scale``: the value, or all values, of a .scale tensor that is made here.
     """
 
     assigned: Assigned
@@ -73,7 +73,10 @@ def planned(
     if isinstance(architecture, str):  # before keys are missed that others do not have
         find_architecture(architecture, provider.path, provider.tensor_names())
     config = provider.config
-    network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
+    network = Network(
+        config.architecture, config.num_layers, config.num_heads, config.num_kv_heads,
+        config.experts.num_experts if config.experts else 0,
+    )  # fmt: skip
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     decoder_of(config, shapes, shapes.__getitem__, provider.path)
@@ -136,10 +139,10 @@ def _beginning(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float3
 def _check_readable(provider: GGUFProvider, changed: Sequence[Step]) -> None:
     for step in changed:
         entry = step.entry
-        if len(entry.shape) != 2:
+        if len(entry.shape) > 3:
             raise UnsupportedError(
                 f"{provider.path}: tensor {entry.name!r} has the shape {entry.shape}; trinity "
-                "quantizes matrices, not mixtures of experts"
+                "quantizes matrices and stacks of them"
             )
         first, last = row_steps(entry.shape)[0]
         if (last - first) * entry.shape[-1] > LARGEST_STEP:
@@ -193,7 +196,7 @@ def _with_scales(provider: GGUFProvider, steps: Sequence[Step]) -> list[Step]:
             tensor = provider.tensor(name)
             if rounds_in_half(tensor):
                 by_name[name] = replace(step, bare=True)
-                entry = Entry(scale_name, (1,), "F32")
+                entry = Entry(scale_name, step.entry.shape[:-2] or (1,), "F32")
                 scale = i2_s_scale(tensor) * (np.float32(1.0 if present is None else present))
                 by_name[scale_name] = Step(Assigned(entry, "F32"), scale=float(scale))
     order = in_order([step.entry for step in by_name.values()])

@@ -28,7 +28,14 @@ from trinity.tools.quantize.assignment import Overrides
 from trinity.tools.quantize.importance import Importance
 from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
 from trinity.tools.quantize.plan import Step, notes, planned
-from trinity.tools.quantize.rows import encode_rows, in_order, read_rows, row_steps, whole_chunks
+from trinity.tools.quantize.rows import (
+    Floats,
+    encode_rows,
+    in_order,
+    read_rows,
+    row_steps,
+    whole_chunks,
+)
 from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.code_files import take_cache_problem
@@ -190,7 +197,7 @@ class _Making:
 
     def _chunks(self, step: Step) -> Iterator[Array]:
         if step.scale is not None:
-            yield np.array([step.scale], "<f4")
+            yield np.full(step.entry.shape, step.scale, "<f4")
             return
         tensor = self.provider.tensor(step.entry.name)  # now: a file that has shrunk is noticed
         type_name = step.assigned.type
@@ -205,13 +212,13 @@ class _Making:
     def _encoder(self, tensor: Tensor, type_name: str, step: Step) -> Callable[[int, int], Array]:
         if step.bare:
             return partial(bare_rows, tensor, type_name)
-        columns = tensor.shape[-1]
-        importance = (
-            None if self.importance is None else self.importance.columns(tensor.name, columns)
-        )
+        importance: list[Floats | None] = []
+        if self.importance is not None:
+            importance = self.importance.columns(tensor.name, tensor.shape)
 
         def encode(first: int, last: int) -> Array:
-            return encode_rows(tensor, read_rows(tensor, first, last), type_name, importance)
+            values = read_rows(tensor, first, last)
+            return encode_rows(tensor, values, type_name, importance, first)
 
         return encode
 

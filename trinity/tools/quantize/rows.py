@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from math import gcd, prod
 from typing import TypeVar
@@ -34,8 +34,11 @@ _EXPONENTS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x
 
 
 def row_steps(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """First and last row of each step through a matrix; steps begin at whole blocks of I2_S."""
-    rows, columns = shape
+    """First and last row of each step through a matrix; steps begin at whole blocks of I2_S.
+
+    A stack of matrices is one matrix with the rows of all.
+    """
+    rows, columns = prod(shape[:-1]), shape[-1]
     whole = I2_S_BLOCK // gcd(I2_S_BLOCK, columns)
     step = max(1, STEP_WEIGHTS // (columns * whole)) * whole
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
@@ -142,10 +145,15 @@ def finite(tensor: Tensor, scale: np.float32) -> np.float32:
 
 
 def encode_rows(
-    tensor: Tensor, values: Floats, type_name: str, importance: Floats | None = None
+    tensor: Tensor,
+    values: Floats,
+    type_name: str,
+    importance: Sequence[Floats | None] = (),
+    first: int = 0,
 ) -> Bytes:
-    """``values``, rows of ``tensor``, in a type that is quantized row by row.
+    """``values``, rows of ``tensor`` from ``first`` on, in a type that is quantized row by row.
 
+    ``importance``: of the columns of each matrix in a stack.
     Raises InputError for values beyond what the type holds.
     """
     if type_name not in ("F32", "MXFP4"):
@@ -160,4 +168,10 @@ def encode_rows(
             )
     if type_name in PLAIN:
         return TYPES[type_name].quantize(values)
-    return quantize_rows(type_name, values, importance)
+    if len(importance) < 2:
+        return quantize_rows(type_name, values, *importance)
+    rows, last, pieces = tensor.shape[-2], first + len(values), []
+    for number in range(first // rows, -(-last // rows)):
+        start, end = max(first, number * rows) - first, min(last, (number + 1) * rows) - first
+        pieces.append(quantize_rows(type_name, values[start:end], importance[number]))
+    return np.concatenate(pieces)
