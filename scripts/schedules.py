@@ -39,7 +39,8 @@ from tests.toy_model import toy_model  # noqa: E402
 from trinity.errors import TrinityError  # noqa: E402
 from trinity.model import Model  # noqa: E402
 from trinity.runtime.interface import Engine  # noqa: E402
-from trinity.runtime.pages import Page, PagePool  # noqa: E402
+from trinity.runtime.page import Page  # noqa: E402
+from trinity.runtime.page_pool import PagePool  # noqa: E402
 
 HANG_SECONDS = 120
 CONTEXT = 400
@@ -375,12 +376,11 @@ def schedule(
 
 
 def check_pages(pool: PagePool, all: Tally) -> None:
-    """All pages are idle or spare."""
+    """Nobody has a page."""
     pool.available("F16")
-    spare = sum(pool.sizes[kind] * len(pages) for kind, pages in pool._spare.items())
-    idle = sum(pool.sizes[page.kv_type] for page in pool._idle)
-    if pool.nbytes != spare + idle:
-        all.wrong.append(f"{pool.nbytes - spare - idle} bytes of pages are still in use")
+    if pool.claimed or pool.nbytes != pool.idle_bytes:
+        used = pool.nbytes - pool.idle_bytes
+        all.wrong.append(f"{used} bytes of pages are still in use, {pool.claimed} claimed")
 
 
 def toys(seed: int) -> tuple[Callable[[random.Random], Model], list[Case]]:
@@ -389,7 +389,8 @@ def toys(seed: int) -> tuple[Callable[[random.Random], Model], list[Case]]:
 
     def make(rng: random.Random) -> Model:
         chunk, pages = rng.choice([8, 32, 64]), rng.choice([4, 5, 6, 8, 100])
-        return toy_model(context_length=CONTEXT, prefill_chunk=chunk, pages=pages)[0]
+        window = rng.choice([0, 0, 1, 20, 128, 200])
+        return toy_model(context_length=CONTEXT, prefill_chunk=chunk, pages=pages, window=window)[0]
 
     model, _ = toy_model(context_length=CONTEXT, prefill_chunk=64)
     return make, cases_of(model, 1)
@@ -397,15 +398,15 @@ def toys(seed: int) -> tuple[Callable[[random.Random], Model], list[Case]]:
 
 def real(path: str) -> tuple[Callable[[random.Random], Model], list[Case]]:
     """A model file with few pages."""
+    with trinity.load(path, threads=2, context_length=CONTEXT) as model:
+        page = max(sum(parts) for parts in model.engine.pool.sizes.values())
+        cases = cases_of(model, 1)
 
     def make(rng: random.Random) -> Model:
-        model = trinity.load(path, threads=2, context_length=CONTEXT)
-        pool = model.engine.pool
-        pool.limit = rng.choice([4, 6, 100]) * max(pool.sizes.values())
-        return model
+        pages = rng.choice([4, 6, 100])
+        return trinity.load(path, threads=2, context_length=CONTEXT, kv_memory=pages * page)
 
-    with trinity.load(path, threads=2, context_length=CONTEXT) as model:
-        return make, cases_of(model, 1)
+    return make, cases
 
 
 def resident() -> int:

@@ -23,7 +23,7 @@ from tests.toy_model import (
     ToyTokenizer,
     ids_of,
     toy_model,
-    used_pages,
+    used_bytes,
 )
 from trinity.errors import ContextLengthError, InputError
 from trinity.model import Model
@@ -150,7 +150,7 @@ def fail_within(chunks: Iterable[object]) -> None:
 def no_page_is_in_use(model: Model, engine: ToyEngine) -> None:
     """After the step that is under way, which nothing but the clock bounds."""
     deadline = time.monotonic() + 30
-    while used_pages(engine):
+    while used_bytes(engine):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -194,7 +194,7 @@ def test_an_error_ends_its_own_call() -> None:
     engine.before_forward = fail
     with pytest.raises(RuntimeError, match="boom"):
         model.generate("ab")
-    assert not used_pages(engine)
+    assert not used_bytes(engine)
     engine.before_forward = lambda tokens: None
     assert model.generate("ab", max_tokens=1).token_ids
 
@@ -254,7 +254,7 @@ def test_exclusive_use_waits_and_lets_wait() -> None:
     later: list[object] = []
     with model.exclusive() as mine:
         assert mine is engine
-        assert not used_pages(engine)  # the stream has come to its end
+        assert not used_bytes(engine)  # the stream has come to its end
         worker = threading.Thread(target=lambda: later.append(model.generate("x", max_tokens=1)))
         worker.start()
         with pytest.raises(InputError, match="exclusively"):

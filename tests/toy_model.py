@@ -16,9 +16,11 @@ from trinity.runtime.answer import Answer
 from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox
 from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
-from trinity.runtime.pages import KVCache, PagePool
+from trinity.runtime.page_layout import PartSizes, Window
+from trinity.runtime.page_pool import PagePool
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.runtime.scheduler import Scheduler
 from trinity_kernels.ops.kv_layout import PAGE
@@ -37,26 +39,51 @@ def ids_of(text: str) -> list[int]:
     return [FIRST_BYTE + byte for byte in text.encode()]
 
 
-PAGE_BYTES = {"F16": PAGE * 8, "F32": PAGE * 8}
+PART_BYTES = PAGE * 8
 
 
-def slots(cache: KVCache, number: int) -> NDArray[np.int64]:
-    """The memory of a page, by its address in the cache's table."""
-    memory = (ctypes.c_int64 * PAGE).from_address(int(cache._table[number]))
-    return np.frombuffer(memory, np.int64)
+def part_sizes(window: Window | None = None) -> dict[str, PartSizes]:
+    """A page's parts: eight bytes for each position, in both where there is a window."""
+    return dict.fromkeys(("F16", "F32"), PartSizes(PART_BYTES, PART_BYTES if window else 0))
+
+
+def write(cache: KVCache, tokens: Sequence[int]) -> None:
+    """As a step does: room first, then the content of both parts, then the note of it."""
+    assert cache.reserve(cache.length + len(tokens)), "no page"
+    tables = [cache._table] if cache._window is None else [cache._table, cache._window_table]
+    for place, token in enumerate(tokens, cache.length):
+        for table in tables:
+            _slots(table, place // PAGE)[place % PAGE] = token
+    cache.append(tokens)
 
 
 def held(cache: KVCache) -> list[int]:
-    """The tokens that lie in a cache's pages."""
-    pages = [slots(cache, number) for number in range(-(-cache.length // PAGE))]
-    return [int(token) for page in pages for token in page][: cache.length]
+    """The tokens that lie in a cache's full parts."""
+    return _tokens(cache._table, 0, cache.length)
 
 
-def used_pages(engine: ToyEngine) -> int:
-    """Pages of an engine's pool that sequences use."""
-    pool = engine.pool
-    idle = len(pool._idle) + sum(map(len, pool._spare.values()))
-    return pool.nbytes // (PAGE * 8) - idle
+def seen(cache: KVCache, length: int) -> list[int]:
+    """The tokens in a cache's windowed parts that those behind the first ``length`` see."""
+    assert cache._window is not None
+    start = max(0, length + 1 - cache._window.positions)
+    return _tokens(cache._window_table, min(start, cache.length), cache.length)
+
+
+def _slots(table: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    """The memory of a page, by its address in a table."""
+    assert table[number], f"page {number} has no memory"
+    memory = (ctypes.c_int64 * PAGE).from_address(int(table[number]))
+    return np.frombuffer(memory, np.int64)
+
+
+def _tokens(table: NDArray[np.int64], start: int, stop: int) -> list[int]:
+    pages = [_slots(table, number) for number in range(start // PAGE, -(-stop // PAGE))]
+    return [int(token) for page in pages for token in page][start % PAGE :][: stop - start]
+
+
+def used_bytes(engine: ToyEngine) -> int:
+    """Bytes of an engine's pool that sequences have claimed."""
+    return engine.pool.claimed
 
 
 class ToyEngine:
@@ -64,13 +91,15 @@ class ToyEngine:
 
     The tokens lie in the cache's pages, eight bytes each, and are read from there. So whoever
     shares, copies or cuts a page wrongly gets other logits. ``pages``: how many there may be.
+    ``window``, where not 0: how many positions a token sees in windowed parts.
     ``before_forward`` is called with the tokens of each step; it may raise or set an event.
     ``answer`` makes the engine continue a prompt of ``answer_at`` tokens with that text and EOS.
     """
 
     def __init__(
-        self, *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20
-    ) -> None:
+        self, *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20,
+        window: int = 0,
+    ) -> None:  # fmt: skip
         self.config = ModelConfig(
             "toy", 16, 32, 2, 2, 1, 8, VOCAB_SIZE, context_length, 1e-5, name="toy"
         )
@@ -88,7 +117,8 @@ class ToyEngine:
         self.running = 0
         self.loads: list[tuple[str, dict[str, Any]]] = []
         self._pages = pages
-        self.pool = PagePool(PAGE_BYTES, pages * PAGE * 8)
+        self._window = Window(window, prefill_chunk) if window else None
+        self.renew_pool()
 
     def says(self, text: str, after: int) -> None:
         """Continue a prompt of ``after`` tokens with ``text``, then end."""
@@ -99,7 +129,8 @@ class ToyEngine:
         return KVCache(self.pool, kv_type or self.kv_type, self.context_length)
 
     def renew_pool(self) -> None:
-        self.pool = PagePool(PAGE_BYTES, self._pages * PAGE * 8)
+        sizes = part_sizes(self._window)
+        self.pool = PagePool(sizes, self._pages * sum(sizes["F16"]), self._window)
 
     def step(
         self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None
@@ -131,13 +162,13 @@ class ToyEngine:
         return out
 
     def _append(self, cache: KVCache, tokens: list[int]) -> None:
-        start, end = cache.length, cache.length + len(tokens)
-        assert end <= self.context_length
+        start = cache.length
+        assert start + len(tokens) <= self.context_length
         assert cache.pool is self.pool
-        assert cache.reserve(end), "no page"
-        for place, token in enumerate(tokens, start):
-            slots(cache, place // PAGE)[place % PAGE] = token
-        cache.append(tokens)
+        write(cache, tokens)
+        if self._window is not None:
+            found = seen(cache, start)
+            assert found == held(cache)[cache.length - len(found) :]
 
     def logits_of(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logits after a sequence."""
@@ -243,8 +274,11 @@ def chunks_of(
 
 
 def toy_model(
-    *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20, **tokenizer: object
-) -> tuple[Model, ToyEngine]:
+    *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20, window: int = 0,
+    **tokenizer: object,
+) -> tuple[Model, ToyEngine]:  # fmt: skip
     """A model of the toys above, and its engine."""
-    engine = ToyEngine(context_length=context_length, prefill_chunk=prefill_chunk, pages=pages)
+    engine = ToyEngine(
+        context_length=context_length, prefill_chunk=prefill_chunk, pages=pages, window=window
+    )
     return Model(engine, ToyTokenizer(**tokenizer)), engine  # type: ignore[arg-type]

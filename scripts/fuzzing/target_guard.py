@@ -23,7 +23,7 @@ from scripts.fuzzing.gguf_draft import U32, Value
 from scripts.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import Tensor
-from trinity.runtime import engine, pages, plan, rotation
+from trinity.runtime import engine, page_memory, plan, rotation
 from trinity.runtime import weights as runtime_weights
 from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weight, Weights
@@ -147,7 +147,8 @@ def guarded_buffers(at_end: bool) -> Iterator[None]:
                 stack.enter_context(patch.object(module, "aligned", aligned))
         for module in (plan, rotation):
             stack.enter_context(patch.object(module, "np", _Numpy(at_end)))
-        stack.enter_context(patch.object(pages, "mapped", mapped))
-        stack.enter_context(patch.object(pages, "SLAB_BYTES", 0))  # a page is a buffer of its own
-        stack.enter_context(patch.object(pages, "ALIGNMENT", LINE))
+        stack.enter_context(patch.object(page_memory, "mapped", mapped))
+        # A part of a page is a buffer of its own.
+        stack.enter_context(patch.object(page_memory, "SLAB_BYTES", 0))
+        stack.enter_context(patch.object(page_memory, "ALIGNMENT", LINE))
         yield

@@ -10,9 +10,10 @@ import gguf
 import numpy as np
 import pytest
 
+import trinity
 from tests.matrix import some
 from trinity.config import RopeScaling
-from trinity.errors import ConfigError
+from trinity.errors import UnsupportedError
 from trinity.formats import GGUFProvider
 
 READABLE_BY_GGUF = [
@@ -90,9 +91,10 @@ def test_a_vocabulary_of_128256_opens_quickly_and_undecoded(shared_data: Path) -
     assert tokens[128009] == "<|eot_id|>"
 
 
-def test_a_file_without_configuration_still_opens(shared_data: Path) -> None:
-    model = GGUFProvider(shared_data / "vocab" / "ggml-vocab-gpt-2.gguf")
+def test_a_file_without_tensors_still_opens(shared_data: Path) -> None:
+    path = shared_data / "vocab" / "ggml-vocab-gpt-2.gguf"
+    model = GGUFProvider(path)
     assert model.metadata["tokenizer.ggml.pre"] == "gpt-2"
     assert model.tensor_names() == []
-    with pytest.raises(ConfigError, match="rms_norm_eps"):
-        _ = model.config
+    with pytest.raises(UnsupportedError, match="'gpt2' is not supported"):
+        trinity.load(path)

@@ -26,8 +26,11 @@ from trinity.errors import (
 from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
+from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import mapped, zeros
-from trinity.runtime.pages import LEAST_COPY, KVCache, PagePool
+from trinity.runtime.page_layout import PartSizes
+from trinity.runtime.page_pool import PagePool
+from trinity.runtime.page_search import LEAST_COPY
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
@@ -168,8 +171,9 @@ def test_every_architecture_with_every_type(
     """A random model against the float formula: exact activations for ternary and float types."""
     path = tmp_path / "m.gguf"
     write_tiny_model(
-        path, arch=architecture, type=type_name, tied=architecture.startswith("bitnet")
-    )
+        path, arch=architecture, type=type_name, tied=architecture.startswith("bitnet"),
+        qk_norm=architecture == "qwen3",
+    )  # fmt: skip
     provider = open_weights(path)
     engine = load_engine(provider, kv_type="f32")
     tokens = [1, 5, 300, 270, 44, 9, 260, 261, 7]
@@ -368,13 +372,13 @@ def test_only_own_caches_are_taken(tiny: CPUEngine, tmp_path: Path) -> None:
     class Imitation:
         kv_type, length, address, pool = "F16", 0, 4096, tiny.pool
 
-    strange = KVCache(PagePool({"F16": 64}, 1 << 20), "F16", 64)
+    strange = KVCache(PagePool({"F16": PartSizes(64)}, 1 << 20), "F16", 64)
     for foreign in (other.new_cache(), strange, Imitation(), None):
         with pytest.raises(InputError, match="not one of this engine's"):
             tiny.step([Rows(foreign, [1, 2])])  # type: ignore[arg-type]
     other.close()
     cache = tiny.new_cache()
-    for name in ("address", "length", "pool", "kv_type"):
+    for name in ("address", "window_address", "length", "pool", "kv_type"):
         with pytest.raises(AttributeError):
             setattr(cache, name, 4096)
 
@@ -404,7 +408,8 @@ def test_pages_are_bounded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="kv_memory is 1000 bytes, but one sequence of 512"):
         load_engine(open_weights(path), kv_memory=1000)
     probe = load_engine(open_weights(path))
-    page = probe.pool.sizes["F16"]
+    page, windowed = probe.pool.sizes["F16"]
+    assert not windowed
     probe.close()
     engine = load_engine(open_weights(path), kv_memory=4 * page)
     first, second = engine.new_cache(), engine.new_cache()

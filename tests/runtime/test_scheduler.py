@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_pages
+from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_bytes
 from trinity.errors import InputError, TrinityError
 from trinity.runtime import worker as module
 from trinity.runtime.answer import Answer
@@ -101,7 +101,7 @@ def test_an_abandoned_stream_does_not_keep_a_model(threads: Threads) -> None:
     next(chunks)
     del chunks, model
     soon(lambda: not threads())
-    assert used_pages(engine) == 0
+    assert used_bytes(engine) == 0
 
 
 def test_an_exception_that_is_kept_keeps_no_request() -> None:
@@ -110,7 +110,7 @@ def test_an_exception_that_is_kept_keeps_no_request() -> None:
     cancel = Interrupting()
     with pytest.raises(KeyboardInterrupt) as info:
         model.generate("ab", ignore_eos=True, cancel=cancel)
-    soon(lambda: used_pages(engine) == 0)
+    soon(lambda: used_bytes(engine) == 0)
     del info
 
 

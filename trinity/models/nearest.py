@@ -18,6 +18,7 @@ from trinity.models.decoder import Decoder
 _KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
 _LAYERS = 2
 _MOST_SHOWN, _MOST_NEAR = 8, 4
+_LONGEST_NAME = 64  # that is compared: a file may have one as long as itself
 
 
 def nearest(name: str, names: Collection[str], architectures: Mapping[str, Architecture]) -> str:
@@ -26,7 +27,7 @@ def nearest(name: str, names: Collection[str], architectures: Mapping[str, Archi
     Near by name, or by the kinds of a layer's tensors; and which kinds no family reads, which is
     what trinity lacks. Empty where there is nothing to say.
     """
-    close = get_close_matches(name.lower(), architectures, n=3)
+    close = get_close_matches(name[:_LONGEST_NAME].lower(), architectures, n=3)
     said = [f"near in name: {', '.join(close)}"] if close else []
     kinds = _kinds(names)
     if not kinds:

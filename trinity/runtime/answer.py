@@ -16,7 +16,7 @@ from trinity.runtime.speculation import Guesses
 from trinity.runtime.stop import StopMatcher
 
 if TYPE_CHECKING:
-    from trinity.runtime.pages import KVCache
+    from trinity.runtime.kv_cache import KVCache
     from trinity.tokenizers import Tokenizer
 
 

@@ -19,7 +19,7 @@ from trinity.runtime.sequence import Sequence
 from trinity.runtime.step_costs import StepCosts
 
 if TYPE_CHECKING:
-    from trinity.runtime.pages import KVCache
+    from trinity.runtime.kv_cache import KVCache
 
 LOGITS_BYTES = 64 << 20  # of one step
 CANDIDATES = 64  # of those that wait, looked at before a step

@@ -30,15 +30,17 @@ from trinity.runtime.expert_buffers import rows_that_fit
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import enough_memory, zeros
-from trinity.runtime.pages import KVCache, PagePool, layer_offsets
+from trinity.runtime.page_layout import PageLayout
+from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
-from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE, layer_bytes
+from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
@@ -102,8 +104,6 @@ class CPUEngine:
                 self._weights, complete(t.weight), config.vocab_size, t.width, t.scale
             ) for t in tables
         ]  # fmt: skip
-        self._page_bytes = {kind: layer_offsets(decoder.attention, kind)[-1] for kind in KV_TYPES}
-        self._kv_memory = self._memory_limit(kv_memory)
         choice = self._choice = KernelChoice(isa, progress)
         halves = architecture.rope_halves or not provider.rope_interleaved
         builder = PlanBuilder(
@@ -113,6 +113,11 @@ class CPUEngine:
         output = output.scaled(architecture.logit_scale(config))
         linears = [weight for part in builder.bound.values() for weight in part.values()]
         experts = [weight for part in builder.experts.values() for weight in part.values()]
+        self.prefill_chunk = rows_that_fit(decoder, experts, min(PREFILL_CHUNK, context_length))
+        self.few = min(DECODE_ROWS, self.prefill_chunk)
+        self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
+        builder.layout = self._layout
+        self._kv_memory = self._memory_limit(kv_memory)
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         used = config.experts.num_experts_per_tok if config.experts else 0
         self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
@@ -129,8 +134,6 @@ class CPUEngine:
         for type_name in sorted({weight.type for weight in [*bound, output]}):
             if not variants.serves(builder.kernel, type_name, exact=True):
                 choice.prepare(matmul, type_name)
-        self.prefill_chunk = rows_that_fit(decoder, experts, min(PREFILL_CHUNK, context_length))
-        self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._step = Step(self.prefill_chunk)
         self._buffers = Buffers(
             decoder,
@@ -157,11 +160,11 @@ class CPUEngine:
 
     def _memory_limit(self, wanted: int | None) -> int:
         """Bytes that all pages may take together. Raises: InputError where that is no context."""
-        pages = -(-self.context_length // PAGE)
-        least = pages * self._page_bytes[self.kv_type]
+        needs = {kind: self._layout.sequence_bytes(kind, self.context_length) for kind in KV_TYPES}
+        least = needs[self.kv_type]
         if wanted is None:
             share = min(USUAL_SEQUENCES * least, available_memory() // MEMORY_SHARE)
-            return max(share, pages * max(self._page_bytes.values()))
+            return max(share, *needs.values())
         if wanted < least:
             raise InputError(
                 f"kv_memory is {wanted} bytes, but one sequence of {self.context_length} tokens "
@@ -172,13 +175,14 @@ class CPUEngine:
 
     def renew_pool(self) -> None:
         """Begin with an empty pool; see runtime/interface.py."""
+        layout = self._layout
+        sizes = {kind: layout.sizes(kind) for kind in KV_TYPES}
         # A page's heads lie far apart: in large pages of the system the first token would fill all
         # of it, which is right beside weights of that size, and not where a small file asks for it.
-        usual = self._page_bytes[self.kv_type] * (USUAL_CONTEXT // PAGE)
-        if usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes):
-            self.pool = PagePool(self._page_bytes, self._kv_memory, small_pages)
-        else:
-            self.pool = PagePool(self._page_bytes, self._kv_memory)
+        usual = layout.sequence_bytes(self.kv_type, USUAL_CONTEXT)
+        large = usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes)
+        prepare = small_pages if large else None
+        self.pool = PagePool(sizes, self._kv_memory, layout.window, prepare)
 
     def new_cache(self, kv_type: str | None = None) -> KVCache:
         """An empty cache of the engine's type or another, which grows to ``context_length``.
@@ -277,6 +281,7 @@ class CPUEngine:
             raise InputError("this model is closed")
         step, found, at = self._step, [], 0
         wanted_rows: list[int] = []
+        windowed = self._layout.window is not None
         for piece in rows:
             cache = piece.cache
             ids = self._ids(piece.tokens)
@@ -298,6 +303,8 @@ class CPUEngine:
             else:
                 step.positions[at:end] = np.arange(cache.length, cache.length + count)
             step.caches[at:end] = cache.address
+            if windowed:
+                step.window_caches[at:end] = cache.window_address
             wanted_rows.extend(range(end - piece.logits, end))
             found.append(ids)
             at = end
@@ -342,7 +349,7 @@ class CPUEngine:
         ids = np.concatenate([np.asarray(piece.tokens) for piece in rows])
         times = time_operations(
             team, np.concatenate(recorder.plans), self._choice.names(),
-            sum(before) + len(rows), lambda: self._embed(ids), rounds,
+            [length + 1 for length in before], lambda: self._embed(ids), rounds,
         )  # fmt: skip
         del logits  # till here the records wrote into it
         for piece, length in zip(rows, before, strict=True):

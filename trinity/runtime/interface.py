@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 
 if TYPE_CHECKING:  # else every import of the API would load the compiler
-    from trinity.runtime.pages import KVCache, PagePool
+    from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.page_pool import PagePool
 
 
 @dataclass(frozen=True, slots=True)

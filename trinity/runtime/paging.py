@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 import threading
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_MADV_DONTNEED = 4
 _MADV_NOHUGEPAGE = 15
 _MADV_POPULATE_READ = 22  # Linux 5.14; older kernels answer EINVAL, and pages come one by one
 _STEP = 64 << 20
@@ -40,6 +42,16 @@ def small_pages(address: int, nbytes: int) -> None:
     if sys.platform == "linux":
         start = -(-address // _PAGE) * _PAGE
         _madvise()(start, max(0, (address + nbytes - start) // _PAGE * _PAGE), _MADV_NOHUGEPAGE)
+
+
+def give_back(address: int, nbytes: int) -> bool:
+    """Let the system have the memory there, which then reads as zeros; False where it cannot."""
+    if sys.platform != "linux":
+        return False
+    page = mmap.PAGESIZE  # a length that is no multiple would be rounded up
+    start = -(-address // page) * page
+    size = max(0, (address + nbytes - start) // page * page)
+    return bool(_madvise()(start, size, _MADV_DONTNEED) == 0)
 
 
 def _madvise() -> Any:

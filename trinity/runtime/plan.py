@@ -26,6 +26,7 @@ from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
+from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import elementwise, linear, norm
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
@@ -47,6 +48,7 @@ class Step:
         self.tokens = np.zeros(1, np.int64)
         self.positions = np.zeros(rows, np.int32)
         self.caches = np.zeros(rows, np.int64)
+        self.window_caches = np.zeros(rows, np.int64)
         self.wanted = 0
         self.wanted_rows = np.zeros(rows, np.int32)
         # Those of them that the head works on at once.
@@ -110,6 +112,7 @@ class PlanBuilder:
         self.address = address
         self.interleaved = interleaved
         self.kernel = matmul
+        self.layout = PageLayout(decoder.attention, context_length, context_length)
         self.squares: ChannelSquares | None = None
         self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}

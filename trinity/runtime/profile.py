@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -60,14 +60,14 @@ def time_operations(
     team: Team,
     plan: NDArray[np.void],
     names: Mapping[int, tuple[str, str]],
-    positions: int,
+    positions: Sequence[int],
     prepare: Callable[[], object],
     rounds: int,
 ) -> list[OperationTime]:
     """The records of ``plan``, each run alone, in order, so that caches are as in a real step.
 
-    ``names``: kernel and tag by address. ``positions``: how many a decode step's attention reads
-    in all caches together. ``prepare`` sets the step's input before each round.
+    ``names``: kernel and tag by address. ``positions``: how many each cache of a decode step
+    has. ``prepare`` sets the step's input before each round.
     """
     empty = plan[:0]
     idle = float(np.median([_seconds(team, empty) for _ in range(100)]))
@@ -91,7 +91,10 @@ def _seconds(team: Team, plan: NDArray[np.void]) -> float:
 
 
 def _described(
-    slots: NDArray[np.int64], names: Mapping[int, tuple[str, str]], positions: int, seconds: float
+    slots: NDArray[np.int64],
+    names: Mapping[int, tuple[str, str]],
+    positions: Sequence[int],
+    seconds: float,
 ) -> OperationTime:
     name, tag = names[int(slots[KERNEL])]
     rows = ctypes.c_int64.from_address(int(slots[ROWS])).value
@@ -104,5 +107,7 @@ def _described(
     elif name == "attention_parts":
         k = int(slots[attention.HEAD_DIM])
         heads, values = int(slots[attention.KV_HEADS]), int(slots[attention.VALUE_DIM])
-        nbytes = layer_bytes(tag, heads, k, values, positions)
+        window = int(slots[attention.WINDOW])
+        seen = sum(min(count, window or count) for count in positions)
+        nbytes = layer_bytes(tag, heads, k, values, seen)
     return OperationTime(name, tag, rows, n, k, nbytes, seconds)

@@ -19,7 +19,7 @@ from trinity.runtime.memory import too_little_memory
 
 if TYPE_CHECKING:
     from trinity.runtime.cancel import Cancel
-    from trinity.runtime.pages import KVCache
+    from trinity.runtime.kv_cache import KVCache
 
 Logits = NDArray[np.float32]
 

@@ -33,7 +33,7 @@ from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.pages import KVCache
+from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.prompts import check_ids
 from trinity.runtime.sequence import check_context

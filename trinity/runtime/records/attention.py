@@ -16,12 +16,11 @@ def write(writer: Writer, attention: Attention) -> None:
     sinks = 0
     if attention.sinks:
         sinks = writer.vector(attention.sinks, attention.num_heads)
-    layer = writer.layer if attention.cache_of is None else attention.cache_of
     values = {
         op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
         op.POSITIONS: writer.step.positions.ctypes.data,
-        op.CACHES: writer.step.caches.ctypes.data,
-        op.LAYER_OFFSET: writer.offsets[layer], op.HEAD_DIM: attention.head_dim,
+        op.CACHES: writer.caches[writer.layer],
+        op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: attention.head_dim,
         op.VALUE_DIM: attention.width_of_values,
         op.HEADS: attention.num_heads, op.KV_HEADS: attention.num_kv_heads,
         op.OUT: buffers.address("a"), op.OUT_STRIDE: buffers.stride["a"],

@@ -13,7 +13,7 @@ def write(writer: Writer, rope: Rope) -> None:
     values = {
         op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
         op.POSITIONS: writer.step.positions.ctypes.data,
-        op.CACHES: writer.step.caches.ctypes.data,
+        op.CACHES: writer.caches[writer.layer],
         op.HEADS: rope.num_heads, op.HEAD_DIM: rope.head_dim,
         op.FIRST: rope.first, op.INTERLEAVED: builder.interleaved,
     }  # fmt: skip

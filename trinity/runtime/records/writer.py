@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from trinity.models.decoder import complete
 from trinity.runtime.memory import aligned
-from trinity.runtime.pages import layer_offsets
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import attention
@@ -40,7 +39,10 @@ class Writer:
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
         layers = builder.decoder.attention
-        self.offsets = layer_offsets(layers, kv_type) if kv_type else []
+        # Of each layer: where it begins in its part of a page, the tables of those parts.
+        self.offsets = builder.layout.offsets(kv_type) if kv_type else []
+        tables = step.caches, step.window_caches
+        self.caches = [int(tables[w].ctypes.data) for w in builder.layout.windowed]
         self.scratch_stride = max(
             -(-attention.scratch_bytes(a.width_of_values, a.num_heads // a.num_kv_heads) // 64) * 64
             for a in layers

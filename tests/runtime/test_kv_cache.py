@@ -1,4 +1,4 @@
-"""Pages against a model of them: lists of the tokens that each sequence has evaluated."""
+"""Caches against a model of them: lists of the tokens that each sequence has evaluated."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.toy_model import PAGE_BYTES, held, slots
+from tests.toy_model import PART_BYTES, held, part_sizes, seen, write
 from trinity.errors import InputError, TrinityError
-from trinity.runtime import pages as module
-from trinity.runtime.pages import KVCache, PagePool
+from trinity.runtime import page_memory
+from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.page import Page
+from trinity.runtime.page_layout import Window
+from trinity.runtime.page_pool import PagePool
 from trinity_kernels.ops.kv_layout import PAGE
 
 CONTEXT = 4 * PAGE
 
 
-def pool_of(pages: int) -> PagePool:
-    return PagePool(PAGE_BYTES, pages * PAGE_BYTES["F16"])
-
-
-def write(cache: KVCache, tokens: list[int]) -> None:
-    """As a step does: room first, then the content, then the note of it."""
-    assert cache.reserve(cache.length + len(tokens))
-    for place, token in enumerate(tokens, cache.length):
-        slots(cache, place // PAGE)[place % PAGE] = token
-    cache.append(tokens)
+def pool_of(pages: int, window: Window | None = None) -> PagePool:
+    """A pool for so many whole pages."""
+    sizes = part_sizes(window)
+    return PagePool(sizes, pages * sum(sizes["F16"]), window)
 
 
 def text(seed: int, length: int) -> list[int]:
@@ -39,40 +36,62 @@ def text(seed: int, length: int) -> list[int]:
     return [int(token) for token in tokens]
 
 
-def counted(pool: PagePool) -> dict[str, int]:
-    spare = sum(map(len, pool._spare.values()))
-    used = pool.nbytes // PAGE_BYTES["F16"] - spare - len(pool._idle)
-    return {"used": used, "idle": len(pool._idle), "spare": spare}
+def pages_of(pool: PagePool) -> list[Page]:
+    """All pages in the trees of a pool."""
+    found = [pool.root(kv_type) for kv_type in pool.sizes]
+    for page in found:
+        found += page.children
+    return found[len(pool.sizes) :]
 
 
 def check_tree(pool: PagePool) -> None:
-    """Every page hangs once below its parent; an idle page has no child that is in use."""
-    for kv_type in PAGE_BYTES:
+    """Every page hangs once below its parent; what is idle is what nobody uses."""
+    for kv_type in pool.sizes:
         stack = [pool.root(kv_type)]
         while stack:
             page = stack.pop()
             for child in page.children:
                 assert child.parent is page
-                assert child.users > 0 or child in pool._idle
                 assert page.users > 0 or child.users == 0 or page is pool.root(kv_type)
+                unseen = child.windowed is not None and child.window_users == 0
+                assert (child in pool._idle) == (child.users == 0 or unseen)
+                assert child.window_users <= child.users
             assert len(set(map(id, page.children))) == len(page.children)
             stack += page.children
-    for pages in pool._spare.values():
-        for page in pages:
-            assert page.parent is None
-            assert not page.children
-            assert not page.users
+    for page in pool._idle:
+        assert page.users == 0 or page.kept or page.windowed is not None
 
 
-@settings(max_examples=100, deadline=None)
+def check_bytes(pool: PagePool, caches: list[KVCache]) -> None:
+    """What is in use was claimed, by full part and, for each cache, by what it sees at once."""
+    assert pool.nbytes <= pool.limit
+    used = {id(page): page for cache in caches for page in cache._pages}.values()
+    full = sum(pool.sizes[page.kv_type].full for page in used)
+    booked = sum(cache._booked * pool.sizes[cache.kv_type].windowed for cache in caches)
+    assert pool.claimed == full + booked <= pool.limit
+    windows = sum(pool.sizes[page.kv_type].windowed for page in used if page.window_users)
+    assert pool.nbytes - pool.idle_bytes == full + windows
+    for cache in caches:
+        assert cache._high - cache._low <= cache._booked
+        assert cache._window is None or cache._booked <= cache._window.most_pages
+
+
+WINDOWS = st.one_of(
+    st.none(), st.builds(Window, st.integers(1, 2 * PAGE), st.sampled_from([1, 40, 200]))
+)
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
     """Whatever is shared, copied, cut, returned and taken again, in a pool that is too small."""
     draw = data.draw
-    pool = pool_of(draw(st.integers(2, 8)))
+    window = draw(WINDOWS)
+    pool = pool_of(draw(st.integers(2, 8)), window)
     caches: list[tuple[KVCache, list[int], list[int]]] = []  # with its text and what it holds
+    promised: dict[int, int] = {}  # how many positions have room, by cache
     for _ in range(draw(st.integers(1, 40))):
-        action = draw(st.sampled_from("nnnwwwwtrx"))
+        action = draw(st.sampled_from("nnnwwwwtskrx"))
         if action == "n":
             cache = KVCache(pool, draw(st.sampled_from(["F16", "F16", "F32"])), CONTEXT)
             whole = text(draw(st.integers(0, 11)), CONTEXT)
@@ -82,22 +101,44 @@ def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
                 cache.separate()
                 reused = 0
             caches.append((cache, whole, whole[:reused]))
+            promised[cache.address] = reused
         elif caches:
             index = draw(st.integers(0, len(caches) - 1))
             cache, whole, held_here = caches[index]
             if action == "w":
                 ahead = draw(st.integers(0, CONTEXT - cache.length))
-                count = min(draw(st.integers(1, 200)), CONTEXT - cache.length)
+                most = 200 if window is None else window.rows
+                count = min(draw(st.integers(1, most)), CONTEXT - cache.length)
                 rest = whole[cache.length : cache.length + count]
                 if draw(st.integers(0, 5)) == 0:
                     rest = [99] * len(rest)  # a proposal that is wrong
                 if cache.reserve(cache.length + max(ahead, count)):
+                    before = cache.length
+                    promised[cache.address] = before + max(ahead, count)
                     write(cache, rest)
                     held_here += rest
+                    if window is not None:  # what any of the new tokens sees
+                        there = seen(cache, before)
+                        assert there == held_here[len(held_here) - len(there) :]
+                    if draw(st.booleans()):  # as far as a step goes, all can be taken back
+                        del held_here[draw(st.integers(before, cache.length)) :]
+                        cache.truncate(len(held_here))
+                        assert cache.length == len(held_here)
+                        promised[cache.address] = 0
             elif action == "t":
                 length = draw(st.integers(0, cache.length))
                 cache.truncate(length)
-                del held_here[length:]
+                assert cache.length <= length
+                assert cache.length == length or window is not None
+                del held_here[cache.length :]
+                promised[cache.address] = 0
+            elif action == "s":  # whatever others have done since
+                while (start := cache.length) < promised[cache.address]:
+                    end = min(promised[cache.address], start + (window.rows if window else CONTEXT))
+                    held_here += whole[start:end]
+                    write(cache, whole[start:end])
+            elif action == "k":
+                cache.keep(draw(st.integers(0, cache.length)))
             else:
                 if action == "r":
                     cache.release()
@@ -106,12 +147,16 @@ def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
         for cache, _, expected in caches:
             assert cache.length == len(expected)
             assert held(cache) == expected
+            if window is not None:
+                there = seen(cache, cache.length)
+                assert there == expected[len(expected) - len(there) :]
         check_tree(pool)
-        assert pool.nbytes <= pool.limit
+        check_bytes(pool, [cache for cache, _, _ in caches])
     cache = None  # type: ignore[assignment]
     caches.clear()
-    assert pool.available("F16") == pool.limit // PAGE_BYTES["F16"]
-    assert counted(pool)["used"] == 0
+    assert pool.available("F16") == pool.limit // sum(pool.sizes["F16"])
+    assert pool.claimed == 0
+    assert pool.idle_bytes == pool.nbytes
 
 
 def test_full_pages_are_shared_and_a_part_is_copied() -> None:
@@ -120,7 +165,7 @@ def test_full_pages_are_shared_and_a_part_is_copied() -> None:
     tokens = text(0, 2 * PAGE + 50)
     write(first, tokens)
     assert second.reuse(tokens) == len(tokens) - 1
-    assert counted(pool)["used"] == 4  # two that both use, and two parts
+    assert pool.claimed == 4 * PART_BYTES  # two that both use, and two parts
     assert held(second) == tokens[:-1]
     write(second, [7])
     assert held(first) == tokens
@@ -134,7 +179,7 @@ def test_two_that_evaluate_the_same_end_with_the_same_pages() -> None:
     write(first, tokens[:200])
     write(second, tokens)
     write(first, tokens[200:])
-    assert counted(pool)["used"] == 3
+    assert pool.claimed == 3 * PART_BYTES
     first.release()
     second.release()
     assert third.reuse([*tokens, 1]) == len(tokens)
@@ -179,25 +224,27 @@ def test_memory_of_one_type_goes_to_the_other() -> None:
 
 
 def test_what_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLAB_BYTES", 0)  # the memory of each page is asked for alone
-    pool = pool_of(4)
+    monkeypatch.setattr(page_memory, "SLAB_BYTES", 0)  # each part's memory is asked for alone
+    pool = pool_of(4, Window(PAGE, PAGE))
     cache = KVCache(pool, "F16", CONTEXT)
     write(cache, [1] * PAGE)
 
     def refused(*arguments: Any) -> Any:
         raise TrinityError("no memory")
 
-    monkeypatch.setattr(module, "mapped", refused)
+    monkeypatch.setattr(page_memory, "mapped", refused)
     with pytest.raises(TrinityError, match="no memory"):
         cache.reserve(2 * PAGE)
     cache.release()  # an idle page serves instead
+    check_bytes(pool, [])
     assert KVCache(pool, "F16", CONTEXT).reserve(1)
 
 
 def test_a_cache_that_is_dropped_gives_its_pages_back() -> None:
-    pool = pool_of(2)
+    pool = pool_of(2, Window(PAGE, PAGE))
     cache = KVCache(pool, "F16", CONTEXT)
     assert cache.reserve(2 * PAGE)
+    assert pool.available("F16") == 0
     del cache
     gc.collect()
     assert pool.available("F16") == 2

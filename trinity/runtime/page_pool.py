@@ -1,0 +1,245 @@
+"""The pages of an engine, which sequences with the same beginning share.
+
+A page remembers its tokens and the page before it, so the pages of a pool form a tree of the texts
+that were evaluated. What nobody uses stays in the tree until its memory is wanted, what was used
+last the longest: a page without users, and the windowed part of a page whose users have all passed
+it. Nobody has to wait for the eviction of such memory, so what counts against the limit are claims:
+the full parts of pages in use, and the windowed parts that caches have booked. A cache books as
+many as it sees at once; those that it shares count for each.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from trinity.errors import TrinityError
+from trinity.runtime.page import Kind, Page, Part
+from trinity.runtime.page_layout import PartSizes, Window
+from trinity.runtime.page_memory import PageMemory
+
+
+class Holding(NamedTuple):
+    """What a cache has: pages, those of them whose windowed part it uses, how many it booked."""
+
+    kv_type: str
+    pages: list[Page]
+    windows: range
+    booked: int
+
+
+class PagePool:
+    """The pages of one engine, of at most ``limit`` bytes together.
+
+    ``sizes``: of the parts of a page of each element type; ``window``: what windowed layers see.
+    ``prepare`` is called with address and size of new memory. One thread uses a pool at a time.
+    """
+
+    def __init__(
+        self, sizes: Mapping[str, PartSizes], limit: int, window: Window | None = None,
+        prepare: Callable[[int, int], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.sizes = dict(sizes)
+        self.window = window
+        self.claimed = 0
+        kinds = {
+            (kv_type, windowed): size
+            for kv_type, parts in sizes.items()
+            for windowed, size in ((False, parts.full), (True, parts.windowed))
+        }
+        self._memory = PageMemory(kinds, limit, prepare)
+        self._roots = {kv_type: Page(kv_type) for kv_type in sizes}
+        self._idle: OrderedDict[Page, None] = OrderedDict()
+        self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
+
+    @property
+    def limit(self) -> int:
+        """The most bytes of all pages."""
+        return self._memory.limit
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it has from the system now."""
+        return self._memory.nbytes
+
+    @property
+    def idle_bytes(self) -> int:
+        """Those of them that nobody uses."""
+        return self._memory.spare_bytes + sum(
+            sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
+        )
+
+    def root(self, kv_type: str) -> Page:
+        """What the first page of every sequence has as its parent."""
+        return self._roots[kv_type]
+
+    def available(self, kv_type: str) -> int:
+        """How many whole pages can be claimed now."""
+        self._take_back()
+        return (self.limit - self.claimed) // sum(self.sizes[kv_type])
+
+    def take(self, parent: Page) -> Page | None:
+        """A page after ``parent``, or None where all are in use.
+
+        Raises: TrinityError where the system gives no memory and none can be freed for it.
+        """
+        self._take_back()
+        page = Page(parent.kv_type)
+        size = self.sizes[page.kv_type].full
+        if self.claimed + size > self.limit:
+            return None
+        if size:
+            page.full = self._part((page.kv_type, False))
+        self.claimed += size
+        page.users, page.parent = 1, parent
+        parent.children.append(page)
+        return page
+
+    def share(self, page: Page) -> bool:
+        """One more uses ``page``, its full part; False where that is more than can be claimed."""
+        if page.users == 0 and self.claimed + self.sizes[page.kv_type].full > self.limit:
+            return False
+        self._use(page)
+        return True
+
+    def give_back(self, page: Page) -> None:
+        """One less uses ``page``; of several in a row, the last is given back first."""
+        page.users -= 1
+        if page.users == 0:
+            self.claimed -= self.sizes[page.kv_type].full
+            self._idle.pop(page, None)
+            if page.tokens:
+                self._idle[page] = None
+            else:
+                self._forget(page)
+
+    def discard(self, page: Page) -> None:
+        """Give back a page whose content nobody shall find."""
+        self.cut(page, 0)
+        self.give_back(page)
+
+    def release(self, holding: Holding, *, discard: bool = False) -> None:
+        """Give back all that a cache has; ``discard``: nobody shall find it."""
+        for index in reversed(range(len(holding.pages))):
+            page = holding.pages[index]
+            if index in holding.windows:
+                self.leave_window(page)
+            if discard:
+                self.discard(page)
+            else:
+                self.give_back(page)
+        self.book(holding.kv_type, -holding.booked)
+
+    def cut(self, page: Page, count: int) -> None:
+        """Forget all but the first ``count`` tokens of a page, and what follows it."""
+        del page.tokens[count:]
+        for child in list(page.children):
+            del self._idle[child]
+            self.cut(child, 0)
+            self._forget(child)
+
+    def book(self, kv_type: str, count: int) -> bool:
+        """Claim so many windowed parts more; False where they are in use. Negative: fewer."""
+        self._take_back()
+        nbytes = count * self.sizes[kv_type].windowed
+        if count > 0 and self.claimed + nbytes > self.limit:
+            return False
+        self.claimed += nbytes
+        return True
+
+    def enter_window(self, page: Page) -> int:
+        """One more uses the windowed part of ``page``, and has booked it; its address.
+
+        Raises: TrinityError where the system gives no memory for a new page's.
+        """
+        if page.windowed is None:
+            assert not page.tokens, "what was given back cannot be read again"
+            page.windowed = self._part((page.kv_type, True))
+        page.window_users += 1
+        self._idle.pop(page, None)
+        return page.windowed.address
+
+    def leave_window(self, page: Page) -> None:
+        """One less uses the windowed part of ``page``, which stays until its memory is wanted."""
+        page.window_users -= 1
+        if page.window_users == 0:
+            self._idle[page] = None
+
+    def pass_window(self, page: Page) -> None:
+        """As ``leave_window``, for ever: what need not be kept is free at once."""
+        self.leave_window(page)
+        if page.window_users == 0 and not page.kept:
+            del self._idle[page]
+            self._free_window(page)
+
+    def unite(self, page: Page, other: Page) -> None:
+        """Let the one user of ``page``, also of its windowed part, use ``other`` instead.
+
+        Both hold the same tokens. Where the windowed part of ``other`` is gone, it gets that one.
+        """
+        self._use(other)
+        if self.window is not None:
+            page.window_users = 0
+            if other.windowed is None:
+                other.windowed, page.windowed = page.windowed, None
+            self.enter_window(other)
+        for child in page.children:
+            child.parent = other
+        other.children += page.children
+        page.children = []
+        self.discard(page)
+
+    def _use(self, page: Page) -> None:
+        page.users += 1
+        if page.users == 1:
+            self.claimed += self.sizes[page.kv_type].full
+            if page.windowed is None or page.window_users:
+                del self._idle[page]
+
+    def _part(self, kind: Kind) -> Part:
+        """Memory that is claimed: the rest gives way."""
+        while True:
+            try:
+                part = self._memory.take(kind)
+            except TrinityError:
+                if not self._idle:
+                    raise
+                part = None
+            if part is not None:
+                return part
+            self._evict()
+
+    def _evict(self) -> None:
+        """Free what was used longest ago."""
+        page, _ = self._idle.popitem(last=False)
+        if page.users:
+            self._free_window(page)
+        else:
+            self.cut(page, 0)
+            self._forget(page)
+
+    def _forget(self, page: Page) -> None:
+        """Take a page that nobody uses out of the tree."""
+        if page.parent is not None:
+            page.parent.children.remove(page)
+            page.parent = None
+        if page.full is not None:
+            self._memory.give_back(page.full)
+            page.full = None
+        self._free_window(page)
+
+    def _free_window(self, page: Page) -> None:
+        page.kept = False
+        if page.windowed is not None:
+            self._memory.give_back(page.windowed)
+            page.windowed = None
+
+    def _unused(self, page: Page) -> list[Part]:
+        """The memory of an idle page that nobody uses."""
+        parts = [page.windowed] if page.users else [page.full, page.windowed]
+        return [part for part in parts if part is not None]
+
+    def _take_back(self) -> None:
+        while self.dropped:
+            self.release(self.dropped.popleft())
