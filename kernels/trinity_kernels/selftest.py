@@ -51,6 +51,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "matmul": (matmul, tuple(sorted(variants.types_of(matmul)))),
     "quantize_ternary": (quantize.quantize_ternary, _NONE),
     "quantize_q8": (quantize.quantize_q8, _NONE),
+    "quantize_q16": (quantize.quantize_q16, _NONE),
     "norm": (norm.norm, norm.NORMS),
     "rope_store": (rope.rope_store, kv_layout.KV_TYPES),
     "attention": (attention.attention, kv_layout.KV_TYPES),
@@ -160,6 +161,24 @@ def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 
+def q16_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as q16, and the values that they stand for."""
+    m, k = x.shape
+    blocks, top = x.reshape(m, -1, 32), np.float32(127 * 256)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    inverse = np.divide(top, largest, out=np.zeros_like(largest), where=largest > 1e-35)
+    codes = np.clip(np.rint(blocks * inverse), -top, top).astype(np.int32)
+    scales, high = (largest / top)[:, :, 0], (codes + 128) >> 8
+    padded, table = -(-k // 64) * 64, -(-k // 512) * 64
+    out = np.zeros((m, activation_bytes("q16", k)), np.uint8)
+    out[:, :k] = high.astype(np.int8).reshape(m, k).view(np.uint8)
+    out[:, padded : padded + k] = (codes - 256 * high).astype(np.int8).reshape(m, k).view(np.uint8)
+    out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    sums = scales * codes.sum(axis=2, dtype=np.int32).astype(np.float32)
+    out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
+
+
 def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     """The bytes of x (M, K) as ternary activations, and the values that they stand for."""
     m, k = x.shape
@@ -183,7 +202,8 @@ def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
 def _form(name: str, x: NDArray[np.float32]) -> tuple[Array, Array]:
     if name == "f32":
         return x, x.astype(np.float64)
-    return q8_form(x) if name == "q8" else ternary_form(x)
+    forms = {"q8": q8_form, "q16": q16_form, "ternary": ternary_form}
+    return forms[name](x)
 
 
 # -- the checks ----------------------------------------------------------------------------------
@@ -208,7 +228,7 @@ def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, f
     values = _rng().standard_normal((n, k)).astype(np.float32)
     if TYPES[tag].ternary:
         values = (_rng().integers(-1, 2, (n, k)) * np.float32(0.75)).astype(np.float32)
-    if FORMS[tag] == "q8" and not TYPES[tag].ternary:
+    if FORMS[tag] in ("q8", "q16") and not TYPES[tag].ternary:
         data = _random_blocks(tag, n, k)
     else:
         data = np.ascontiguousarray(quantize_weights(tag, values))
@@ -263,7 +283,7 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
     _run(activation_tiles.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
-    relative = {"ternary": 2e-6, "q8": 2**-7, "f32": 2**-15}[form]
+    relative = {"ternary": 2e-6, "q8": 2**-7, "q16": 2**-15, "f32": 2**-15}[form]
     if tag in int8_tile_types() and tokens <= op.TILE_ROWS:
         relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
@@ -281,7 +301,7 @@ def _check_matmul_panels(level: str, tag: str) -> str | None:
 
 def _check_quantize(name: str, form: str) -> Callable[[str, str], str | None]:
     def checked(level: str, tag: str) -> str | None:
-        op, k = quantize, 32 * 19 if form == "q8" else 384
+        op, k = quantize, 384 if form == "ternary" else 32 * 19
         x = _rng().standard_normal((3, k)).astype(np.float32)
         x[1] *= 1e4
         x[2, : k // 2] = 0
@@ -462,6 +482,7 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,
     "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
     "quantize_q8": _check_quantize("quantize_q8", "q8"),
+    "quantize_q16": _check_quantize("quantize_q16", "q16"),
     "rope_store": _check_rope_store,
     "attention": _check_attention,
     "attention_parts": _check_attention_parts,

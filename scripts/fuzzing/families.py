@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from scripts.fuzzing.gguf_draft import ARRAY, BOOL, F32, STRING, U32, Draft, Value
-from trinity.errors import TrinityError
+from trinity.errors import ConfigError, TrinityError
 from trinity.formats.configuration import config_from_metadata
-from trinity.models import ARCHITECTURES
+from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.decoder import Decoder
 
 Shape = tuple[int, ...]
@@ -126,14 +126,22 @@ def shapes_of(draft: Draft, vocab: int, rng: random.Random) -> dict[str, Shape]:
     untied: dict[str, Shape] = {"output.weight": ()} if rng.random() < 0.4 else {}
     config = config_from_metadata(metadata_of(draft), untied, source="draft", num_tokens=vocab)
     architecture = ARCHITECTURES[config.architecture]
+    config = architecture.completed(config)
     chance = 0.05 if config.architecture in _USUAL else 0.3
-    decoder = Decoder(architecture, architecture.completed(config), _Sometimes(chance, rng))
-    shapes = decoder.tensors()
-    return shapes | {
-        name: shape
-        for name, shape in decoder.optional_tensors().items()
-        if name not in shapes and rng.random() < 0.05
-    }
+    for names in (_Sometimes(chance, rng), frozenset[str]()):
+        decoder = Decoder(architecture, config, names)
+        needed, optional = decoder.tensors(), decoder.optional_tensors()
+        shapes = needed | {
+            name: shape
+            for name, shape in optional.items()
+            if name not in needed and rng.random() < 0.05
+        }
+        try:
+            decoder_of(config, shapes, shapes.__getitem__, "draft")
+        except TrinityError:  # forms of a file that exclude each other
+            continue
+        return shapes
+    raise ConfigError("draft: no forms of tensors that go together")
 
 
 def metadata_of(draft: Draft) -> Mapping[str, object]:

@@ -103,6 +103,7 @@ def model(
     if embedding == "I2_S" and rng.random() < 0.95:
         embedding = "F16"
     add("token_embd.weight", [hidden, vocab], _type_for(hidden, vocab, embedding, rng))
+    of_experts: dict[str, str] = {}
     for name, shape in families.shapes_of(draft, vocab, rng).items():
         if name == "token_embd.weight":
             continue
@@ -112,7 +113,11 @@ def model(
             draft.tensors.append(Tensor(name, dims, 0, data))
         else:
             wanted = main if rng.random() < 0.7 else rng.choice(weights.RUNNABLE)
-            add(name, dims, _type_for(dims[0], prod(dims[1:]), wanted, rng))
+            chosen = _type_for(dims[0], prod(dims[1:]), wanted, rng)
+            stem, _, number = name.removesuffix(".weight").rpartition(".")
+            if number.isdigit():  # one of a layer's experts, which are of one type
+                chosen = of_experts.setdefault(stem, chosen)
+            add(name, dims, chosen)
     if scaled and rng.random() < 0.1 and width is None:
         rope_scaling(draft, family, rng)
     return draft

@@ -13,24 +13,23 @@ from trinity_kernels.ops.matmul import quantize as op
 from trinity_kernels.ops.matmul.activations import activation_bytes
 from trinity_kernels.team import Team
 
-FORMS = pytest.mark.parametrize("form", ["q8", "ternary"])
+FORMS = pytest.mark.parametrize("form", ["q8", "q16", "ternary"])
 LENGTHS = (32, 64, 96, 256, 384, 512, 544, 27 * 32)
 
 
 def quantize(form: str, x: Floats, level: str, team: Team | None = None, less: int = 0) -> Bytes:
-    kernel = op.quantize_q8 if form == "q8" else op.quantize_ternary
     out = np.full((len(x), activation_bytes(form, x.shape[1])), 85, np.uint8)
     slots: dict[int, Slot] = {
         op.X: x, op.X_STRIDE: x.strides[0], op.OUT: out, op.OUT_STRIDE: out.strides[0],
         op.K: x.shape[1], op.FEWER_THAN: less,
     }  # fmt: skip
-    launch(kernel, level, "none", len(x), slots, team)
+    launch(op.quantizer_of(form), level, "none", len(x), slots, team)
     return out
 
 
 def meaningful(form: str, rows: Bytes) -> Bytes:
     """Without what fills the last cache line."""
-    return rows if form == "q8" else rows[:, :-56]
+    return rows[:, :-56] if form == "ternary" else rows
 
 
 def assert_as_drawn(form: str, x: Floats, level: str, team: Team | None) -> None:
@@ -82,14 +81,15 @@ def test_steps_for_tiles_are_left_alone(level: str) -> None:
     assert not np.all(quantize("q8", x, level, less=5) == 85)
 
 
-@pytest.mark.parametrize("form", ["q8", "ternary"])
+@FORMS
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_reaches_the_product(form: str, bad: float, level: str) -> None:
     """A broken model must show in its logits, not end in plausible text."""
     x = np.ones((1, 512), np.float32)
     x[0, 300] = bad
     found = quantize(form, x, level)
-    scales = found[0, 512:576] if form == "q8" else found[0, 576:580]
+    at = {"q8": slice(512, 576), "q16": slice(1024, 1088), "ternary": slice(576, 580)}[form]
+    scales = found[0, at]
     assert np.isnan(np.ascontiguousarray(scales).view(np.float32)).sum() == 1
 
 

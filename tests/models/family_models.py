@@ -218,19 +218,23 @@ def _drawn(name: str, tensor: str, shape: tuple[int, ...]) -> NDArray[np.float32
     return values.astype(np.float32)
 
 
+def vocabulary() -> dict[str, object]:
+    """The keys of a model's tokenizer."""
+    tokens, scores, types = sentencepiece_vocabulary()
+    keys: dict[str, object] = {
+        "model": "llama", "tokens": tokens, "scores": np.array(scores, np.float32),
+        "token_type": np.array(types, np.int32), "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
+    return {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+
+
 def write_family_model(
     path: str | os.PathLike[str], metadata: Mapping[str, object], tensors: Tensors
 ) -> None:
     """Write a model as GGUF, in float32."""
-    tokens, scores, types = sentencepiece_vocabulary()
     with GGUFWriter(path) as writer:
-        for key, value in metadata.items():
+        for key, value in (dict(metadata) | vocabulary()).items():
             writer.add(key, value)
-        for key, value in {
-            "model": "llama", "tokens": tokens, "scores": np.array(scores, np.float32),
-            "token_type": np.array(types, np.int32), "bos_token_id": 1, "eos_token_id": 2,
-        }.items():  # fmt: skip
-            writer.add(f"tokenizer.ggml.{key}", value)
         for tensor, values in tensors.items():
             writer.add_tensor(tensor, values.shape, "F32", np.ascontiguousarray(values))
 

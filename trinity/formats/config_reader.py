@@ -212,4 +212,4 @@ def shown(value: object) -> str:
     """A value for a message, shortened."""
     if isinstance(value, np.ndarray | list):
         return f"an array of {len(value)}"
-    return f"{value!r:.60}"
+    return f"{value[:60]!r}" if isinstance(value, str) else f"{value!r:.60}"

@@ -43,7 +43,7 @@ def config_from_metadata(
     """
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not 0 < len(architecture) <= _LONGEST_ARCHITECTURE:
-        found = "is missing" if architecture is None else f"is {architecture!r:.60}"
+        found = "is missing" if architecture is None else f"is {shown(architecture)}"
         raise ConfigError(
             f"{source}: general.architecture {found}, so the file describes no model to run; "
             "convert the model again"

@@ -28,6 +28,8 @@ MAX_PARTS = 1 << 10
 MAX_STRINGS = 1 << 21
 MAX_INNER_ARRAYS = 1 << 14
 MAX_METADATA_BYTES = 128 << 20
+# Of a text that is read: one wide character makes each take four bytes in memory.
+MAX_TEXT_BYTES = 1 << 24
 
 # The smallest records: what a declared count is held against before anything is read.
 MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.gguf_cursor import Buffer, Cursor, read_u64
-from trinity.formats.gguf_layout import ARRAY_ID, BOOL_ID, STRING_ID, ValueType
+from trinity.formats.gguf_layout import (
+    ARRAY_ID,
+    BOOL_ID,
+    MAX_TEXT_BYTES,
+    STRING_ID,
+    ValueType,
+)
 from trinity.formats.gguf_reader import Entry
 
 
@@ -17,8 +23,8 @@ class GGUFMetadata(Mapping[str, object]):
 
     Values are bool, int, float and str; arrays of numbers and bools are read-only NumPy arrays
     (1-D, the file's own width), arrays of strings and of arrays are lists. A decoded value is
-    kept. Reading raises FormatError for text that is not UTF-8, InputError once the file is
-    closed and the value was not read before.
+    kept. Reading raises FormatError for text that is not UTF-8 or too long, InputError once the
+    file is closed and the value was not read before.
     """
 
     def __init__(
@@ -69,12 +75,12 @@ class GGUFMetadata(Mapping[str, object]):
 def read_value(buffer: Buffer, source: str, entry: Entry) -> object:
     """Decode one value: bool, int, float, str, a NumPy array of numbers, a list of anything else.
 
-    Raises FormatError for text that is not UTF-8.
+    Raises FormatError for text that is not UTF-8, or longer than any model's.
     """
     cursor = Cursor(buffer, source, entry.offset)
     cursor.part = f"the value of {entry.key!r}"
     if entry.type.id == STRING_ID:
-        return cursor.string(cursor.part)
+        return cursor.string(cursor.part, MAX_TEXT_BYTES)
     if entry.type.id == ARRAY_ID:
         return _read_array(cursor)
     value = _read_numbers(cursor, entry.type, 1)[0]

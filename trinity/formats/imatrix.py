@@ -150,7 +150,7 @@ def _from_gguf(file: MappedFile, structure: GGUFStructure, metadata: GGUFMetadat
     names = [name.removesuffix(SUMS) for name in tensors if name.endswith(SUMS)]
     if kind not in ("", "imatrix") or not names:
         raise FormatError(
-            f"{source}: no importance matrix but a GGUF file of type {kind or 'model'!r:.40} with "
+            f"{source}: no importance matrix but a GGUF file of type {kind[:40] or 'model'!r} with "
             f"{len(names)} tensors called *{SUMS}; give a file that `python -m trinity imatrix` or "
             "llama.cpp's llama-imatrix wrote"
         )
@@ -219,9 +219,10 @@ def _checked(source: str, name: str, sums: NDArray[np.float32], counts: NDArray[
 
 
 def _integer(source: str, metadata: GGUFMetadata, key: str) -> int:
-    value = metadata.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise FormatError(f"{source}: {key} is {value!r:.40}; an integer from 0 on is expected")
+    kind = metadata.value_type(key) if key in metadata else "missing"
+    value = metadata[key] if kind.startswith(("int", "uint")) else f"({kind})"
+    if not isinstance(value, int) or value < 0:
+        raise FormatError(f"{source}: {key} is {value}; an integer from 0 on is expected")
     return value
 
 

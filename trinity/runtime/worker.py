@@ -117,6 +117,7 @@ class Worker:
             except BaseException as error:
                 _fail(batch.all(), error)
                 batch.remove_ended()
+                patience = 0.0  # a lease may wait for just that
             self._take(batch, patience)
         self._end(batch)
 

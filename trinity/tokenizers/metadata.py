@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 from trinity.errors import TokenizerError
 from trinity.formats.gguf_metadata import GGUFMetadata
 
+# The largest arrays, of merges, have some 10 million; a wide character makes its text four times
+# as large in memory.
+MAX_BYTES = 1 << 25
+_JOINED = 1 << 10  # strings that are looked at together
+
 RECONVERT = "convert the model again with a current converter"
 
 
@@ -48,15 +53,23 @@ def integer(metadata: Mapping[str, object], key: str) -> int | None:
 def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -> list[str] | None:
     """An array of strings, all of them text that UTF-8 can hold; None where the key is missing.
 
-    At most ``most`` strings of at most ``longest`` characters.
+    At most ``most`` strings of at most ``longest`` characters, and MAX_BYTES of all in a file.
     """
-    count = _length(metadata, f"tokenizer.{key}")
+    full_key = f"tokenizer.{key}"
+    if isinstance(metadata, GGUFMetadata) and full_key in metadata:
+        nbytes = metadata.encoded_length(full_key)
+        if nbytes > MAX_BYTES:
+            raise TokenizerError(
+                f"{full_key} has {nbytes} bytes; at most {MAX_BYTES} are read, far more than any"
+                f" model has; {RECONVERT}"
+            )
+    count = _length(metadata, full_key)
     if count > most:
         raise TokenizerError(
             f"tokenizer.{key} has {count} elements; at most {most} are read, far more than any"
             f" model has; {RECONVERT}"
         )
-    value = metadata.get(f"tokenizer.{key}")
+    value = metadata.get(full_key)
     if value is None:
         return None
     if isinstance(value, np.ndarray) and value.dtype.kind in "OU" and value.ndim == 1:
@@ -72,7 +85,8 @@ def strings(metadata: Mapping[str, object], key: str, most: int, longest: int) -
             f" more than any model has; {RECONVERT}"
         )
     try:
-        "".join(value).encode()
+        for first in range(0, len(value), _JOINED):
+            "".join(value[first : first + _JOINED]).encode()
     except UnicodeEncodeError as error:
         raise TokenizerError(
             f"tokenizer.{key} holds a lone surrogate, which no UTF-8 text can; {RECONVERT}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from trinity_kernels._jit import inline, intrinsic
 from trinity_kernels.isa import jit_disabled
@@ -17,18 +17,18 @@ class Block32:
     ``codes(isa, first, second)``: 64 codes as a byte vector from the addresses of two blocks, of
     which the second is 0 where the row ends. ``code(block, e)``: that of element e. The codes are
     unsigned and stand ``offset`` (0 or a power of 2) above the values, or are ``signed``.
-    ``minimum_at``: byte of a block's float16 minimum, which is added (0: none).
+    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of unsigned codes with no
+    minimum, "q16". ``minimum_at``: byte of a block's float16 minimum, which is added (0: none).
     ``power_of_2``: a block begins with an exponent of 8 bits, the power of 2 above its scale,
     instead of with the scale as float16. ``bytes_at``: byte of a block from which its codes lie as
     signed bytes; ``nibbles_at``: from which 16 bytes hold the codes, elements 0 to 15 in the lower
     halves (0: they do not).
     """
 
-    form: ClassVar[str] = "q8"
-
     nbytes: int
     codes: Callable[..., Any]
     code: Callable[..., Any]
+    form: str = "q8"
     offset: int = 0
     signed: bool = False
     minimum_at: int = 0

@@ -2,7 +2,8 @@
 
 MXFP4: 32 elements, laid out as in Q4_0 behind one byte, the exponent of 2 (E8M0). NVFP4: 64
 elements in 4 groups of 16, each 8 bytes of such nibbles, behind 4 scales (E4M3 without sign).
-Codes are taken as the doubled values, which are integers; scales as half.
+Codes are taken as the doubled values, which are integers, in MXFP4 moved up by 16; scales as half.
+Models are trained in MXFP4: nothing is lost in the weights, and activations take 16 bits.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 _MXFP4 = np.dtype([("e", "u1"), ("qs", "u1", 16)])
 _NVFP4 = np.dtype([("scales", "u1", 4), ("qs", "u1", 32)])
 _TABLE = np.array(VALUES, np.float32)
+_MOVED_UP = 16
 # E8M0 of a scale of 1024; no model has larger ones, and 255 is NaN.
 _LARGEST_EXPONENT = 137
 
@@ -151,7 +153,7 @@ def value_of(nibble: int) -> int:
 
 def _code_mxfp4(block: int, e: int) -> Any:
     nibble = int(memory.get_u8(block + 1 + e % 16)) >> (e // 16 * 4) & 15
-    return value_of(nibble)
+    return _MOVED_UP + value_of(nibble)
 
 
 def _codes_mxfp4(isa: Any, first: int, second: int) -> Any:
@@ -204,17 +206,19 @@ if not jit_disabled():
 
     @intrinsic
     def look_up(typingctx: Any, isa: Any, codes: Any) -> Any:
-        """The doubled values of 64 codes."""
+        """The doubled values of 64 codes, moved up."""
+        values = [_MOVED_UP + value for value in VALUES]
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return emit.look_up(sig.args[0].value, builder, args[1], VALUES)
+            return emit.look_up(sig.args[0].value, builder, args[1], values)
 
         return simd.I8X64(isa, simd.I8X64), codegen
 
 
 READERS = {
     "MXFP4": Block32(
-        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, signed=True, power_of_2=True
+        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q16", offset=_MOVED_UP,
+        power_of_2=True,
     ),
     "NVFP4": SuperBlock(
         nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,

@@ -72,8 +72,7 @@ def _write_activations(
         to = codes
         if linear.spread:
             to = int(buffers.codes.ctypes.data), codes[1]
-        quantizer = quantize.quantize_ternary if form == "ternary" else quantize.quantize_q8
-        writer.record(quantizer, "none", {
+        writer.record(quantize.quantizer_of(form), "none", {
             quantize.X: found[0], quantize.X_STRIDE: found[1], quantize.K: k,
             quantize.OUT: to[0], quantize.OUT_STRIDE: to[1],
         }, rows=None if linear.spread else own.rows)  # fmt: skip
@@ -94,7 +93,7 @@ def _write_tiles(
 ) -> None:
     buffers, own = writer.buffers, _own(writer)
     form, source, index = weights[0].form, operand, 0
-    if form == "q8":
+    if form in ("q8", "q16"):
         source = buffers.address(linear.x), buffers.stride[linear.x]
         index = int(own.tokens.ctypes.data) if linear.spread else 0
     inner = activation_tiles.tiles_of(form)

@@ -83,9 +83,7 @@ def write_codes(
     limit = op.TILE_ROWS + 1
     if kernel is not matmul_tiles or any(weight.n % 16 for weight in weights):
         limit = 0
-    ternary = weights[0].form == "ternary"
-    quantizer = quantize.quantize_ternary if ternary else quantize.quantize_q8
-    writer.record(quantizer, "none", {
+    writer.record(quantize.quantizer_of(weights[0].form), "none", {
         quantize.X: source.address, quantize.X_STRIDE: source.stride, quantize.K: weights[0].k,
         quantize.OUT: operand.address, quantize.OUT_STRIDE: operand.stride,
         quantize.FEWER_THAN: limit,

@@ -8,6 +8,10 @@ A row of K activations, by form:
              at q8_sums:    per 32 codes scale * sum, padded likewise
              at q8_groups:  per 4 codes the int32 negated sum, padded as the codes
              at q8_halves:  per 16 codes scale * sum, padded with zeros to 32 of them
+    q16      int8 codes, padded with zeros to 64; x = scale * (256 * code + the code of 1s)
+             at q16_ones:   the codes of 1s, padded likewise
+             at q16_scales: per 32 codes their float32 scale, padded with zeros to 16 of them
+             at q16_sums:   per 32 codes scale * sum of both, padded likewise
     ternary  int8 codes, padded with zeros to 256, permuted (ternary_place); x = code / s, one s a
              row.
              at ternary_sums:  per 256 codes the int32 negated sum, padded to 16 of them
@@ -64,6 +68,24 @@ def q8_halves(k: int) -> int:
 
 
 @shared
+def q16_ones(k: int) -> int:
+    """Bytes from a row's codes to those of 1s."""
+    return (k + 63) // 64 * 64
+
+
+@shared
+def q16_scales(k: int) -> int:
+    """Bytes from a row's codes to its scales of 32."""
+    return 2 * q16_ones(k)
+
+
+@shared
+def q16_sums(k: int) -> int:
+    """Bytes from a row's codes to its scaled sums of 32."""
+    return q16_scales(k) + (k + 511) // 512 * 64
+
+
+@shared
 def ternary_place(e: int) -> int:
     """Where element ``e`` lies among the permuted codes."""
     return e // 256 * 256 + e % 128 // 32 * 64 + e % 256 // 128 * 32 + e % 32
@@ -94,6 +116,8 @@ def activation_bytes(form: str, k: int) -> int:
         return -(-4 * k // 64) * 64
     if form == "q8":
         return q8_halves(k) + -(-k // 512) * 128
+    if form == "q16":
+        return q16_sums(k) + -(-k // 512) * 64
     return ternary_tail(k) + 64
 
 
@@ -110,7 +134,7 @@ def unpacked_bytes(form: str, k: int) -> int:
     """Bytes of a row, of weights or activations, in tiles: int8, bfloat16 or two bfloat16."""
     if form == "ternary":
         return ternary_sums(k)
-    return -(-k // 32) * (128 if form == "f32" else 64)
+    return -(-k // 32) * (64 if form == "q8" else 128)
 
 
 def tile_bytes(form: str, k: int, rows: int) -> int:

@@ -1,5 +1,6 @@
 """Dot products of blocks of 32 with one scale: two blocks per 64-byte vector.
 
+Activations of 16 bits are two rows of codes, of 256s and of 1s; both meet the weights' codes.
 What unsigned codes stand above the values, times the block's scale, is a minimum like that of Q4_1:
 it multiplies the sum of the block's activations, which these carry with them. Scales of 16 blocks
 are read and multiplied together.
@@ -15,10 +16,18 @@ from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.lanes import tree_sum
-from trinity_kernels.ops.matmul.activations import q8_groups, q8_scales, q8_sums
+from trinity_kernels.ops.matmul.activations import (
+    q8_groups,
+    q8_scales,
+    q8_sums,
+    q16_ones,
+    q16_scales,
+    q16_sums,
+)
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import (
     code,
+    is_fine,
     minimum_at,
     nbytes,
     offset,
@@ -56,29 +65,62 @@ if not jit_disabled():
 
         return types.float32(simd.F32X16, types.int64), codegen
 
-    def _pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
-        """The lanes of two blocks' products, exact."""
+    def _pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
+        """The lanes of two blocks' products, exact; ``beside``: what _beside says of them."""
 
-    def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
+    def _fine_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
+        zero = simd.splat_i32x16(0)
+        codes = codes_of_pair(isa, qt, first, second)
+        high = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x))
+        low = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(beside))
+        return simd.to_f32x16((high << simd.splat_i32x16(8)) + low)
+
+    def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
         zero = simd.splat_i32x16(0)
         return simd.to_f32x16(
             byte_dots.dot_u8i8(isa, zero, codes_of_pair(isa, qt, first, second), simd.load_i8x64(x))
         )
 
-    def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, groups: int) -> Any:
-        sums = simd.load_i32x16(groups)
+    def _signed_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
+        sums = simd.load_i32x16(beside)
         codes = codes_of_pair(isa, qt, first, second)
         return simd.to_f32x16(byte_dots.dot_i8i8_sums(isa, sums, codes, simd.load_i8x64(x)))
 
     @choose(_pair)
-    def _pair_of(isa: Any, qt: Any, first: Any, second: Any, x: Any, groups: Any) -> Any:
+    def _pair_of(isa: Any, qt: Any, first: Any, second: Any, x: Any, beside: Any) -> Any:
+        if is_fine(qt):
+            return _fine_pair
         return _signed_pair if signed(qt) else _unsigned_pair
+
+
+@inline
+def _scales(qt: Any, k: int) -> int:
+    """Bytes from a row's codes to its scales."""
+    if is_fine(qt):
+        return q16_scales(k)
+    return q8_scales(k)
+
+
+@inline
+def _sums(qt: Any, k: int) -> int:
+    """Bytes from a row's codes to its scaled sums."""
+    if is_fine(qt):
+        return q16_sums(k)
+    return q8_sums(k)
+
+
+@inline
+def _beside(qt: Any, k: int) -> int:
+    """Bytes from a row's codes to those of 1s, or to the negated sums of 4."""
+    if is_fine(qt):
+        return q16_ones(k)
+    return q8_groups(k)
 
 
 @inline
 def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
     """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
-    scales, sums, groups = x + q8_scales(k), x + q8_sums(k), x + q8_groups(k)
+    scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
     size = nbytes(qt)
     done = k // 512 * 16
     left = k // 32 - done
@@ -98,7 +140,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
                 second = 0
             c = 32 * done + 64 * j
             factor = simd.pair_f32x16(lane(both, 2 * j), lane(both, 2 * j + 1))
-            acc = simd.fma_f32x16(factor, _pair(isa, qt, first, second, x + c, groups + c), acc)
+            acc = simd.fma_f32x16(factor, _pair(isa, qt, first, second, x + c, beside + c), acc)
     if signed(qt):
         return simd.sum_f32x16(acc)
     return np.float32(simd.sum_f32x16(acc) + simd.sum_f32x16(least))
@@ -107,7 +149,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     least = simd.splat_f32x16(np.float32(0))
-    scales, sums, groups = x + q8_scales(k), x + q8_sums(k), x + q8_groups(k)
+    scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
     size = nbytes(qt)
     for s in range(k // 512):
         at = w + 16 * size * s
@@ -120,7 +162,7 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
                 m = strided.f16x16(at + minimum_at(qt), size)
             least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
         c = x + 512 * s
-        g = groups + 512 * s
+        g = beside + 512 * s
         two = 2 * size
         simd.prefetch(ahead)
         acc = simd.fma_f32x16(spread(both, 0), _pair(isa, qt, at, at + size, c, g), acc)
@@ -153,7 +195,7 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
     lanes = np.zeros(16, np.float32)
     least = np.zeros(16, np.float32)
-    scales, sums = x + q8_scales(k), x + q8_sums(k)
+    scales, sums, ones = x + _scales(qt, k), x + _sums(qt, k), x + q16_ones(k)
     for b in range(k // 32):
         block = w + b * nbytes(qt)
         d = scale(qt, block, 0)
@@ -162,6 +204,8 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             total = 0
             for t in range(4):
                 a = int(memory.get_i8(x + 32 * b + 4 * g + t))
+                if is_fine(qt):
+                    a = 256 * a + int(memory.get_i8(ones + 32 * b + 4 * g + t))
                 total += int(code(qt, block, 4 * g + t)) * a
             lane = 8 * (b % 2) + g
             lanes[lane] = memory.fma_f32(both, np.float32(total), lanes[lane])

@@ -1,7 +1,8 @@
-"""Panels of the q8 form times several tokens: exact sums of 32 or 16 products, then float32.
+"""Panels times tokens of the q8 or q16 form: exact sums of 32 or 16 products, then float32.
 
 The lines of a panel meet 4 activations that all rows share. AVX2 adds products of codes up to 31 in
-16 bits, others one by one, of signed codes with their signs moved onto the activations.
+16 bits, as many as they hold, others one by one, of signed codes with their signs moved onto the
+activations. Codes of 256s and of 1s, which activations of 16 bits have, are multiplied one by one.
 
 Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
 scale * code as it stands in the panel, and the minima: up to 130 times what the values give for
@@ -17,28 +18,40 @@ from numba.core import cgutils, types
 
 from trinity_kernels import byte_dots, simd
 from trinity_kernels._jit import inline, intrinsic
-from trinity_kernels.ops.matmul.activations import q8_halves, q8_scales, q8_sums
+from trinity_kernels.ops.matmul.activations import (
+    q8_halves,
+    q8_scales,
+    q8_sums,
+    q16_ones,
+    q16_scales,
+    q16_sums,
+)
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
+from trinity_kernels.ops.matmul.readers import is_fine
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
 
 
-def _emit_small(builder: Any, lines: list[Any], words: list[Any]) -> Any:
-    """AVX2, codes up to 31: eight pairs of products fit 16 bits."""
-    half = ir.VectorType(simd.I16, 16)
+def _emit_small(builder: Any, lines: list[Any], words: list[Any], top: int) -> Any:
+    """AVX2, codes up to ``top``: eight pairs of products fit 16 bits, or four."""
+    half, eight = ir.VectorType(simd.I16, 16), ir.VectorType(I32, 8)
     ones = ir.Constant(half, [1] * 16)
+    step = 8 if 16 * 128 * top < 1 << 15 else 4
     found = []
     for part in range(2):
-        total = ir.Constant(half, None)
-        for line, word in zip(lines, words, strict=True):
-            a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
-            b = simd.shuffle(builder, word, word, list(range(32)))
-            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
-            total = builder.add(total, pairs)
-        eight = ir.VectorType(I32, 8)
-        found.append(simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [total, ones]))
+        sums = []
+        for first in range(0, len(lines), step):
+            some = slice(first, first + step)
+            total = ir.Constant(half, None)
+            for line, word in zip(lines[some], words[some], strict=True):
+                a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
+                b = simd.shuffle(builder, word, word, list(range(32)))
+                pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
+                total = builder.add(total, pairs)
+            sums.append(simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [total, ones]))
+        found.append(sums[0] if len(sums) == 1 else builder.add(*sums))
     return simd.shuffle(builder, found[0], found[1], list(range(16)))
 
 
@@ -86,9 +99,11 @@ def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) ->
     if level == "avx2":
         if reader.signed:
             return _emit_signed(builder, lines, words)
-        # A block of 32's unsigned codes have 5 bits at most.
-        small = isinstance(reader, Block32) or reader.top <= 31
-        return (_emit_small if small else _emit_unsigned)(builder, lines, words)
+        # A block of 32's unsigned codes have 5 bits at most, nibbles 4.
+        top = (15 if reader.nibbles_at else 31) if isinstance(reader, Block32) else reader.top
+        if top > 31:
+            return _emit_unsigned(builder, lines, words)
+        return _emit_small(builder, lines, words, top)
     emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
     total = ir.Constant(I32X16.ir, None)
     for line, word in zip(lines, words, strict=True):
@@ -99,19 +114,21 @@ def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) ->
 @intrinsic
 def panel_blocks(
     typingctx: Any, isa: Any, qt: Any, panel: Any, scales: Any, blocks: Any, x: Any,
-    last_token: Any, x_stride: Any, x_scales: Any, x_sums: Any, to: Any,
+    last_token: Any, x_stride: Any, x_ones: Any, x_scales: Any, x_sums: Any, to: Any,
 ) -> Any:  # fmt: skip
     """A panel times ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
 
-    Of tokens behind ``last_token`` that one is taken. ``x_scales``, ``x_sums``: bytes from a
-    token's codes to its scales, and to its sums of blocks or of halves (activations.py).
+    Of tokens behind ``last_token`` that one is taken. ``x_ones``, ``x_scales``, ``x_sums``:
+    bytes from a token's codes to those of 1s where it has any, to its scales, and to its sums of
+    blocks or of halves (activations.py).
     """
     level, quant = isa.value, qt.value
+    fine = READERS[quant].form == "q16"
     parts = 2 if has_halves(qt) else 1
-    tokens, step = TOKENS["q8"][level], 8 // parts
+    tokens, step = TOKENS[READERS[quant].form][level], 8 // parts
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, _, panel, scales, blocks, x, last, stride, x_scales, x_sums, to = args
+        _, _, panel, scales, blocks, x, last, stride, x_ones, x_scales, x_sums, to = args
         sums = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
         rows = []
         for t in range(tokens):
@@ -129,12 +146,8 @@ def panel_blocks(
             ]
             for t, row in enumerate(rows):
                 at = builder.add(row, builder.mul(b, I64(32)))
-                words = [
-                    builder.bitcast(
-                        _broadcast(builder, builder.add(at, I64(4 * g)), I32, I32X16), I8X64.ir
-                    )
-                    for g in range(8)
-                ]
+                words = _words(builder, at)
+                ones = _words(builder, builder.add(at, x_ones)) if fine else []
                 at = builder.add(row, builder.mul(b, I64(4)))
                 scale = _broadcast(builder, builder.add(at, x_scales), simd.F32, F32X16)
                 at = builder.add(row, builder.mul(b, I64(4 * parts)))
@@ -143,6 +156,10 @@ def panel_blocks(
                 for i in range(parts):
                     some = slice(step * i, step * i + step)
                     whole = _emit_block(level, quant, builder, lines[some], words[some])
+                    if fine:
+                        rest = _emit_block(level, quant, builder, lines[some], ones[some])
+                        eights = ir.Constant(I32X16.ir, [8] * 16)
+                        whole = builder.add(builder.shl(whole, eights), rest)
                     whole = builder.sitofp(whole, F32X16.ir)
                     least = builder.add(at, I64(4 * i))
                     least = _broadcast(builder, least, simd.F32, F32X16)
@@ -154,7 +171,13 @@ def panel_blocks(
             builder.store(builder.load(sums[t]), at, align=1)
         return context.get_dummy_value()
 
-    return types.void(isa, qt, *[types.intp] * 9), codegen
+    return types.void(isa, qt, *[types.intp] * 10), codegen
+
+
+def _words(builder: Any, at: Any) -> list[Any]:
+    """A block's codes of one token, each four of them in all lanes of 32 bits."""
+    places = [builder.add(at, I64(4 * g)) for g in range(8)]
+    return [builder.bitcast(_broadcast(builder, p, I32, I32X16), I8X64.ir) for p in places]
 
 
 def _load(builder: Any, address: Any, vec: Any) -> Any:
@@ -175,10 +198,14 @@ def multiply_q8_panel(
     isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
     """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+    x_scales = q8_scales(k)
     x_sums = q8_sums(k)
-    if has_halves(qt):
+    if is_fine(qt):
+        x_scales = q16_scales(k)
+        x_sums = q16_sums(k)
+    elif has_halves(qt):
         x_sums = q8_halves(k)
     panel_blocks(
-        isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q8_scales(k),
-        x_sums, to,
+        isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q16_ones(k),
+        x_scales, x_sums, to,
     )  # fmt: skip

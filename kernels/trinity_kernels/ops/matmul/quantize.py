@@ -4,7 +4,7 @@ Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one
 token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
 many tokens or more leave the form alone, because tiles take the float32 rows.
 Numerics: what is not finite makes the scale NaN, so a broken model shows in its logits. A block of
-q8 below 1e-35 is zero.
+q8 or q16 below 1e-35 is zero.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, kernel
+from trinity_kernels._jit import Kernel, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32
 from trinity_kernels.ops.matmul.activations import (
@@ -21,6 +21,9 @@ from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_scales,
     q8_sums,
+    q16_ones,
+    q16_scales,
+    q16_sums,
     ternary_place,
     ternary_sums,
     ternary_tail,
@@ -33,6 +36,7 @@ if not jit_disabled():
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 TINY = np.float32(1e-35)
+TOP = np.float32(127 * 256)  # of codes of 16 bits
 
 
 @inline
@@ -211,6 +215,82 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
         _store_sums(sums, halves, b, d, low, high)
 
 
+def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = q16_ones(k)
+    ones, scales, sums = out + padded, out + q16_scales(k), out + q16_sums(k)
+    for b in range(first, last):
+        d = np.float32(0)
+        total = np.int32(0)
+        if 32 * b < k:
+            v0 = simd.load_f32x16(x + 128 * b)
+            v1 = simd.load_f32x16(x + 128 * b + 64)
+            largest = simd.max_lane_f32x16(
+                simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1))
+            )
+            inverse = np.float32(0)
+            if largest > TINY:
+                d = np.float32(largest / TOP)
+                inverse = np.float32(TOP / largest)
+            zero = simd.splat_f32x16(np.float32(0))
+            d = np.float32(d + simd.sum_f32x16(v0 * zero + v1 * zero))
+            factor = simd.splat_f32x16(inverse)
+            top = simd.splat_f32x16(TOP)
+            low = simd.splat_f32x16(-TOP)
+            v0 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v0 * factor)))
+            v1 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v1 * factor)))
+            c0 = simd.round_i32x16(v0)
+            c1 = simd.round_i32x16(v1)
+            total = simd.sum_i32x16(c0 + c1)
+            half = simd.splat_i32x16(128)
+            h0 = simd.ashr_i32x16(c0 + half, 8)
+            h1 = simd.ashr_i32x16(c1 + half, 8)
+            simd.store_i8x16(out + 32 * b, simd.narrow_i8x16(h0))
+            simd.store_i8x16(out + 32 * b + 16, simd.narrow_i8x16(h1))
+            eight = simd.splat_i32x16(8)
+            simd.store_i8x16(ones + 32 * b, simd.narrow_i8x16(c0 - (h0 << eight)))
+            simd.store_i8x16(ones + 32 * b + 16, simd.narrow_i8x16(c1 - (h1 << eight)))
+        elif 32 * b < padded:
+            simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
+            simd.store_i8x32(ones + 32 * b, simd.splat_i8x32(0))
+        set_f32(scales + 4 * b, d)
+        set_f32(sums + 4 * b, np.float32(d * np.float32(total)))
+
+
+@per_level(_q16_vector)
+def _q16(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = q16_ones(k)
+    ones, scales, sums = out + padded, out + q16_scales(k), out + q16_sums(k)
+    for b in range(first, last):
+        largest = np.float32(0)
+        poison = np.float32(0)
+        if 32 * b < k:
+            for i in range(32 * b, 32 * b + 32):
+                v = get_f32(x + 4 * i)
+                magnitude = np.float32(abs(v))
+                largest = magnitude if magnitude > largest else largest
+                poison = np.float32(poison + np.float32(v * np.float32(0)))
+        d = np.float32(0)
+        inverse = np.float32(0)
+        if largest > TINY:
+            d = np.float32(largest / TOP)
+            inverse = np.float32(TOP / largest)
+        d = np.float32(d + poison)
+        total = 0
+        if 32 * b < padded:
+            for i in range(32 * b, 32 * b + 32):
+                code = 0
+                if 32 * b < k:
+                    scaled = np.float32(get_f32(x + 4 * i) * inverse)
+                    if scaled == scaled:
+                        code = int(np.rint(max(-TOP, min(TOP, scaled))))
+                high = (code + 128) >> 8
+                set_i8(out + i, np.int8(high))
+                set_i8(ones + i, np.int8(code - 256 * high))
+                total += code
+        set_f32(scales + 4 * b, d)
+        set_f32(sums + 4 * b, np.float32(d * np.float32(total)))
+
+
 @kernel
 def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Per token: s = 127 / max|x| (at least 1e-5), codes rounded half to even, clamped.
@@ -224,21 +304,38 @@ def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) 
         _ternary(isa, x, k, get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE))
 
 
-@kernel
-def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
+@inline
+def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None:
+    """Rows to the q8 form, or, ``fine``, to q16."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     limit = get_i64(record + 8 * FEWER_THAN)
     if limit != 0 and tokens >= limit:
         return
     k = get_i64(record + 8 * K)
-    blocks = (k + 511) // 512 * 16
+    first, last, begin = 0, (k + 511) // 512 * 16, thread
     if tokens == 1:
-        first = blocks * thread // threads
-        last = blocks * (thread + 1) // threads
-        _q8(isa, get_i64(record + 8 * X), k, get_i64(record + 8 * OUT), first, last)
-        return
-    for t in range(thread, tokens, threads):
+        first, last, begin = last * thread // threads, last * (thread + 1) // threads, 0
+    for t in range(begin, tokens, threads):
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-        _q8(isa, x, k, out, 0, blocks)
+        if fine != 0:
+            _q16(isa, x, k, out, first, last)
+        else:
+            _q8(isa, x, k, out, first, last)
+
+
+@kernel
+def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Per block of 32: scale = max|x| / 127, codes rounded half to even."""
+    _blocks(isa, record, thread, threads, 0)
+
+
+@kernel
+def quantize_q16(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Per block of 32: scale = max|x| / (127 * 256), codes rounded half to even."""
+    _blocks(isa, record, thread, threads, 1)
+
+
+def quantizer_of(form: str) -> Kernel:
+    """The kernel that brings float32 to a form of integers."""
+    return {"ternary": quantize_ternary, "q8": quantize_q8, "q16": quantize_q16}[form]

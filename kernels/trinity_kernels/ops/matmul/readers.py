@@ -52,6 +52,14 @@ nbytes = _number("nbytes")
 offset, signed = _number("offset"), _number("signed")
 # Block32.
 minimum_at, bytes_at, nibbles_at = _number("minimum_at"), _number("bytes_at"), _number("nibbles_at")
+
+
+@constant
+def is_fine(qt: Any) -> bool:
+    """Whether activations have 16 bits, the q16 form."""
+    return bool(_reader(qt).form == "q16")
+
+
 # SuperBlock.
 elements, group, minima = _number("elements"), _number("group"), _number("minima")
 # Ternary; 0 where 256 codes have no scale, and of other types.

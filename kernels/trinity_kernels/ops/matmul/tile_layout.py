@@ -41,7 +41,7 @@ def _is_int8(reader: Any) -> bool:
     if isinstance(reader, SuperBlock):
         fills = reader.elements % (4 * _group(reader)) == 0
         return fills and reader.minima != 16
-    return isinstance(reader, Block32)
+    return isinstance(reader, Block32) and reader.form == "q8"
 
 
 def _group(reader: Any) -> int:
@@ -83,9 +83,9 @@ def parts_of(qt: Any) -> int:
 def tile_parts(quant: str) -> tuple[int, int]:
     """Tiles for 32 weights and for 32 activations (for 64 where both are int8)."""
     reader = READERS[quant]
-    if not isinstance(reader, Plain):
-        return 1, 1
-    return (2 if reader.split else 1), 2
+    if isinstance(reader, Plain):
+        return (2 if reader.split else 1), 2
+    return 1, 2 if reader.form == "q16" else 1
 
 
 @constant
