@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
+from tests.expert_models import EXPERTS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import plain
 from trinity.cli.inspect_tables import printable
@@ -44,6 +45,19 @@ def test_tables_on_a_pipe(run: Run, model: Path) -> None:
     assert " x " in row
     for expected in ("hidden_size", "general.architecture", "array[string], ", "parameters in"):
         assert expected in result.stdout
+
+
+def test_experts(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "experts.gguf"
+    write_expert_model(path)
+    found = json.loads(run("inspect", str(path), "--json").stdout)
+    assert found["config"]["experts"]["num_experts"] == EXPERTS
+    experts = sum(int(np.prod(t["shape"])) for t in found["tensors"] if "_exps" in t["name"])
+    left = experts - experts * PER_TOKEN // EXPERTS
+    assert found["parameters"] - found["active_parameters"] == left
+    text = run("inspect", str(path)).stdout
+    assert f"{found['active_parameters']:,} of them for a token" in " ".join(text.split())
+    assert run("inspect", str(path), "--verify").exit_code == 0
 
 
 def test_vocabulary_without_configuration_still_shows(run: Run, shared_data: Path) -> None:

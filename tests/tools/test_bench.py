@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from trinity.runtime.profile import OperationTime
 from trinity.tools.bench import Bench, Measurement, Plan, Profile, Report, run_bench
 from trinity.tools.bench_report import Measured, as_object, markdown, quantity, totals
 
-MODEL = Measured("toy", "toy.gguf", 2**30, 1_240_000_000)
+MODEL = Measured("toy", "toy.gguf", 2**30, 1_240_000_000, 1_240_000_000)
 OPERATIONS = (
     OperationTime("norm", "rms", 1, 0, 64, 0, 0.001),
     OperationTime("matmul", "Q4_0", 1, 128, 64, 1000, 0.002),
@@ -146,6 +147,15 @@ def test_profiled_steps() -> None:
     report = run_bench(engine, Plan(20, 2, (1, 3), (5,), 1, profile=True))
     assert [p.test for p in report.profiles] == ["pp20 @ d5", "tg2 @ d5", "tg2 b3 @ d5"]
     assert engine.profiled == [(8, [5]), (1, [5]), (3, [5, 5, 5])]
+
+
+def test_active_parameters_are_shown_where_they_are_fewer() -> None:
+    report = Report((), 2, "avx2", None, None, None)
+    experts = replace(MODEL, active=200_000_000)
+    found: Any = as_object(experts, [report])
+    assert (found["parameters"], found["active_parameters"]) == (1_240_000_000, 200_000_000)
+    assert experts.quantity == "1.24 B, 200.00 M active"
+    assert MODEL.quantity == "1.24 B"
 
 
 def test_profile_is_summed_by_kernel_and_shape() -> None:

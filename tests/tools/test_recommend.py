@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 import pytest
 
+from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats import open_weights
@@ -106,6 +108,28 @@ def test_a_file_is_measured_by_its_own_tensors(tmp_path: Path) -> None:
     assert f16.file_bytes == 2 * (subject.parameters - norms // 4) + norms
     with pytest.raises(InputError, match="context of"):
         recommend(subject, ram=10**9, bandwidth=3e10, context=10**6)
+
+
+def test_of_experts_a_token_reads_those_that_it_takes(tmp_path: Path) -> None:
+    rows = []
+    for layout in ("stacked", "fused", "each"):
+        write_expert_model(tmp_path / layout, hidden=256, size=512, layout=layout)  # type: ignore[arg-type]
+        provider = open_weights(tmp_path / layout)
+        subject = of_file(provider)
+        tensors = [provider.tensor(name) for name in provider.tensor_names()]
+        experts = LAYERS * EXPERTS * 3 * 256 * 512
+        assert subject.parameters == sum(prod(t.shape) for t in tensors)
+        left = experts * PER_TOKEN // EXPERTS
+        assert subject.active_parameters == subject.parameters - experts + left
+        found = recommend(subject, ram=10**9, bandwidth=3e10)
+        assert found.active_parameters == subject.active_parameters
+        rows.append(next(row for row in found.rows if row.type == "Q8_0"))
+    assert len({row.file_bytes for row in rows}) == 1
+    vectors = sum(t.nbytes for t in tensors if len(t.shape) == 1 or "gate_inp" in t.name)
+    read = (subject.active_parameters - vectors // 4) * 34 / 32 + vectors
+    assert rows[0].tokens_per_second == pytest.approx(EFFICIENCY * 3e10 / read)
+    speeds = [row.tokens_per_second for row in rows]
+    assert speeds == pytest.approx([speeds[0]] * len(rows))
 
 
 def test_ternary_models_get_ternary_types(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def bench(
 ) -> None:
     """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it."""
     from trinity.model import open_weights
+    from trinity.tools.active import active_parameters
     from trinity.tools.bench import MeasurableEngine, Plan, Report, run_bench
     from trinity.tools.bench_report import Measured, as_object, markdown
     from trinity_kernels.bandwidth import read_bandwidth
@@ -66,6 +67,7 @@ def bench(
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     size = sum(t.nbytes for t in tensors)
     parameters = sum(math.prod(t.shape) for t in tensors)
+    active = active_parameters(((t.name, t.shape) for t in tensors), provider.config.experts)
     del tensors
     provider.close()
     plan = Plan(
@@ -81,7 +83,7 @@ def bench(
         with load_model(path, context_length=context, isa=level, **loading) as loaded:
             load_seconds = perf_counter() - started
             name = loaded.config.name or loaded.config.architecture
-            measured = Measured(printable(name), path, size, parameters)
+            measured = Measured(printable(name), path, size, parameters, active)
             with progress("measuring") as show:
                 report = run_bench(
                     cast(MeasurableEngine, loaded.engine),

@@ -141,11 +141,12 @@ def show_kernels(provider: WeightProvider | None, as_json: bool) -> None:
 def describe(provider: WeightProvider) -> dict[str, object]:
     """Everything that is shown, as JSON has it."""
     from trinity.errors import ConfigError, UnsupportedError
+    from trinity.tools.active import active_parameters
 
     config: dict[str, object] | None = None
-    config_error = None
+    config_error = experts = None
     try:
-        config = asdict(provider.config)
+        config, experts = asdict(provider.config), provider.config.experts
     except (ConfigError, UnsupportedError) as error:
         config_error = str(error)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
@@ -163,6 +164,7 @@ def describe(provider: WeightProvider) -> dict[str, object]:
         "types": totals(tensors),
         "tensor_bytes": sum(t.nbytes for t in tensors),
         "parameters": sum(math.prod(t.shape) for t in tensors),
+        "active_parameters": active_parameters(((t.name, t.shape) for t in tensors), experts),
         "bits_per_weight": bits(sum(t.nbytes for t in tensors), tensors),
     }
 

@@ -138,7 +138,10 @@ def show_on(console: Console, description: dict[str, object]) -> None:
         counts = (f"{row[key]:,}" for key in ("tensors", "parameters", "bytes"))
         rows.append((f"  {printable(name)}", *counts, decimals(row["bits_per_weight"])))
     print_rows(console, ("  type", *numbers), rows, numbers)
-    total = f"{description['parameters']:,} parameters in {description['tensor_bytes']:,} bytes"
+    total = f"{description['parameters']:,} parameters"
+    if description["active_parameters"] != description["parameters"]:
+        total += f", {description['active_parameters']:,} of them for a token,"
+    total += f" in {description['tensor_bytes']:,} bytes"
     average = description["bits_per_weight"]
     if isinstance(average, float):
         total += f", {decimals(average)} bits per weight"

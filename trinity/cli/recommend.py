@@ -94,7 +94,7 @@ def show(found: Recommendation) -> None:
     from rich.text import Text
 
     from trinity.cli.inspect_tables import print_rows, printable, show_with
-    from trinity.tools.recommend import size_text
+    from trinity.tools.recommend import count_text, size_text
 
     def write(console: Console) -> None:
         numbers = ("bits per weight", "file", "memory", "tokens/s")
@@ -108,6 +108,11 @@ def show(found: Recommendation) -> None:
         console.print(Text(f"{printable(found.reason, None)}.", "bold"))
 
     put(f"{printable(found.model, None)}; memory to use: {size_text(found.ram_bytes)}")
+    if found.active_parameters != found.parameters:
+        put(
+            f"Of {count_text(found.parameters)} parameters a token takes "
+            f"{count_text(found.active_parameters)}: memory is needed for all, time for those."
+        )
     put(
         f"Memory counts the file, {size_text(found.kv_cache_bytes)} of cache for "
         f"{found.context:,} tokens and 0.3 GB to work in; tokens/s from "

@@ -12,12 +12,23 @@ from trinity.tools.machine import machine, versions
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The model that was measured: ``size`` of its tensors in bytes, and its parameters."""
+    """The model that was measured: ``size`` of its tensors in bytes, and its parameters.
+
+    ``active``: those of them that one token takes.
+    """
 
     name: str
     path: str
     size: int
     parameters: int
+    active: int
+
+    @property
+    def quantity(self) -> str:
+        """Its parameters as people write them."""
+        if self.active == self.parameters:
+            return quantity(self.parameters)
+        return f"{quantity(self.parameters)}, {quantity(self.active)} active"
 
 
 def as_object(model: Measured, reports: Sequence[Report]) -> dict[str, object]:
@@ -27,6 +38,7 @@ def as_object(model: Measured, reports: Sequence[Report]) -> dict[str, object]:
         "path": model.path,
         "model_bytes": model.size,
         "parameters": model.parameters,
+        "active_parameters": model.active,
         "machine": machine(),
         "versions": versions(),
         "levels": [_level(report) for report in reports],
@@ -76,7 +88,7 @@ def markdown(model: Measured, reports: Sequence[Report]) -> str:
         "| model | size | params | isa | threads | test | t/s |",
         "| --- | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    about = f"| {model.name} | {model.size / 2**30:.2f} GiB | {quantity(model.parameters)} "
+    about = f"| {model.name} | {model.size / 2**30:.2f} GiB | {model.quantity} "
     rows += [
         f"{about}| {report.isa} | {report.threads} | {m.test} | {m.mean:.2f} ± {m.deviation:.2f} |"
         for report in reports

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from math import log, prod
 from typing import Literal
 
-from trinity.config import ModelConfig
+from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
 from trinity.models import find_architecture
+from trinity.tools.active import active_parameters, share
 from trinity.tools.quantize.assignment import Entry, Network, Overrides, assign
 from trinity.tools.quantize.mixes import MIXES, PLAIN
 from trinity.tools.shapes import SHAPES
@@ -65,6 +66,7 @@ class Recommendation:
 
     model: str
     parameters: int
+    active_parameters: int
     context: int
     kv_cache_bytes: int
     ram_bytes: int
@@ -89,6 +91,13 @@ class Subject:
     ternary: bool = False
     factor: float = 1.0
     quantized: str | None = None
+    experts: ExpertConfig | None = None
+
+    @property
+    def active_parameters(self) -> int:
+        """How many of its weights one token takes."""
+        shapes = ((entry.name, entry.shape) for entry in self.entries)
+        return round(self.factor * active_parameters(shapes, self.experts))
 
     @property
     def parameters(self) -> int:
@@ -139,7 +148,10 @@ def of_file(provider: WeightProvider) -> Subject:
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     if not entries:
         raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
-    network = Network(config.architecture, config.num_layers, config.num_heads, config.num_kv_heads)
+    network = Network(
+        config.architecture, config.num_layers, config.num_heads, config.num_kv_heads,
+        config.experts.num_experts if config.experts else 0,
+    )  # fmt: skip
     per_token = 4.0 * config.num_layers * config.num_kv_heads * config.head_dim
     # Llama models are trained with ternary weights too, which their type shows.
     ternary = config.architecture.startswith("bitnet") or any(t.type in TERNARY for t in tensors)
@@ -147,7 +159,7 @@ def of_file(provider: WeightProvider) -> Subject:
     quantized = None if ternary or largest.type in PLAIN else largest.type
     return Subject(
         provider.path, entries, network, per_token, config.context_length, ternary,
-        quantized=quantized,
+        quantized=quantized, experts=config.experts,
     )  # fmt: skip
 
 
@@ -172,14 +184,15 @@ def recommend(
         sizes = _sizes(subject, name)
         weights = round(subject.factor * sum(nbytes for _, nbytes in sizes))
         memory = weights + cache + WORKING_BYTES
-        read = subject.factor * _read_per_token(sizes)
+        read = subject.factor * _read_per_token(sizes, subject.experts)
         bits = 8 * weights / subject.parameters
         speed = EFFICIENCY * bandwidth / read
         rows.append(Row(name, bits, weights, memory, memory <= ram, speed))
     take, reason = _choice(subject, rows, purpose, ram, cache)
     return Recommendation(
-        subject.name, subject.parameters, tokens, cache, ram, bandwidth, rows, take, reason
-    )
+        subject.name, subject.parameters, subject.active_parameters, tokens, cache, ram,
+        bandwidth, rows, take, reason,
+    )  # fmt: skip
 
 
 def _sizes(subject: Subject, mix: str) -> list[tuple[str, int]]:
@@ -187,11 +200,18 @@ def _sizes(subject: Subject, mix: str) -> list[tuple[str, int]]:
     return [(a.entry.name, tensor_nbytes(a.type, a.entry.shape[::-1]) or 0) for a in assigned]
 
 
-def _read_per_token(sizes: Sequence[tuple[str, int]]) -> int:
-    """All weights but the embedding's, of which one row is read, unless it is the output too."""
+def _read_per_token(sizes: Sequence[tuple[str, int]], experts: ExpertConfig | None) -> float:
+    """All weights but the embedding's, of which one row is read, unless it is the output too.
+
+    Of experts those that a token takes.
+    """
     names = {name for name, _ in sizes}
     untied = "output.weight" in names
-    return sum(n for name, n in sizes if not (untied and name == "token_embd.weight"))
+    return sum(
+        n * share(name, experts)
+        for name, n in sizes
+        if not (untied and name == "token_embd.weight")
+    )
 
 
 def _choice(

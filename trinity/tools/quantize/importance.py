@@ -41,9 +41,10 @@ class Importance:
             return [_scaled(row) if row.any() else None for row in found.reshape(matrices, size)]
         if name == "token_embd.weight":
             return [None]
+        columns = f"{size} columns" if matrices == 1 else f"{matrices} matrices of {size} columns"
         raise InputError(
             f"{self.path}: the entry of {name!r} has {found.size} values, but the tensor has "
-            f"{matrices} x {size} columns; the importance matrix belongs to another model"
+            f"{columns}; the importance matrix belongs to another model"
         )
 
     def keys(self) -> dict[str, object]:
