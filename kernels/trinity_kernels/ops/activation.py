@@ -1,6 +1,6 @@
 """out = act(gate) * up, element by element: SiLU, GELU (tanh form), squared ReLU, limited SwiGLU.
 
-"swiglu_oai" is gpt-oss's: g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
+"swiglu_oai": g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
 Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart; UP likewise, UP_STRIDE bytes
 apart, or 0: out = act(gate). The quantization type's tag carries the activation's name.
 """

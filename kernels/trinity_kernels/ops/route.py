@@ -14,7 +14,7 @@ NORMALIZE divides the weights by their sum, LEAST_SUM at least (a softmax of the
 1 already); SCALE multiplies them. SCRATCH: per thread three float32 for each expert.
 Numerics: sums go in the order of experts, of weights in that of choice, each step rounded. A score
 that is not finite makes all weights of its token NaN.
-Source: llama.cpp's build_moe_ffn; transformers' Qwen3Moe, GptOss and DeepseekV3 routers.
+Source: llama.cpp's build_moe_ffn; the routers of transformers' models.
 """
 
 from __future__ import annotations
