@@ -36,7 +36,12 @@ def keys(hidden: int, size: int) -> dict[str, object]:
 
 
 def tensors(hidden: int, size: int, ternary: bool, seed: int = 0) -> dict[str, Floats]:
-    """All tensors, experts stacked. Scores are far apart, so that rounding changes no choice."""
+    """All tensors, experts stacked.
+
+    The first features of a token's embedding rank the experts, and the router reads little else:
+    scores are far apart, so that no rounding changes a choice. Norms give all other features their
+    size of 1, and make these small for all other tensors.
+    """
     rng = np.random.default_rng(seed)
     head_dim = hidden // HEADS
     vocabulary = len(sentencepiece_vocabulary()[0])
@@ -47,21 +52,29 @@ def tensors(hidden: int, size: int, ternary: bool, seed: int = 0) -> dict[str, F
             values = rng.integers(-1, 2, shape) * np.float16(np.sqrt(1.5))
         return (values * np.float16(shape[-1] ** -0.5)).astype(np.float32)
 
-    found = {
-        "token_embd.weight": rng.standard_normal((vocabulary, hidden)).astype(np.float32),
-        "output_norm.weight": np.ones(hidden, np.float32),
-    }
+    embedding = rng.standard_normal((vocabulary, hidden)).astype(np.float32)
+    ranks = np.tile(np.arange(1, EXPERTS + 1), (vocabulary, 1))
+    embedding[:, :EXPERTS] = 4 * rng.permuted(ranks, axis=1)
+    norm = np.full(hidden, np.sqrt(np.square(embedding).mean()), np.float32)
+    norm[:EXPERTS] /= 64
+
+    def router() -> Floats:
+        values = rng.standard_normal((EXPERTS, hidden)) / 128
+        values[:, :EXPERTS] += 8 * np.eye(EXPERTS)
+        return values.astype(np.float32)
+
+    found = {"token_embd.weight": embedding, "output_norm.weight": norm}
     for layer in range(LAYERS):
         found |= {
             f"blk.{layer}.{name}": values
             for name, values in {
-                "attn_norm.weight": np.ones(hidden, np.float32),
-                "ffn_norm.weight": np.ones(hidden, np.float32),
+                "attn_norm.weight": norm,
+                "ffn_norm.weight": norm,
                 "attn_q.weight": linear(HEADS * head_dim, hidden),
                 "attn_k.weight": linear(KV_HEADS * head_dim, hidden),
                 "attn_v.weight": linear(KV_HEADS * head_dim, hidden),
                 "attn_output.weight": linear(hidden, HEADS * head_dim),
-                "ffn_gate_inp.weight": rng.standard_normal((EXPERTS, hidden)).astype(np.float32),
+                "ffn_gate_inp.weight": router(),
                 "ffn_gate_exps.weight": linear(EXPERTS, size, hidden),
                 "ffn_up_exps.weight": linear(EXPERTS, size, hidden),
                 "ffn_down_exps.weight": linear(EXPERTS, hidden, size),
