@@ -1,5 +1,7 @@
 """Packing 16 rows of blocks into a panel of the q8 form (panel_layout.py).
 
+Meanwhile the next panel's 16 rows are prefetched, which lie behind these.
+
 Codes of x86's VNNI are unsigned: signed ones are moved up by 128, which the minimum takes back.
 """
 
@@ -14,6 +16,7 @@ from trinity_kernels import simd, tiles
 from trinity_kernels._jit import choose, inline
 from trinity_kernels.ops.matmul import strided
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
+from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
     codes_of_pair,
     codes_of_part,
@@ -63,6 +66,7 @@ def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
     scratch = scales + 256 * pairs
     above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
     for pair in range(pairs):
+        prefetch_bytes(w + 16 * stride + 32 * size * pair, 32 * size)
         first = w + 2 * pair * size
         second = first + size
         if 2 * pair + 1 == blocks:
@@ -116,6 +120,7 @@ def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> 
     above = simd.splat_f32x16(np.float32(-codes_above(isa, qt)))
     zero = simd.splat_f32x16(np.float32(0))
     for b in range(k // width):
+        prefetch_bytes(w + 16 * stride + 16 * size * b, 16 * size)
         block = w + b * size
         codes = to + 16 * width * b
         _transpose_part(isa, qt, block, stride, 0, scratch, codes)

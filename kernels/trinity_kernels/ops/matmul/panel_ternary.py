@@ -17,6 +17,7 @@ from trinity_kernels._jit import inline, intrinsic
 from trinity_kernels.memory import get_f32, get_i32
 from trinity_kernels.ops.matmul.activations import ternary_sums, ternary_tail
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, ternary_scales_at
+from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import nbytes, scale_at
 from trinity_kernels.ops.matmul.ternary_blocks import load_scales
 from trinity_kernels.ops.matmul.unpack import unpack_row
@@ -32,6 +33,7 @@ def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) 
     if scale_at(qt) != 0:
         load_scales(qt, w, stride, blocks, scales)
     for b in range(blocks):
+        prefetch_bytes(w + 16 * stride + 16 * nbytes(qt) * b, 16 * nbytes(qt))
         size = min(256, k - 256 * b)
         for row in range(16):
             unpack_row(isa, qt, w + row * stride + b * nbytes(qt), scratch + 64 * row, size)
