@@ -1,7 +1,8 @@
 """What `make test` runs of a test with many cases; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
-each parameter has occurred. What is marked ``full`` is left to `make test-all`.
+each parameter has occurred; of a test marked ``few(n)``, n of those cases, spread over them all.
+What is marked ``full`` is left to `make test-all`.
 """
 
 from __future__ import annotations
@@ -51,16 +52,32 @@ def each_value_once(items: Sequence[pytest.Item]) -> None:
     for cases in tests.values():
         # First the cases of which every value is new: types by levels give a diagonal.
         seen: set[Value] = set()
-        left = []
+        left, kept = [], []
         for item, values in cases:
             if seen.isdisjoint(values):
                 seen |= values
+                kept.append(item)
             else:
                 left.append((item, values))
         for item, values in left:
             if values <= seen:
                 item.add_marker(FULL)
+            else:
+                kept.append(item)
             seen |= values
+        leave_few(kept)
+
+
+def leave_few(items: Sequence[pytest.Item]) -> None:
+    """Mark as ``full`` all but n cases of a test that is marked ``few(n)``."""
+    few = items[0].get_closest_marker("few") if items else None
+    if few is None:
+        return
+    number = min(few.args[0], len(items))
+    chosen = {i * len(items) // number for i in range(number)}
+    for place, item in enumerate(items):
+        if place not in chosen:
+            item.add_marker(FULL)
 
 
 def values_of(item: Any) -> Iterator[Value]:

@@ -82,6 +82,7 @@ def test_a_value_inside_itself(confined: Confined) -> None:
         confined.call(value)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
@@ -272,6 +273,7 @@ def script(code: str, *options: str, **environment: str) -> subprocess.Popen[str
     )
 
 
+@pytest.mark.few(2)
 @POSIX
 @pytest.mark.parametrize(
     "end",

@@ -115,6 +115,7 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("name", "action"),
     [(name, "inspect") for name in STRUCTURES]
@@ -213,6 +214,7 @@ VOCABULARIES: dict[str, tuple[Callable[[], dict[str, object]], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_vocabularies(probe: Probe, name: str, tmp_path: Path) -> None:
     make, expected = VOCABULARIES[name]

@@ -32,6 +32,10 @@ def test_some(level, tag): ...
 @pytest.mark.parametrize(("x", "y"), [(1, 1), (1, 2), (2, 1), (2, 2)])
 def test_rows(x, y): ...
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("tag", "abcdef")
+def test_few(level, tag): ...
+
 @pytest.mark.full
 def test_left(): ...
 """
@@ -56,6 +60,7 @@ def test_each_value_occurs(tmp_path: Path) -> None:
         "test_crossed[avx2-1-1-a]", "test_crossed[avx2-1-1-c]", "test_crossed[portable-1-2-b]",
         "test_some[avx2-b]", "test_some[portable-b]",
         *(f"test_rows[{row}]" for row in ("1-1", "1-2", "2-1", "2-2")),
+        "test_few[avx2-a]", "test_few[avx2-d]",
     ]  # fmt: skip
 
 

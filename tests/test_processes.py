@@ -88,6 +88,7 @@ def run(code: str, folder: Path, *flags: str) -> str:
     return out
 
 
+@pytest.mark.full
 @needs_fork
 def test_forked_children_compute_as_their_parent(tmp_path: Path) -> None:
     """As a server does that loads before it forks; children and parent compute at once."""
@@ -108,6 +109,7 @@ def test_forked_children_compute_as_their_parent(tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
+@pytest.mark.full
 @needs_fork
 @pytest.mark.parametrize("computes", [False, True])
 def test_a_child_that_ends_as_usual_waits_for_no_thread(computes: bool, tmp_path: Path) -> None:
@@ -154,6 +156,7 @@ def test_forks_in_the_middle_of_another_threads_call(tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
+@pytest.mark.full
 @needs_fork
 def test_a_parents_stream_does_not_go_on_in_the_child(tmp_path: Path) -> None:
     code = """
@@ -240,6 +243,7 @@ def test_pools(method: str, tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
+@pytest.mark.full
 def test_a_model_cannot_be_pickled(tmp_path: Path) -> None:
     code = """
     import pickle
@@ -254,6 +258,7 @@ def test_a_model_cannot_be_pickled(tmp_path: Path) -> None:
     run(code, tmp_path)
 
 
+@pytest.mark.full
 def test_no_warning_in_development_mode(tmp_path: Path) -> None:
     code = """
     import asyncio, gc
@@ -274,6 +279,7 @@ def test_no_warning_in_development_mode(tmp_path: Path) -> None:
     run(code, tmp_path, "-X", "dev", "-W", "error")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="the handler of bus errors is for Linux")
 @pytest.mark.parametrize(
     "flags",

@@ -125,6 +125,7 @@ def test_bench_levels_and_depths(run: Run, model: str, engine: ToyEngine) -> Non
         assert level["load_seconds"] >= 0
 
 
+@pytest.mark.full
 def test_bench_of_a_whole_model(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The bandwidth of 1 GB would be the suite's largest use of memory.
     less = partial(bandwidth.read_bandwidth, nbytes=1 << 26)

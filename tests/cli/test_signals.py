@@ -74,6 +74,7 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_writer_leaves_nothing(name: str, tmp_path: Path) -> None:
     number = getattr(signal, name)

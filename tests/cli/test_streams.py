@@ -48,6 +48,7 @@ def test_an_error_without_standard_error(command: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["inspect no", "chat -m no"])
 @pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full", "2> >(true)"])
 def test_an_explained_error_is_1(command: str, streams: str) -> None:
@@ -55,6 +56,7 @@ def test_an_explained_error_is_1(command: str, streams: str) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("command", "streams", "expected"),
     [
@@ -80,6 +82,7 @@ def test_notices_never_reach_standard_output() -> None:
         assert (done.returncode, done.stdout) == (0, expected)
 
 
+@pytest.mark.full
 def test_nothing_is_written_into_files_that_take_the_numbers_of_streams(tmp_path: Path) -> None:
     shell(f"$T quantize $M {tmp_path}/a TQ2_0")
     done = shell(f"$T quantize $M {tmp_path}/b TQ2_0 <&- >&- 2>&-")

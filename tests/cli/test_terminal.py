@@ -51,6 +51,7 @@ def check(text: str) -> None:
     assert not found, (found, text[:2000])
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "arguments",
     [

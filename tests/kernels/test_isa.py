@@ -54,6 +54,7 @@ def test_a_level_that_the_cpu_lacks_names_what_is_missing() -> None:
     assert "portable" in said
 
 
+@pytest.mark.full
 def test_features_that_numba_is_told_decide() -> None:
     assert run_python(LEVELS, NUMBA_CPU_NAME="generic").split() == ["portable"]
     assert run_python(LEVELS, NUMBA_CPU_FEATURES=HASWELL).split() == ["avx2", "portable"]

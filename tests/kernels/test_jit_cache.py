@@ -47,6 +47,7 @@ print([f.name[:6] for f in functions if not f.is_declaration and f.linkage.name 
     assert run_python(code, TRINITY_CACHE_DIR=str(tmp_path)).strip() == "['cfunc.']"
 
 
+@pytest.mark.full
 def test_a_changed_source_has_a_folder_of_its_own(tmp_path: Path, kernels: Path) -> None:
     cache = str(tmp_path / "cache")
     before = run_python(FOLDER, kernels=kernels, TRINITY_CACHE_DIR=cache)
@@ -58,12 +59,14 @@ def test_a_changed_source_has_a_folder_of_its_own(tmp_path: Path, kernels: Path)
     assert run_python(FOLDER, kernels=kernels, TRINITY_CACHE_DIR=cache) == before
 
 
+@pytest.mark.full
 def test_installations_of_the_same_sources_share_the_code(tmp_path: Path, kernels: Path) -> None:
     cache = str(tmp_path / "cache")
     assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "1"
     assert run_python(COMPILE, kernels=kernels, TRINITY_CACHE_DIR=cache).strip() == "0"
 
 
+@pytest.mark.full
 def test_the_installation_is_not_written_to(tmp_path: Path, kernels: Path) -> None:
     before = sorted(kernels.rglob("*"))
     cache = tmp_path / "user"
@@ -73,6 +76,7 @@ def test_the_installation_is_not_written_to(tmp_path: Path, kernels: Path) -> No
     assert sorted(kernels.rglob("*")) == before
 
 
+@pytest.mark.full
 def test_without_a_folder_every_process_compiles(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
@@ -130,6 +134,7 @@ def test_code_of_another_signature_is_not_used(tmp_path: Path) -> None:
     assert files.load("q4_0") is None
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="needs locks")
 def test_a_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     """Also where it has nothing to compile."""
@@ -151,6 +156,7 @@ print(take_cache_problem())
 """
 
 
+@pytest.mark.full
 def test_an_unusable_folder_is_told_once(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
@@ -161,6 +167,7 @@ def test_an_unusable_folder_is_told_once(tmp_path: Path) -> None:
     assert again == "None"
 
 
+@pytest.mark.full
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     full = """
 import errno
@@ -174,6 +181,7 @@ code_files.whole_file = no_space
     assert again == "None"
 
 
+@pytest.mark.full
 def test_a_folder_that_works_has_no_problem(tmp_path: Path) -> None:
     told = run_python(PROBLEM, TRINITY_CACHE_DIR=str(tmp_path)).splitlines()
     assert told == ["None", "None"]

@@ -55,6 +55,7 @@ def test_plain_python_gives_the_same_bits() -> None:
     assert results(run_python(code, NUMBA_DISABLE_JIT="1")) == expected(cases)
 
 
+@pytest.mark.full
 @pytest.mark.skipif("avx2" not in available_levels(), reason="this CPU has no AVX2")
 def test_code_for_haswell_gives_the_same_bits() -> None:
     cases = [case(tag) for tag in ("F16", "Q4_0", "Q8_0", "I2_S", "TQ1_0", "IQ2_S")]
@@ -73,6 +74,7 @@ MACHINES = (
 )  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("machine", some(MACHINES, ["pi4", "graviton4"]))
 def test_compiles_for_arm(machine: str) -> None:
     one = PROCESSORS[machine]
@@ -91,6 +93,7 @@ def test_compiles_for_arm(machine: str) -> None:
         assert not any("(scalable vectors)" in names for names in found.values())
 
 
+@pytest.mark.full
 def test_dot_products_that_llvm_does_not_know_of_abort() -> None:
     # Which is why the tests above, and a trial (trial.py), need a process of their own.
     code, _, said = run(ARM, "cortex-a72", "+neon", "neon", [("matmul", "IQ4_NL")])

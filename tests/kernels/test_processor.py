@@ -136,6 +136,7 @@ def test_both_ways_to_the_vector_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert auxiliary_words()[first:] == by_call[first:]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "machine", ["pi5", "m1-virtual", "altra-masked", "phone-no-sve", "snapdragon-x"]
 )
@@ -156,6 +157,7 @@ def test_a_name_of_the_users_keeps_the_features() -> None:
     assert levels == ["neon", "portable"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "environment",
     [

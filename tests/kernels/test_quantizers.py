@@ -62,6 +62,7 @@ def test_equals_the_numpy_quantizer_where_there_is_one(name: str) -> None:
     assert np.array_equal(quantize_rows(name, rows).reshape(-1), quant.quantize(rows))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", IN_BLOCKS)
 def test_rows_do_not_depend_on_each_other(name: str) -> None:
     rows, importance = difficult_rows()

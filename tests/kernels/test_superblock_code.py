@@ -41,6 +41,7 @@ def compiled(level: str, result: Any, emit: Callable[[Any, Any], Any]) -> str:
     return text
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("tag", LAYOUTS)
 @pytest.mark.parametrize(
     ("level", "gathers"), [*((level, False) for level in TARGETS), ("avx512vnni", True)]

@@ -45,6 +45,7 @@ def test_bytes_of_microsofts_converter(shared_data: Path) -> None:
         assert np.array_equal(written[: len(data)], data), entry["file"]
 
 
+@pytest.mark.full
 def test_checksums_of_microsofts_converter() -> None:
     """The writer's bytes are those of Microsoft's converter, whose checksums tests/data has."""
     for entry in json.loads((Path(__file__).parents[1] / "data" / "tl.json").read_text()):

@@ -207,6 +207,7 @@ def test_features_that_contradict_each_other(tmp_path: Path) -> None:
     assert "'avx2' cannot run here: a trial of it" in said
 
 
+@pytest.mark.full
 @x86
 @pytest.mark.parametrize("name", some(["generic", "sandybridge"], ["sandybridge"]))
 def test_names_of_processors_without_avx2(name: str, tmp_path: Path) -> None:
@@ -215,6 +216,7 @@ def test_names_of_processors_without_avx2(name: str, tmp_path: Path) -> None:
     assert found.splitlines() == ["portable"]
 
 
+@pytest.mark.full
 @x86
 def test_avx_switched_off(tmp_path: Path) -> None:
     found = run_python(LEVELS, NUMBA_ENABLE_AVX="0", TRINITY_CACHE_DIR=str(tmp_path))

@@ -139,6 +139,7 @@ def test_bitnet_logits_with_rounded_scales(shared_data: Path, type_name: str, le
     assert np.array_equal(found.argmax(axis=1), expected.argmax(axis=1))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("type_name", ["I2_S", "TQ1_0", "TQ2_0"])
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 def test_ternary_logits_are_the_same_bits_everywhere(
@@ -164,6 +165,7 @@ def test_ternary_logits_are_the_same_bits_everywhere(
             engine.close()
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize(("architecture", "type_name"), CASES)
 def test_every_architecture_with_every_type(
     tmp_path: Path, architecture: str, type_name: str

@@ -81,6 +81,7 @@ WINDOWS = st.one_of(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:

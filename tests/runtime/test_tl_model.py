@@ -64,6 +64,7 @@ def test_logits_of_i2_s(tmp_path: Path, type_name: str) -> None:
         trinity.load(path, tl_config=config)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("type_name", ["TL1", "TL2"])
 def test_published_shapes_need_no_option(tmp_path: Path, type_name: str) -> None:
     """One layer of bitnet_b1_58-large's shapes."""

@@ -93,6 +93,7 @@ def test_logits_are_those_of_a_cache_that_keeps_all(load: Load, family: str, kv_
     assert engine.pool.nbytes <= engine.pool.limit == least(probe)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sequences_share_a_beginning(load: Load, family: str) -> None:
     whole, engine = load(family, rows=CONTEXT), load(family)
@@ -112,6 +113,7 @@ def test_sequences_share_a_beginning(load: Load, family: str) -> None:
     assert np.array_equal(evaluate(engine, [7], cache)[-1], after)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("family", ["gemma3", "phi3"])
 def test_requests_that_fight_for_pages(
     family: str, shared_data: Path, monkeypatch: pytest.MonkeyPatch

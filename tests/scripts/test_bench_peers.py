@@ -47,6 +47,7 @@ def measure(folder: Path, *arguments: str) -> Any:
     return json.loads(report.read_text("utf-8"))
 
 
+@pytest.mark.full
 def test_trinity_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = measure(tmp_path, "-s", "tiny", "--no-peer", "-b", "3", "-d", "20")
     rows = found["shapes"][0]["results"]
@@ -86,6 +87,7 @@ def test_peer_takes_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert provider.tensor("blk.0.attn_q.weight").type == "TQ2_0"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="the fake is a script with a #! line")
 def test_better_mode_of_the_peer_counts(tmp_path: Path) -> None:
     fake = tmp_path / "python"

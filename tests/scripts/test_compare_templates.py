@@ -30,6 +30,7 @@ def test_alike() -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_difference_is_seen() -> None:
     other = compare_templates.plain_compiler
 

@@ -49,6 +49,7 @@ def test_planted_defects_are_found_and_the_run_goes_on() -> None:
     assert "good" in table(result)
 
 
+@pytest.mark.full
 @LINUX
 def test_a_hang_is_killed_and_its_stack_kept() -> None:
     result = run_planted(["good", "good", "hangs"], 6, hang_seconds=2)
@@ -67,6 +68,7 @@ def test_a_seed_gives_the_same_case(tmp_path: Path) -> None:
     assert sorted(schedule(USUAL)) == sorted(n for n in USUAL for _ in range(SHARES[n]))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("target", [name for name in USUAL if name != "wide"])
 def test_some_cases_of_every_target(target: str, tmp_path: Path) -> None:
     reached: set[str] = set()

@@ -251,6 +251,7 @@ SQUARE = (  # as in Gemma 4's: each message looks at all
 )
 
 
+@pytest.mark.full
 def test_texts_grown_over_many_messages_are_no_attack() -> None:
     messages = [{"role": "user", "content": "word " * 145}] * 401
     expected = f"user: {messages[0]['content']}<sep>" * 401

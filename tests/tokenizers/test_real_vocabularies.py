@@ -73,6 +73,7 @@ def test_golden_story_streams_as_it_decodes(shared_data: Path, tokenizer_of: Tok
     assert tokenizer.stream(continuation=False).push(prompt[1]) == first.removeprefix("▁")
 
 
+@pytest.mark.few(1)
 @SOME
 @given(text=TEXTS)
 @pytest.mark.parametrize("spm", SPM)

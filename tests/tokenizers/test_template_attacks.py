@@ -131,12 +131,14 @@ ENDLESS = ["memory: output in a loop", "memory: views kept", "memory: macro", "t
 ENDLESS += ["time: sort", "compiling: folded power"]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", some(list(ALL)[::3], list(ALL)[::15]))
 def test_greed(name: str, quick: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "_RENDERER", quick)
     check(ALL[name], quick)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(ENDLESS, ENDLESS[-1:]))
 def test_greed_with_the_real_limits(name: str) -> None:
     assert check(ALL[name], chat._RENDERER).startswith("!the chat template was stopped: it ")

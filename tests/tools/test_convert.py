@@ -37,6 +37,7 @@ ROUNDED = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("name", "outtype", "tolerance"), EXACT)
 def test_logits_are_those_of_transformers(
     name: str, outtype: str, tolerance: float, tmp_path: Path
@@ -62,6 +63,7 @@ def test_rounded_weights_stay_near(
     np.testing.assert_allclose(logits, expected.logits, rtol=0, atol=tolerance)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     expected = golden(name)
@@ -73,6 +75,7 @@ def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     assert tokenizer.chat_template is not None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("outtype", OUTTYPES)
 def test_a_ternary_model_goes_into_every_type(outtype: str, tmp_path: Path) -> None:
     """The float types hold the rounded weights: those of the ternary file, exactly in F32."""
@@ -95,6 +98,7 @@ def test_a_ternary_model_goes_into_every_type(outtype: str, tmp_path: Path) -> N
     assert bool(made.notes) == (outtype not in TERNARY)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("outtype", ["tq1_0", "tq2_0"])
 def test_scales_that_half_precision_would_round_have_tensors(outtype: str, tmp_path: Path) -> None:
     """The scale stands in the blocks where they can hold it, else beside bare -1, 0, +1."""
@@ -124,6 +128,7 @@ def test_scales_that_half_precision_would_round_have_tensors(outtype: str, tmp_p
         np.testing.assert_allclose(model.logits(tokens), exact.logits(tokens), atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("outtype", TERNARY)
 @pytest.mark.parametrize("name", ["bitnet-packed", "bitnet-masters"])
 def test_float64_reference_agrees_too(name: str, outtype: str, tmp_path: Path) -> None:
@@ -175,6 +180,7 @@ def test_packed_and_master_weights_of_one_model_are_one(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.full
 def test_names_of_the_1bitllm_reproductions(tmp_path: Path) -> None:
     """Their own class and names of the sub-norms, SiLU, no quantization_config: "bitnet"."""
     directory = model_directory("bitnet-masters", tmp_path)
@@ -217,6 +223,7 @@ def test_scale_that_multiplies_or_divides(tmp_path: Path) -> None:
         np.testing.assert_allclose(model.logits(expected.tokens), expected.logits, atol=2e-3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("bias_rows", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_biases_go_with_their_weights(bias_rows: str, tmp_path: Path) -> None:
     """Q and K biases are permuted as their rows are: the NumPy graph with halves agrees."""

@@ -59,6 +59,7 @@ def pair(name: str, converted: Folder, folder: Folder) -> tuple[WeightProvider, 
     return open_weights(converted(name)), open_weights(folder(name) / "model.gguf")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_tensors_are_those_of_llama_cpp(name: str, converted: Folder, folder: Folder) -> None:
     ours, theirs = pair(name, converted, folder)
@@ -69,6 +70,7 @@ def test_tensors_are_those_of_llama_cpp(name: str, converted: Folder, folder: Fo
         assert own.data.tobytes() == tensor.data.tobytes(), tensor.name
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_keys_are_those_of_llama_cpp(name: str, converted: Folder, folder: Folder) -> None:
     """With what the absence of a key means, which a file may also say."""
@@ -96,6 +98,7 @@ def said(weights: WeightProvider) -> dict[str, object]:
     return {f"{prefix}rope.dimension_count": found[f"{prefix}attention.key_length"]} | found
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_configuration_is_that_of_llama_cpps_file(
     name: str, converted: Folder, folder: Folder
@@ -105,6 +108,7 @@ def test_the_configuration_is_that_of_llama_cpps_file(
     assert replace(ours, name="") == replace(theirs, name="", context_length=context)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_vocabulary_is_that_of_llama_cpps_file(
     name: str, converted: Folder, folder: Folder
@@ -125,6 +129,7 @@ def test_the_vocabulary_is_that_of_llama_cpps_file(
     assert ends[0] == ends[1] - {NO_END.get(name)}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_token_ids_are_those_of_the_directorys_own_library(
     name: str, converted: Folder, folder: Folder
@@ -203,6 +208,7 @@ def test_bfloat16_norms_get_their_one_in_float32(folder: Folder, tmp_path: Path)
     assert (norm.type, set(norm.dequantize())) == ("F32", {1 + 2.0**-9})
 
 
+@pytest.mark.full
 def test_older_words_for_the_same_configuration(
     converted: Folder, folder: Folder, tmp_path: Path
 ) -> None:

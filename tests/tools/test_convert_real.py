@@ -134,6 +134,7 @@ def negative_log_likelihood(model: Model, tokens: list[int]) -> float:
     return float(-logits[np.arange(len(tokens) - 1), tokens[1:]].mean())
 
 
+@pytest.mark.full
 def test_q8_0_hardly_changes_perplexity(directory: Path, shared_data: Path, tmp_path: Path) -> None:
     """Within 0.5% of F32's over 2,000 tokens of a text of another kind."""
     text = (shared_data / "text" / "war-and-peace.txt").read_text("utf-8")[100_000:110_000]

@@ -240,6 +240,7 @@ def untouched(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, tmp_path: Path, untouched: Path) -> None:
     name, change, outtype, kind, message = REFUSED[case]

@@ -70,6 +70,7 @@ def test_the_files_are_those_of_llama_cpp(shared_data: Path, tmp_path: Path) -> 
             out.unlink()
 
 
+@pytest.mark.full
 def test_steps_and_threads_change_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

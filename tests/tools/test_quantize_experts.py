@@ -40,6 +40,7 @@ def data(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
         }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mix", ["Q4_K_M", "Q8_0", "Q2_K", "IQ4_NL", "MXFP4", "TQ2_0", "F16"])
 def test_each_expert_is_quantized_as_if_it_were_alone(
     mix: str, source: Path, tmp_path: Path
@@ -93,6 +94,7 @@ def importance(path: Path, layout: Layout = "stacked") -> NDArray[np.float32]:
     return means
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("steps", [1, 100, 1 << 19])
 def test_each_expert_has_its_own_importance(
     steps: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["bitnet-packed", "bitnet-masters"])
 @pytest.mark.parametrize(("given", "wanted"), PAIRS)
 def test_it_makes_what_convert_makes(

@@ -68,6 +68,7 @@ def test_other_ways_to_say_it(description: object, name: str) -> None:
     assert pre_tokenizer_name(description, False) == name
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "description",
     [

@@ -94,6 +94,7 @@ HARMFUL: dict[str, Values] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", HARMFUL)
 def test_what_harms_the_library(name: str, values: Values) -> None:
     start = time.process_time()
@@ -105,6 +106,7 @@ def test_what_harms_the_library(name: str, values: Values) -> None:
     assert time.process_time() - start < 5  # of this process
 
 
+@pytest.mark.full
 def test_panics_and_limits_are_refusals(values: Values) -> None:
     for name, reason in (
         ("text that multiplies", "memory|ended by|seconds"),

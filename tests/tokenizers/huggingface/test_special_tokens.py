@@ -54,6 +54,7 @@ def test_special_ids_come_from_the_other_files_where_texts_are_missing(tmp_path:
     assert "tokenizer.chat_template" not in keys
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
