@@ -130,6 +130,7 @@ def test_a_child_that_ends_as_usual_waits_for_no_thread(computes: bool, tmp_path
     run(code, tmp_path)
 
 
+@pytest.mark.full
 @needs_fork
 def test_forks_in_the_middle_of_another_threads_call(tmp_path: Path) -> None:
     code = """

@@ -45,6 +45,7 @@ def strike(number: int, moment: str, *arguments: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("moment", ["trinity.cli", "typer", "trinity.cli.warmup", "numpy", "exit"])
 def test_ctrl_c_is_quiet(moment: str) -> None:
     """While modules are imported, which C code among them would turn into other errors."""

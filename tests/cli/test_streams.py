@@ -74,6 +74,7 @@ def test_ends(command: str, streams: str, expected: tuple[int, str, str]) -> Non
     assert (done.returncode, done.stdout, done.stderr) == expected
 
 
+@pytest.mark.full
 def test_notices_never_reach_standard_output() -> None:
     """`tokenize` says which model it takes; without a place to say it, the text is the same."""
     expected = shell("$T tokenize --ids 'Prince Andrew' 2>/dev/null").stdout

@@ -71,6 +71,7 @@ def test_bitnet_configuration_and_types(shared_data: Path) -> None:
     assert (types.count("I2_S"), types.count("F32"), types.count("F16")) == (14, 9, 1)
 
 
+@pytest.mark.full
 def test_a_vocabulary_of_128256_opens_quickly_and_undecoded(shared_data: Path) -> None:
     path = shared_data / "vocab" / "ggml-vocab-llama-bpe.gguf"
     times = []

@@ -86,6 +86,7 @@ def test_without_a_folder_every_process_compiles(tmp_path: Path) -> None:
         assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "1"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kept", some([0, 60], [60]))
 def test_truncated_files_are_compiled_anew(tmp_path: Path, kept: int) -> None:
     cache = tmp_path / "cache"

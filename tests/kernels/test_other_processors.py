@@ -49,6 +49,7 @@ def expected(cases: list[tuple[str, int]]) -> dict[str, str]:
     return {tag: product(tag, 2, 3, k).run("portable").tobytes().hex() for tag, k in cases}
 
 
+@pytest.mark.full
 def test_plain_python_gives_the_same_bits() -> None:
     cases = [case(tag) for tag in FORMS]
     code = PRODUCTS.format(cases=cases, level="portable")
@@ -74,7 +75,7 @@ MACHINES = (
 )  # fmt: skip
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("machine", some(MACHINES, ["pi4", "graviton4"]))
 def test_compiles_for_arm(machine: str) -> None:
     one = PROCESSORS[machine]

@@ -30,6 +30,7 @@ def ggml_rows() -> dict[str, NDArray[np.uint8]]:
         return dict(found)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", sorted(ggml_rows()))
 def test_as_good_as_ggml(case: str) -> None:
     name = case.partition(" ")[0]

@@ -56,7 +56,7 @@ print(len(words), nan.sum())
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86 alone lacks them")
 @pytest.mark.parametrize("name", ["generic", "sandybridge"])
 def test_conversions_are_numpys(name: str) -> None:

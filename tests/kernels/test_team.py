@@ -89,6 +89,7 @@ def test_idle_threads_use_no_processor_time() -> None:
     team.close()
 
 
+@pytest.mark.full
 def test_more_threads_than_cores_end_in_time() -> None:
     steps, team = Steps(12, 10), Team(12)
     start = time.perf_counter()

@@ -139,6 +139,7 @@ def test_no_folder_is_left_out(shared_data: Path) -> None:
     assert found == FOLDERS.keys() | LEFT
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("family", small.FAMILIES)
 def test_logits_are_those_of_mlx(family: str, tmp_path: Path) -> None:
     """scripts/family_goldens.py"""

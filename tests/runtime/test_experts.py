@@ -54,6 +54,7 @@ def expected(path: Path) -> Logits:
 ROUNDED = {"q8": 0.02, "q16": 0.02 / 256}
 
 
+@pytest.mark.few(6)
 @TYPE_NAMES
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
@@ -82,6 +83,7 @@ def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
             assert np.abs(found - single).max() < 1e-4
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("type_name", ["F32", "Q4_0", "I2_S", "MXFP4"])
 def test_levels_and_threads_leave_the_bits_of_a_token_alone(tmp_path: Path, type_name: str) -> None:
     path = tmp_path / "m.gguf"

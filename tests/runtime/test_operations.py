@@ -232,6 +232,7 @@ def stepwise(engine: CPUEngine, tokens: list[int]) -> NDArray[np.float32]:
 TOKENS = [int(token) for token in np.random.default_rng(2).integers(0, VOCABULARY, 150)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("level", available_levels())
 def test_floats(level: str, threads: int) -> None:
@@ -261,6 +262,7 @@ def test_ternary_matrices_of_heads_give_the_same_bits_everywhere() -> None:
     assert error < 5e-3  # a rounding of activations may fall the other way
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0"])
 @pytest.mark.parametrize("level", available_levels())
 def test_blocks(type_name: str, level: str) -> None:

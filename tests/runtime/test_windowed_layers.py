@@ -70,6 +70,7 @@ def least(engine: CPUEngine) -> int:
     return engine._layout.sequence_bytes(engine.kv_type, CONTEXT)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kv_type", ["f32", "f16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_a_cache_that_keeps_all(load: Load, family: str, kv_type: str) -> None:
@@ -194,6 +195,7 @@ def test_a_profile_knows_what_windowed_layers_read(load: Load) -> None:
     assert np.array_equal(evaluate(engine, tokens[300:], cache), expected)
 
 
+@pytest.mark.full
 def test_a_benchmark_fills_a_context_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load("gemma3")
     bench, rows, step = Bench(engine), list[int](), engine.step

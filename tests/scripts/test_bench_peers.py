@@ -60,6 +60,7 @@ def test_trinity_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "tiny: 2 threads can read 1.0 GB/s" in output
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="the fake is a script with a #! line")
 def test_peer_takes_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake = tmp_path / "python"

@@ -79,6 +79,7 @@ def test_some_cases_of_every_target(target: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("found", FOUND, ids=lambda f: f.__name__)
 def test_what_was_found_stays_fixed(found: Callable[[Case], None], tmp_path: Path) -> None:
     cases.run(found.__name__, found, 0, tmp_path)

@@ -137,6 +137,7 @@ def test_words_of_each_family(pre: str, text: str, pieces: str) -> None:
     assert "|".join(word for word, _ in sequence.pre_tokenize_str(text)) == pieces
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "pre",
     some(sorted(PRE_TOKENIZERS), ["default", "falcon", "gpt-2", "llama-bpe", "qwen2", "tekken"]),

@@ -104,6 +104,7 @@ def test_round_trip(any_name: str, text: str, tokenizer_of: TokenizerOf) -> None
         assert tokenizer.decode(parsed) == expected
 
 
+@pytest.mark.few(2)
 @SOME
 @given(data=st.data())
 @every_vocabulary

@@ -51,6 +51,7 @@ def test_logits_are_those_of_transformers(
     np.testing.assert_array_equal(logits.argmax(axis=1), expected.logits.argmax(axis=1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "outtype", "tolerance"), ROUNDED)
 def test_rounded_weights_stay_near(
     name: str, outtype: str, tolerance: float, tmp_path: Path

@@ -140,6 +140,7 @@ def test_token_ids_are_those_of_the_directorys_own_library(
         assert tokenizer.encode(text, add_bos=False) == ids
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("outtype", ["f16", "bf16", "q8_0"])
 @pytest.mark.parametrize("name", ["deepseek_v2", "gemma4_moe", "gpt_oss_mxfp4", "qwen2_moe"])
 def test_types_are_those_of_llama_cpps_converter(
@@ -170,6 +171,7 @@ def their_type(tensor: Tensor, wanted: str) -> str:
     return "F16" if wanted == "Q8_0" and tensor.shape[-1] % 32 else wanted
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "layer"), [("qwen3_moe", 1), ("qwen2_moe", 0)])
 def test_experts_in_one_tensor_are_those_of_a_tensor_each(
     name: str, layer: int, converted: Folder, folder: Folder, tmp_path: Path
@@ -187,6 +189,7 @@ def test_experts_in_one_tensor_are_those_of_a_tensor_each(
     assert (tmp_path / "model.gguf").read_bytes() == converted(name).read_bytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["gemma3", "deepseek_v2", "gpt_oss", "granitemoe"])
 def test_large_tensors_are_read_in_pieces(
     name: str, converted: Folder, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

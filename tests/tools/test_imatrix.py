@@ -168,6 +168,7 @@ def test_sums_are_llama_cpps(shared_data: Path) -> None:
         np.testing.assert_allclose(entry.sums[0], golden[name], rtol=0, atol=2e-3 * largest)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_threads_levels_and_perplexity_leave_the_bits_alone(folder: Path, name: str) -> None:
     """AMX aside, whose tiles take plain numbers in bfloat16 parts."""

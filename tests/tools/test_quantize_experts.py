@@ -94,7 +94,7 @@ def importance(path: Path, layout: Layout = "stacked") -> NDArray[np.float32]:
     return means
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [1, 100, 1 << 19])
 def test_each_expert_has_its_own_importance(
     steps: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

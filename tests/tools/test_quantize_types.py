@@ -94,6 +94,7 @@ def expected(case: dict[str, Any], names: list[str]) -> dict[str, str]:
     return wanted
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("shape_name", "variant"), GROUPS)
 def test_types_are_llama_cpps(shape_name: str, variant: str) -> None:
     shape = GOLDENS["shapes"][shape_name]
