@@ -4,9 +4,9 @@
     python scripts/bench_peers.py --shape A --isa amx --isa avx2 --batch 16 --depth 4096
 
 Shapes: A = BitNet 2B-4T, I2_S (llama.cpp: the same in TQ2_0); B = 1B llama, Q4_0 with Q8_0 head;
-C = the same, Q8_0; D = 100M llama, Q4_0; a type's name = 1B llama in that type, its output matrix
-in Q6_K; a mix's (Q4_K_M) = 1B llama quantized to it. The weights are random; files that DIR lacks
-are written.
+C = the same, Q8_0; D = 100M llama, Q4_0; qwen3-30b-a3b-8l, gpt-oss-20b-4l and the like = that
+model, cut to so many layers; a type's name = 1B llama in that type, its output matrix in Q6_K; a
+mix's (Q4_K_M) = 1B llama quantized to it. The weights are random; files that DIR lacks are written.
 
 llama.cpp is used through llama-cpp-python, in a process of its own that --peer-python starts. It is
 idle while trinity runs, and trinity while it runs. On a CPU with AMX build it with
@@ -53,6 +53,11 @@ SHAPES: dict[str, tuple[list[str], list[str] | None]] = {
     "B": (["llama-1b", "--type", "Q4_0", "--head-type", "Q8_0"], None),
     "C": (["llama-1b", "--type", "Q8_0"], None),
     "D": (["llama-100m", "--type", "Q4_0"], None),
+    "qwen3-30b-a3b-8l": (["qwen3-30b-a3b-8l", "--head-type", "Q6_K"], None),
+    "gpt-oss-20b-4l": (["gpt-oss-20b-4l"], None),
+    "qwen3-0.6b": (["qwen3-0.6b", "--head-type", "Q6_K"], None),
+    "gemma3-1b": (["gemma3-1b", "--head-type", "Q8_0"], None),
+    "phi4-mini-16l": (["phi4-mini-16l", "--head-type", "Q6_K"], None),
     "tiny": (["tiny"], None),
     "tiny-bitnet": (
         ["tiny", "--arch", "bitnet-b1.58", "--type", "I2_S"],

@@ -19,8 +19,8 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import floor, log2, prod, sqrt
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from trinity_kernels.quants import TYPES, QuantType
 
 CHUNK_BYTES = 4 << 20
 MERGES_PER_WORD = 280_147 / 127_744  # Llama 3's
+MOST_MERGES = 1 << 19
 # general.file_type of llama.cpp, and of bitnet.cpp for I2_S.
 FILE_TYPES = {
     "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10,
@@ -54,7 +55,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a model; ``dense_type``: of layers' linears beside experts, where not theirs."""
+    """Sizes of a model.
+
+    ``dense_type``: of layers' linears beside experts, where not theirs. ``keys``: what the family's
+    metadata has beside the usual ones, without the architecture's name.
+    """
 
     arch: str
     name: str
@@ -70,6 +75,7 @@ class Shape:
     default_type: str
     experts: Experts | None = None
     dense_type: str | None = None
+    keys: Mapping[str, object] = field(default_factory=dict)
 
 
 SHAPES = {
@@ -87,6 +93,20 @@ SHAPES = {
     "gpt-oss-20b-4l": Shape(
         "gpt-oss", "gpt-oss-20b-4l", 2880, 2880, 4, 64, 8, 64, 201_088, 131_072, 1.5e5, "MXFP4",
         Experts(32, 4, 2880), "Q8_0",
+        {"attention.sliding_window": 128, "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+         "rope.scaling.original_context_length": 4096},
+    ),
+    "qwen3-0.6b": Shape(
+        "qwen3", "qwen3-0.6b", 1024, 3072, 28, 16, 8, 128, 151_936, 40_960, 1e6, "Q4_0"
+    ),
+    "gemma3-1b": Shape(
+        "gemma3", "gemma3-1b", 1152, 6912, 26, 4, 1, 256, 262_144, 32_768, 1e6, "Q4_0",
+        keys={"attention.sliding_window": 512},
+    ),
+    "phi4-mini-16l": Shape(
+        "phi3", "phi4-mini-16l", 3072, 8192, 16, 24, 8, 128, 200_064, 131_072, 1e4, "Q4_0",
+        keys={"rope.dimension_count": 96, "rope.scaling.original_context_length": 4096,
+              "rope.scaling.attn_factor": 1.19},
     ),
     "tiny": Shape("llama", "tiny", 256, 512, 2, 4, 2, 64, 512, 512, 1e4, "Q4_0"),
     "tiny-experts": Shape(
@@ -203,16 +223,20 @@ def tensor_plan(
     attn, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     hidden, ffn = shape.hidden_size, shape.intermediate_size
     is_bitnet, is_gpt_oss = shape.arch.startswith("bitnet"), shape.arch == "gpt-oss"
+    is_gemma3, is_phi3 = shape.arch == "gemma3", shape.arch == "phi3"
     expert_type, type_name = type_name, shape.dense_type or type_name
     for layer in range(shape.num_layers):
         prefix = f"blk.{layer}."
         yield f"{prefix}attn_norm.weight", (hidden,), "F32"
-        yield f"{prefix}attn_q.weight", (attn, hidden), type_name
-        yield f"{prefix}attn_k.weight", (kv, hidden), type_name
-        yield f"{prefix}attn_v.weight", (kv, hidden), type_name
+        if is_phi3:
+            yield f"{prefix}attn_qkv.weight", (attn + 2 * kv, hidden), type_name
+        else:
+            yield f"{prefix}attn_q.weight", (attn, hidden), type_name
+            yield f"{prefix}attn_k.weight", (kv, hidden), type_name
+            yield f"{prefix}attn_v.weight", (kv, hidden), type_name
         if is_bitnet:
             yield f"{prefix}attn_sub_norm.weight", (attn,), "F32"
-        if shape.arch.startswith("qwen3"):
+        if is_gemma3 or shape.arch.startswith("qwen3"):
             yield f"{prefix}attn_q_norm.weight", (shape.head_dim,), "F32"
             yield f"{prefix}attn_k_norm.weight", (shape.head_dim,), "F32"
         if is_gpt_oss:
@@ -220,16 +244,28 @@ def tensor_plan(
             for name, size in {"q": attn, "k": kv, "v": kv, "output": hidden}.items():
                 yield f"{prefix}attn_{name}.bias", (size,), "F32"
         yield f"{prefix}attn_output.weight", (hidden, attn), type_name
-        norm = "post_attention_norm" if is_gpt_oss else "ffn_norm"
-        yield f"{prefix}{norm}.weight", (hidden,), "F32"
+        if is_gpt_oss or is_gemma3:
+            yield f"{prefix}post_attention_norm.weight", (hidden,), "F32"
+        if not is_gpt_oss:
+            yield f"{prefix}ffn_norm.weight", (hidden,), "F32"
         if shape.experts is not None:
             yield from expert_tensors(shape, shape.experts, prefix, expert_type)
             continue
-        yield f"{prefix}ffn_gate.weight", (ffn, hidden), type_name
-        yield f"{prefix}ffn_up.weight", (ffn, hidden), type_name
+        if is_phi3:
+            yield f"{prefix}ffn_up.weight", (2 * ffn, hidden), type_name
+        else:
+            yield f"{prefix}ffn_gate.weight", (ffn, hidden), type_name
+            yield f"{prefix}ffn_up.weight", (ffn, hidden), type_name
         if is_bitnet:
             yield f"{prefix}ffn_sub_norm.weight", (ffn,), "F32"
         yield f"{prefix}ffn_down.weight", (hidden, ffn), type_name
+        if is_gemma3:
+            yield f"{prefix}post_ffw_norm.weight", (hidden,), "F32"
+    if is_phi3:
+        rotated = shape.keys["rope.dimension_count"]
+        assert isinstance(rotated, int)
+        for name in ("long", "short"):
+            yield f"rope_factors_{name}.weight", (rotated // 2,), "F32"
     yield "output_norm.weight", (hidden,), "F32"
     if head_type is not None:
         yield "output.weight", (shape.vocab_size, hidden), head_type
@@ -312,7 +348,9 @@ def synthetic_vocabulary(size: int) -> Vocabulary:
         "tokenizer.ggml.token_type": (
             np.array([1] * bos + [3] * num_special, np.int32), None
         ),
-        "tokenizer.ggml.merges": (merges[: round(len(texts) * MERGES_PER_WORD)], None),
+        "tokenizer.ggml.merges": (
+            merges[: min(round(len(texts) * MERGES_PER_WORD), MOST_MERGES)], None
+        ),
         "tokenizer.ggml.bos_token_id": (bos, "uint32"),
         "tokenizer.ggml.eos_token_id": (bos + 1, "uint32"),
         "tokenizer.ggml.padding_token_id": (bos + 1, "uint32"),
@@ -353,6 +391,7 @@ def llama_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabula
         f"{arch}.vocab_size": (shape.vocab_size, None),
         f"{arch}.rope.dimension_count": (shape.head_dim, None),
         **expert_keys(shape),
+        **{f"{arch}.{key}": (value, None) for key, value in shape.keys.items()},
         "general.file_type": (FILE_TYPES.get(type_name, 1), None),
         **vocabulary,
         "general.quantization_version": (2, None),
@@ -363,19 +402,11 @@ def expert_keys(shape: Shape) -> Vocabulary:
     arch, experts = shape.arch, shape.experts
     if experts is None:
         return {}
-    keys: Vocabulary = {
+    return {
         f"{arch}.expert_count": (experts.count, None),
         f"{arch}.expert_used_count": (experts.used, None),
         f"{arch}.expert_feed_forward_length": (experts.size, None),
     }
-    if arch == "gpt-oss":
-        keys |= {
-            f"{arch}.attention.sliding_window": (128, None),
-            f"{arch}.rope.scaling.type": ("yarn", None),
-            f"{arch}.rope.scaling.factor": (32.0, None),
-            f"{arch}.rope.scaling.original_context_length": (4096, None),
-        }
-    return keys
 
 
 def bitnet_keys(shape: Shape, type_name: str, vocabulary: Vocabulary) -> Vocabulary:
