@@ -24,7 +24,7 @@ from trinity_kernels.ops.matmul.activations import (
     q16_scales,
     q16_sums,
 )
-from trinity_kernels.ops.matmul.prefetch import AHEAD
+from trinity_kernels.ops.matmul.prefetch import AHEAD, prefetch_near
 from trinity_kernels.ops.matmul.readers import (
     code,
     is_fine,
@@ -55,15 +55,6 @@ if not jit_disabled():
             return simd.shuffle(builder, args[0], args[0], [2 * p] * 8 + [2 * p + 1] * 8)
 
         return simd.F32X16(simd.F32X16, pair), codegen
-
-    @intrinsic
-    def lane(typingctx: Any, vector: Any, index: Any) -> Any:
-        """One lane."""
-
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.extract_element(args[0], args[1])
-
-        return types.float32(simd.F32X16, types.int64), codegen
 
     def _pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
         """The lanes of two blocks' products, exact; ``beside``: what _beside says of them."""
@@ -118,6 +109,19 @@ def _beside(qt: Any, k: int) -> int:
 
 
 @inline
+def _last_pair(
+    isa: Any, qt: Any, at: int, left: int, pair: int, both: Any, x: int, beside: int, acc: Any
+) -> Any:
+    """Add a pair, a literal, of the ``left`` blocks at ``at``; the last may be half a pair."""
+    first = at + 2 * pair * nbytes(qt)
+    second = first + nbytes(qt)
+    if left == 2 * pair + 1:
+        second = 0
+    lanes = _pair(isa, qt, first, second, x + 64 * pair, beside + 64 * pair)
+    return simd.fma_f32x16(spread(both, pair), lanes, acc)
+
+
+@inline
 def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
     """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
     scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
@@ -126,6 +130,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
     left = k // 32 - done
     if left > 0:
         at = w + done * size
+        prefetch_near(at + AHEAD, left * size)
         d = scales_of_few(qt, at, size, left)
         both = d * simd.load_f32x16(scales + 4 * done)
         if not signed(qt):
@@ -133,14 +138,22 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
             if minimum_at(qt) != 0:
                 m = strided.few_f16(at + minimum_at(qt), size, left)
             least = simd.fma_f32x16(m, simd.load_f32x16(sums + 4 * done), least)
-        for j in range((left + 1) // 2):
-            first = at + 2 * j * size
-            second = first + size
-            if 2 * j + 1 == left:
-                second = 0
-            c = 32 * done + 64 * j
-            factor = simd.pair_f32x16(lane(both, 2 * j), lane(both, 2 * j + 1))
-            acc = simd.fma_f32x16(factor, _pair(isa, qt, first, second, x + c, beside + c), acc)
+        c, g = x + 32 * done, beside + 32 * done
+        acc = _last_pair(isa, qt, at, left, 0, both, c, g, acc)
+        if left > 2:
+            acc = _last_pair(isa, qt, at, left, 1, both, c, g, acc)
+        if left > 4:
+            acc = _last_pair(isa, qt, at, left, 2, both, c, g, acc)
+        if left > 6:
+            acc = _last_pair(isa, qt, at, left, 3, both, c, g, acc)
+        if left > 8:
+            acc = _last_pair(isa, qt, at, left, 4, both, c, g, acc)
+        if left > 10:
+            acc = _last_pair(isa, qt, at, left, 5, both, c, g, acc)
+        if left > 12:
+            acc = _last_pair(isa, qt, at, left, 6, both, c, g, acc)
+        if left > 14:
+            acc = _last_pair(isa, qt, at, left, 7, both, c, g, acc)
     if signed(qt):
         return simd.sum_f32x16(acc)
     return np.float32(simd.sum_f32x16(acc) + simd.sum_f32x16(least))

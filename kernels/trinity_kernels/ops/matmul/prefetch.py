@@ -17,3 +17,10 @@ def prefetch_bytes(address: int, nbytes: int) -> None:
     """Bring bytes as near as the second-level cache."""
     for line in range(0, nbytes, 64):
         simd.prefetch_l2(address + line)
+
+
+@inline
+def prefetch_near(address: int, nbytes: int) -> None:
+    """Bring bytes as near as the first-level cache."""
+    for line in range(0, nbytes, 64):
+        simd.prefetch(address + line)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 
 from trinity_kernels import simd
 from trinity_kernels._jit import intrinsic
@@ -38,17 +38,19 @@ def _few(element: Any, widen: Callable[..., Any]) -> Callable[..., Any]:
 
     @intrinsic
     def strided(typingctx: Any, address: Any, stride: Any, count: Any) -> Any:
-        """The first ``count`` of 16; reads nothing beyond. The other lanes are of no use."""
+        """The first ``count`` of 16; reads nothing beyond. The other lanes are zeros."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            buffer = cgutils.alloca_once(builder, kind)
-            builder.store(ir.Constant(kind, None), buffer)
-            lanes = builder.bitcast(buffer, element.as_pointer())
-            with cgutils.for_range(builder, args[2]) as loop:
-                at = builder.add(args[0], builder.mul(args[1], loop.index))
+            found = ir.Constant(kind, ir.Undefined)
+            last = builder.sub(args[2], simd.I64(1))
+            for i in range(16):
+                there = builder.icmp_signed("<", simd.I64(i), args[2])
+                index = builder.select(there, simd.I64(i), last)
+                at = builder.add(args[0], builder.mul(args[1], index))
                 one = builder.load(simd.pointer(builder, at, element), align=1)
-                builder.store(one, builder.gep(lanes, [loop.index]))
-            return widen(builder, builder.load(buffer, align=1))
+                one = builder.select(there, one, ir.Constant(element, 0))
+                found = builder.insert_element(found, one, simd.I32(i))
+            return widen(builder, found)
 
         return simd.F32X16(types.intp, types.intp, types.intp), codegen
 
