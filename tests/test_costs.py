@@ -60,6 +60,7 @@ def size_of(path: Path) -> int:
 
 def check(probe: Probe, action: str, path: Path, expected: str) -> None:
     outcome, nbytes, seconds = probe(action, path)
+    print("COST", nbytes / 1e6, seconds, outcome[:150])
     size = size_of(path)
     assert expected in outcome
     assert outcome.startswith(("ok", "refused")), outcome
@@ -108,7 +109,15 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
     "keys as long as the file": (
         lambda: raw.gguf([raw.key_value("\1" * 65_000 + f"\U0001f600{i}", raw.U8, b"\0")
                           for i in range(300)]),
-        "",
+        "bytes of keys",
+    ),
+    "an architecture of the longest text": (
+        lambda: raw.gguf([key("general.architecture", "\U0001f600" + "\1" * ((1 << 24) - 4))]), "",
+    ),
+    "tensors of as many kinds": (
+        lambda: raw.gguf([key("general.architecture", "lama")],
+                         [raw.info(f"blk.0.{i:x}.weight", [1], 24, 32 * i) for i in range(65_000)],
+                         bytes(32 * 65_000)), "",
     ),
     "split.count": (
         lambda: raw.gguf([raw.key_value("split.count", raw.U32, raw.u32(60_000)),
