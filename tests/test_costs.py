@@ -60,7 +60,6 @@ def size_of(path: Path) -> int:
 
 def check(probe: Probe, action: str, path: Path, expected: str) -> None:
     outcome, nbytes, seconds = probe(action, path)
-    print("COST", nbytes / 1e6, seconds, outcome[:150])
     size = size_of(path)
     assert expected in outcome
     assert outcome.startswith(("ok", "refused")), outcome
@@ -164,6 +163,10 @@ SIZES: dict[str, tuple[dict[str, object], str]] = {
     "a wide feed-forward layer": ({"intermediate_size": 1 << 18}, "ok"),
     "a context without end": ({"context_length": (1 << 31) - 1}, "ok"),
     "many layers": ({"num_layers": 200}, "ok"),
+    "as many layers as are read": (
+        {"num_layers": 512, "hidden_size": 32, "intermediate_size": 32, "head_dim": 32,
+         "type": "F16"}, "ok",
+    ),
 }  # fmt: skip
 
 
@@ -260,7 +263,8 @@ TEMPLATES = {
         "{% endfor %}{% endfor %}",
     ),
     "special tokens of many lengths": (
-        lambda: spm(["a" * i + "b" for i in range(250)], 3), "{{ ('a' * 249 + 'c') * 524 }}",
+        lambda: spm(["a" * i + "b" for i in range(250)], 3),
+        "{{ ('a' * 249 + 'c') * 524 }}",
     ),
     "one text after another": (lambda: spm(["<x>"], 3), "{{ '<x>a' * 30000 }}"),
     "wide characters": (lambda: spm(["a"]), "{{ '\U0001f600' * 131072 }}"),

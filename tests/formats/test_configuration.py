@@ -386,7 +386,7 @@ def test_products_that_a_file_does_not_pay_for() -> None:
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
         config(small_heads | {"llama.attention.key_length_swa": 128})
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
-        config({"llama.block_count": 1024, "llama.embedding_length_per_layer_input": 1024})
+        config({"llama.block_count": 512, "llama.embedding_length_per_layer_input": 1024})
     with pytest.raises(ConfigError, match=r"general\.architecture is"):
         config({"general.architecture": "a" * 65})
 
