@@ -18,7 +18,7 @@ from trinity.models.decoder import Decoder
 _KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
 _LAYERS = 2
 _MOST_SHOWN, _MOST_NEAR = 8, 4
-_MOST_KINDS = 1 << 9  # that are compared; models have some 30
+_MOST_KINDS = 1 << 11  # that are compared; models have some 30
 _LONGEST_NAME = 64  # that is compared: a file may have one as long as itself
 
 
