@@ -16,6 +16,7 @@ from collections.abc import Callable
 import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import describe
+from trinity.cli.terminal import json_line
 from trinity.errors import TrinityError
 from trinity.formats.imatrix import read_imatrix
 from trinity.formats.tl_config import read_tl_config
@@ -31,8 +32,13 @@ def load(path: str) -> None:
         model.generate("a", max_tokens=1, temperature=0.0)
 
 
+def chat(path: str) -> None:
+    with trinity.load(path, threads=1) as model:
+        model.chat([{"role": "user", "content": "a"}], max_tokens=1, temperature=0.0)
+
+
 def inspect(path: str) -> None:
-    json.dumps(describe(open_weights(path)), ensure_ascii=False)
+    json_line(describe(open_weights(path)))
 
 
 def quantize(path: str) -> None:
@@ -47,6 +53,7 @@ def to_gguf(path: str) -> None:
 
 ACTIONS: dict[str, Callable[[str], object]] = {
     "load": load,
+    "chat": chat,
     "inspect": inspect,
     "verify": lambda path: verify(open_weights(path)),
     "quantize": quantize,

@@ -102,6 +102,22 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a wide character in a long text": (
         lambda: raw.gguf([key("general.name", "\U0001f600" + "a" * 20_000_000)]), "",
     ),
+    "a wide character among control characters": (
+        lambda: raw.gguf([key("general.architecture", "\U0001f600" + "\1" * 30_000_000)]), "",
+    ),
+    "keys as long as the file": (
+        lambda: raw.gguf([raw.key_value("\1" * 65_000 + f"\U0001f600{i}", raw.U8, b"\0")
+                          for i in range(300)]),
+        "bytes of keys",
+    ),
+    "an architecture of the longest text": (
+        lambda: raw.gguf([key("general.architecture", "\U0001f600" + "\1" * ((1 << 24) - 4))]), "",
+    ),
+    "tensors of as many kinds": (
+        lambda: raw.gguf([key("general.architecture", "lama")],
+                         [raw.info(f"blk.0.{i:x}.weight", [1], 24, 32 * i) for i in range(65_000)],
+                         bytes(32 * 65_000)), "",
+    ),
     "split.count": (
         lambda: raw.gguf([raw.key_value("split.count", raw.U32, raw.u32(60_000)),
                           raw.key_value("split.no", raw.U32, raw.u32(0))]),
@@ -148,6 +164,10 @@ SIZES: dict[str, tuple[dict[str, object], str]] = {
     "a wide feed-forward layer": ({"intermediate_size": 1 << 18}, "ok"),
     "a context without end": ({"context_length": (1 << 31) - 1}, "ok"),
     "many layers": ({"num_layers": 200}, "ok"),
+    "as many layers as are read": (
+        {"num_layers": 512, "hidden_size": 32, "intermediate_size": 32, "head_dim": 32,
+         "type": "F16"}, "ok",
+    ),
 }  # fmt: skip
 
 
@@ -157,6 +177,13 @@ def test_sizes(probe: Probe, name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_crafted_model(path, **sizes)  # type: ignore[arg-type]
     check(probe, "load", path, expected)
+
+
+@pytest.mark.parametrize("action", ["inspect", "load"])
+def test_the_longest_name_that_is_read(probe: Probe, action: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_crafted_model(path, metadata={"general.name": "\U0001f600" + "\1" * ((1 << 24) - 4)})
+    check(probe, action, path, "ok")
 
 
 def spm(words: list[str], kind: int = 1) -> dict[str, object]:
@@ -210,6 +237,12 @@ VOCABULARIES: dict[str, tuple[Callable[[], dict[str, object]], str]] = {
         lambda: bpe(["a" * (1 << i) for i in range(1, 14)],
                     ["a" * (1 << i) + " " + "a" * (1 << i) for i in range(13)]), "ok",
     ),
+    "wide characters": (
+        lambda: spm([f"\U0001f600{'a' * 1000}{i}" for i in range(32_000)]), "ok",
+    ),
+    "wide characters, more than any model": (
+        lambda: bpe([f"\U0001f600{'a' * 1000}{i}" for i in range(34_000)], []), "bytes",
+    ),
     "NUL characters": (lambda: spm(["\0", "a\0", "\0" * 50]), "ok"),
 }  # fmt: skip
 
@@ -222,6 +255,33 @@ def test_vocabularies(probe: Probe, name: str, tmp_path: Path) -> None:
     write_crafted_model(path, type="F16", hidden_size=32, intermediate_size=32, head_dim=32,
                         vocabulary=make())  # fmt: skip
     check(probe, "load", path, expected)
+
+
+_LETTERS = [chr(19968 + i) for i in range(250)]
+TEMPLATES = {
+    "special tokens in a row": (
+        lambda: spm([a + b for a in _LETTERS for b in _LETTERS], 3),
+        "{% for i in range(250) %}{% for j in range(250) %}{{ '%c%c' % (19968 + i, 19968 + j) }}"
+        "{% endfor %}{% endfor %}",
+    ),
+    "special tokens of many lengths": (
+        lambda: spm(["a" * i + "b" for i in range(250)], 3),
+        "{{ ('a' * 249 + 'c') * 524 }}",
+    ),
+    "one text after another": (lambda: spm(["<x>"], 3), "{{ '<x>a' * 30000 }}"),
+    "wide characters": (lambda: spm(["a"]), "{{ '\U0001f600' * 131072 }}"),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates(probe: Probe, name: str, tmp_path: Path) -> None:
+    """What a template makes of one word is tokenized before it is found too long."""
+    make, template = TEMPLATES[name]
+    path = tmp_path / "model.gguf"
+    metadata = {"tokenizer.chat_template": template}
+    write_crafted_model(path, type="F16", hidden_size=32, intermediate_size=32, head_dim=32,
+                        vocabulary=make(), metadata=metadata)  # fmt: skip
+    check(probe, "chat", path, "the prompt has")
 
 
 JSONS = {

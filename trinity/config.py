@@ -84,7 +84,7 @@ class ModelConfig:
     the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
     ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
     many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
-    layer's own embedding, 0: none.
+    layer's own embedding, 0: none. ``name`` is general.name, of a long one the beginning.
     """
 
     architecture: str

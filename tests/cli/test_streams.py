@@ -66,6 +66,7 @@ def test_an_explained_error_is_1(command: str, streams: str) -> None:
         ("--help", "| true", (0, "", "")),
         ("inspect $M", ">/dev/full", (1, "", FULL + "\n")),
         ("inspect $M", "| true", (0, "", "")),
+        ("quantize $M $(mktemp -d)/q TQ2_0", "2>/dev/null >/dev/full", (0, "", "")),
         ("inspect $M --verify", "2>/dev/full >/dev/null", (0, "", "")),
     ],
 )

@@ -378,7 +378,7 @@ def test_products_that_a_file_does_not_pay_for() -> None:
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
         config({"llama.attention.head_count": 4096, "llama.attention.key_length": 128})
     with pytest.raises(ConfigError, match="16384 is the most that trinity runs of it times"):
-        config({"llama.block_count": 1024, "llama.attention.head_count": 64,
+        config({"llama.block_count": 512, "llama.attention.head_count": 64,
                 "llama.attention.head_count_kv": 64, "llama.attention.key_length": 2,
                 "llama.rope.dimension_count": 2})  # fmt: skip
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
@@ -386,7 +386,7 @@ def test_products_that_a_file_does_not_pay_for() -> None:
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
         config(small_heads | {"llama.attention.key_length_swa": 128})
     with pytest.raises(ConfigError, match="262144 is the most that trinity runs of it times"):
-        config({"llama.block_count": 1024, "llama.embedding_length_per_layer_input": 1024})
+        config({"llama.block_count": 512, "llama.embedding_length_per_layer_input": 1024})
     with pytest.raises(ConfigError, match=r"general\.architecture is"):
         config({"general.architecture": "a" * 65})
 

@@ -121,7 +121,7 @@ def test_windows_that_are_none(name: str, window: int) -> None:
 
 def test_experts_that_a_file_names_and_does_not_have() -> None:
     """Of a tensor for each expert, few are enough to see that the others are missing."""
-    layers, experts = 1024, 4096
+    layers, experts = 512, 4096
     draft = sound("llama", 4)
     for key, size in {
         "block_count": layers, "attention.head_count_kv": 1, "expert_count": experts,

@@ -206,6 +206,15 @@ def test_a_templates_words_do_not_reach_the_terminal() -> None:
         assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("template", ["{{ raise_exception(w) }}", "{{ {}[w].x }}", "{% WORDS %}"])
+def test_a_templates_words_are_cut(template: str) -> None:
+    """As they are shown: an escape has up to ten characters."""
+    words = "\U000e0001" * 1000
+    with pytest.raises(TokenizerError) as caught:
+        render_chat(template.replace("WORDS", words), MESSAGES, w=words)
+    assert len(str(caught.value)) < 700
+
+
 def test_the_time_zone_is_the_callers() -> None:
     code = """
 from datetime import datetime

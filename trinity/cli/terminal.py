@@ -53,7 +53,8 @@ def put(text: str = "", keep: str = "") -> None:
 def put_raw(text: str, *, flush: bool = False) -> None:
     """Write to standard output as it is. Raises InputError where that fails."""
     try:
-        sys.stdout.write(text)
+        if text:  # an empty text would be written too, which a full device refuses
+            sys.stdout.write(text)
         if flush:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -15,7 +15,7 @@ MAX_LAYER_INPUTS = 1 << 18  # num_layers * per_layer_input_size; Gemma 4 E4B has
 LARGEST_INTEGERS = {
     "hidden_size": 1 << 18,
     "intermediate_size": 1 << 20,
-    "num_layers": 1 << 10,
+    "num_layers": 1 << 9,
     "num_heads": 1 << 12,
     "num_kv_heads": 1 << 12,
     "head_dim": 1 << 16,

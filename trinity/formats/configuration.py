@@ -22,7 +22,7 @@ from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rope_scaling
 
-_LONGEST_ARCHITECTURE = 64
+_LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
 
 def config_from_metadata(
@@ -114,7 +114,7 @@ def config_from_metadata(
         per_layer_input_size=per_layer_input_size,
         experts=experts,
         latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
-        name=reader.text("general.name"),
+        name=reader.text("general.name")[:_LONGEST_NAME],
     )
 
 

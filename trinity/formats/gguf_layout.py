@@ -28,8 +28,9 @@ MAX_PARTS = 1 << 10
 MAX_STRINGS = 1 << 21
 MAX_INNER_ARRAYS = 1 << 14
 MAX_METADATA_BYTES = 128 << 20
-# Of a text that is read: one wide character makes each take four bytes in memory.
-MAX_TEXT_BYTES = 1 << 24
+# Of all keys together, and of a text that is read: one wide character makes each take four bytes in
+# memory, and more where they are shown.
+MAX_KEYS_BYTES, MAX_TEXT_BYTES = 1 << 20, 1 << 24
 
 # The smallest records: what a declared count is held against before anything is read.
 MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1

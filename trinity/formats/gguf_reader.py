@@ -27,6 +27,7 @@ from trinity.formats.gguf_layout import (
     MAX_INNER_ARRAYS,
     MAX_KEY_BYTES,
     MAX_KEYS,
+    MAX_KEYS_BYTES,
     MAX_METADATA_BYTES,
     MAX_NAME_BYTES,
     MAX_STRINGS,
@@ -95,12 +96,14 @@ def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
     num_keys = cursor.count("the number of keys", MIN_KEY_VALUE_BYTES)
     refuse_too_many(source, "tensors", num_tensors, MAX_TENSORS)
     refuse_too_many(source, "keys", num_keys, MAX_KEYS)
-    parts = _Parts()
+    parts, key_bytes = _Parts(), 0
     for _ in range(num_keys):
         entry = _read_entry(cursor, parts)
         if entry.key in structure.entries:
             raise cursor.error(f"the key {entry.key!r:.80} occurs twice")
         structure.entries[entry.key] = entry
+        key_bytes += len(entry.key.encode())
+        refuse_too_many(source, "bytes of keys", key_bytes, MAX_KEYS_BYTES)
         refuse_too_many(source, "bytes of metadata", cursor.pos, MAX_METADATA_BYTES)
     structure.alignment = _read_alignment(cursor, structure.entries.get("general.alignment"))
     _read_tensors(cursor, num_tensors, structure)

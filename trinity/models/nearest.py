@@ -18,6 +18,7 @@ from trinity.models.decoder import Decoder
 _KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
 _LAYERS = 2
 _MOST_SHOWN, _MOST_NEAR = 8, 4
+_MOST_KINDS = 1 << 11  # that are compared; models have some 30
 _LONGEST_NAME = 64  # that is compared: a file may have one as long as itself
 
 
@@ -30,7 +31,7 @@ def nearest(name: str, names: Collection[str], architectures: Mapping[str, Archi
     close = get_close_matches(name[:_LONGEST_NAME].lower(), architectures, n=3)
     said = [f"near in name: {', '.join(close)}"] if close else []
     kinds = _kinds(names)
-    if not kinds:
+    if not 0 < len(kinds) <= _MOST_KINDS:
         return "; ".join(said)
     read = {other: _read(found, kinds) for other, found in architectures.items()}
     least = min(len(kinds ^ found) for found in read.values())

@@ -26,6 +26,7 @@ _SECONDS_PER_MESSAGE = 0.005
 # The text is tokenized next, with a few microseconds and some 200 bytes per character.
 _LONGEST_TEXT = 1 << 17  # characters, beyond a multiple of the conversation's
 _TEXT_PER_CHARACTER = 4
+_LONGEST_SHOWN = 500  # characters of a template's words in an error
 
 
 def render_chat(
@@ -96,5 +97,6 @@ def _check_length(text: str, names: object) -> None:
 
 
 def _printable(text: str) -> str:
-    """A template's words without what moves a terminal's cursor."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    """The beginning of a template's words, without what moves a terminal's cursor."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return shown if len(shown) <= _LONGEST_SHOWN else shown[: _LONGEST_SHOWN - 3] + "..."

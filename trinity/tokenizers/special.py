@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trinity.tokenizers.vocabulary import (
     CONTROL,
@@ -12,14 +18,21 @@ from trinity.tokenizers.vocabulary import (
     matched_ids,
 )
 
-_WHITE_SPACE = " \t\n\v\f\r"  # C's isspace
+_WHITE_SPACE = b" \t\n\v\f\r"  # C's isspace
+_TAKEN = b"\xff"  # a byte that no text has
+# Up to so many tokens, or tokens times characters, each is searched for; beyond, one search for
+# each length costs less.
+_FEW, _FEW_SEARCHES = 128, 1 << 22
+# A fingerprint is the polynomial of the bytes, modulo 2^64, at a base that no file can know. Its
+# first bits are looked up.
+_BASE, _BITS = random.getrandbits(64) | 1, 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Special:
     id: int
     text: str
-    only_parsed: bool  # control and unknown tokens; user-defined ones are found in any text
+    raw: bytes
     rstrip: bool
 
 
@@ -27,34 +40,131 @@ class SpecialTokens:
     """The special tokens of a vocabulary, longest text first. Immutable."""
 
     def __init__(self, vocab: Vocabulary) -> None:
-        self._specials = [
-            _Special(i, vocab.tokens[i], bool(vocab.types[i] != USER_DEFINED), i in vocab.rstrip)
-            for i in matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED))
-            if vocab.ids[vocab.tokens[i]] == i
-        ]
+        self._all: list[_Special] = []
+        self._user_defined: list[_Special] = []  # found in any text, the others where asked for
+        for i in matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED)):
+            text = vocab.tokens[i]
+            if vocab.ids[text] == i:
+                special = _Special(i, text, text.encode(), i in vocab.rstrip)
+                self._all.append(special)
+                if vocab.types[i] == USER_DEFINED:
+                    self._user_defined.append(special)
 
     def partition(self, text: str, parse_special: bool) -> list[str | int]:
         """``text`` as a list of token ids and of the non-empty texts between them.
 
         The longest special token is looked for in the whole text, then the next longest in what
-        is left. Control and unknown tokens count only with ``parse_special``.
+        is left. Control and unknown tokens count only with ``parse_special``. Time is bounded by
+        the text's length times the number of lengths that the tokens have.
         Source: llama.cpp src/llama-vocab.cpp, tokenizer_st_partition.
         """
-        parts: list[str | int] = [text] if text else []
-        for special in self._specials:
-            if (parse_special or not special.only_parsed) and special.text in text:
-                parts = [piece for part in parts for piece in _cut(part, special)]
+        specials = self._all if parse_special else self._user_defined
+        if len(specials) > _FEW and len(specials) * len(text) > _FEW_SEARCHES:
+            cuts = _Cuts(text)
+            cuts.make_by_length(specials)
+            return cuts.parts()
+        specials = [special for special in specials if special.text in text]
+        if not specials:
+            return [text] if text else []
+        cuts = _Cuts(text)
+        for special in specials:
+            cuts.make(special, cuts.places_of(special))
+        return cuts.parts()
+
+
+class _Cuts:
+    """Where a text is cut. In UTF-8 bytes a character is never found inside another."""
+
+    def __init__(self, text: str) -> None:
+        self._raw = text.encode()
+        self._free = bytearray(self._raw)  # what is cut out is overwritten
+        self._cuts: list[tuple[int, int, int | None]] = []  # first byte, end, id; None is dropped
+
+    def places_of(self, special: _Special) -> Iterator[int]:
+        """Where the token begins, in what is free when the next place is asked for."""
+        place = self._free.find(special.raw)
+        while place >= 0:
+            yield place
+            place = self._free.find(special.raw, place + len(special.raw))
+
+    def make_by_length(self, specials: Sequence[_Special]) -> None:
+        """Cut at all the tokens, which are in order, by one search for those of a length."""
+        powers = _powers(_BASE, len(self._raw))
+        inverses = _powers(pow(_BASE, -1, 1 << 64), len(self._raw))
+        sums = self._sums(powers)
+        for length, group in groupby(specials, key=lambda special: len(special.raw)):
+            if length > len(self._raw):
+                continue
+            known = {special.raw: special for special in group}
+            wanted = np.zeros(1 << _BITS, np.bool_)
+            wanted[_fingerprints(list(known), powers[:length])] = True
+            windows = (sums[length:] - sums[:-length]) * inverses[: len(sums) - length]
+            found: dict[bytes, list[int]] = {}
+            for place in np.flatnonzero(wanted[_first_bits(windows)]).tolist():
+                raw = bytes(self._free[place : place + length])
+                if raw in known:
+                    found.setdefault(raw, []).append(place)
+            for raw in known if found else ():
+                if raw in found:
+                    self.make(known[raw], found[raw])
+            if found:
+                sums = self._sums(powers)
+
+    def _sums(self, powers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Sums of the bytes before each place, each times its power."""
+        sums = np.zeros(len(self._free) + 1, np.uint64)
+        np.cumsum(np.frombuffer(bytes(self._free), np.uint8) * powers, out=sums[1:])
+        return sums
+
+    def make(self, special: _Special, places: Iterable[int]) -> None:
+        """Cut at those of ``places``, from left to right, where the token is still free."""
+        length, ends = len(special.raw), []
+        for place in places:
+            if self._free.startswith(special.raw, place):
+                self._take(place, place + length, special.id)
+                ends.append(place + length)
+        for end in ends if special.rstrip else ():
+            white = end
+            while white < len(self._free) and self._free[white] in _WHITE_SPACE:
+                white += 1
+            if white > end:
+                self._take(end, white, None)
+
+    def _take(self, first: int, end: int, token: int | None) -> None:
+        self._free[first:end] = _TAKEN * (end - first)
+        self._cuts.append((first, end, token))
+
+    def parts(self) -> list[str | int]:
+        """Ids and the texts between them, in order."""
+        parts: list[str | int] = []
+        last = 0
+        for first, end, token in sorted(self._cuts, key=lambda cut: cut[0]):
+            if first > last:
+                parts.append(self._raw[last:first].decode())
+            if token is not None:
+                parts.append(token)
+            last = end
+        if last < len(self._raw):
+            parts.append(self._raw[last:].decode())
         return parts
 
 
-def _cut(part: str | int, special: _Special) -> list[str | int]:
-    if isinstance(part, int):
-        return [part]
-    first, *rest = part.split(special.text)
-    pieces: list[str | int] = [first] if first else []
-    for after in rest:
-        pieces.append(special.id)
-        kept = after.lstrip(_WHITE_SPACE) if special.rstrip else after
-        if kept:
-            pieces.append(kept)
-    return pieces
+def _powers(base: int, count: int) -> NDArray[np.uint64]:
+    """Powers of ``base`` from 0 on, modulo 2^64."""
+    powers = np.full(count, base, np.uint64)
+    powers[:1] = 1
+    return np.cumprod(powers)
+
+
+def _fingerprints(texts: list[bytes], powers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The first bits of the fingerprints of texts that are as long as ``powers``."""
+    rows = max(1, (1 << 17) // len(powers))  # whose bytes become 64-bit numbers at a time
+    pieces = [
+        np.frombuffer(b"".join(texts[i : i + rows]), np.uint8).reshape(-1, len(powers)) @ powers
+        for i in range(0, len(texts), rows)
+    ]
+    return _first_bits(np.concatenate(pieces))
+
+
+def _first_bits(fingerprints: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return fingerprints >> np.uint64(64 - _BITS)

@@ -22,7 +22,8 @@ UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
 # Each costs a multiple of its bytes. The largest vocabularies have 262,144 tokens and 514,906
 # merges; their longest tokens are runs of some hundred spaces.
 MAX_TOKENS, MAX_MERGES, MAX_TOKEN_CHARACTERS = 1 << 19, 1 << 19, 1 << 14
-MAX_SPECIALS = 1 << 16
+# Text is searched for the special tokens of each length; with runs of white space some 80.
+MAX_SPECIALS, MAX_SPECIAL_LENGTHS = 1 << 16, 256
 
 SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE", "gemma4": "character BPE"}
 
@@ -133,6 +134,7 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
         _read_gemma4(metadata, vocab)
     _read_special_ids(metadata, vocab)
     _repair_control_texts(vocab)
+    _check_lengths(vocab)
     vocab.ids = dict(zip(vocab.tokens, range(len(tokens)), strict=True))
     if len(vocab.ids) < len(tokens):
         twice = next(t for i, t in enumerate(vocab.tokens) if vocab.ids[t] != i)
@@ -143,6 +145,17 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     _find_end_ids(metadata, vocab)
     _find_rstrip(metadata, vocab)
     return vocab
+
+
+def _check_lengths(vocab: Vocabulary) -> None:
+    ids = matched_ids(vocab, (UNKNOWN, CONTROL, USER_DEFINED))
+    lengths = {len(vocab.tokens[i].encode()) for i in ids}
+    if len(lengths) > MAX_SPECIAL_LENGTHS:
+        raise TokenizerError(
+            f"the control and user-defined tokens (tokenizer.ggml.token_type) have {len(lengths)}"
+            f" lengths; at most {MAX_SPECIAL_LENGTHS} are read, far more than any model has;"
+            f" {RECONVERT}"
+        )
 
 
 def _unsupported(model: str | None) -> TokenizerError | UnsupportedError:
