@@ -119,11 +119,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--prompt", type=int, default=8, help="tokens of each prompt")
     parser.add_argument("--beside", type=int, default=4096, help="tokens; 0 leaves the gap out")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-invariant", action="store_true", help="load the model so")
     parser.add_argument("--peer-python", metavar="PYTHON", help="with llama-cpp-python")
     parser.add_argument("--peer-model", type=Path, help="the same shape, if it needs other types")
     options = parser.parse_args(arguments)
     context = max(options.prompt + options.tokens, options.beside + 1024)
-    with trinity.load(options.model, threads=options.threads, context_length=context) as model:
+    with trinity.load(
+        options.model, threads=options.threads, context_length=context,
+        batch_invariant=options.batch_invariant,
+    ) as model:  # fmt: skip
         requests = Requests(model, options.tokens)
         requests.together(2, options.prompt)
         one, many = [], []
