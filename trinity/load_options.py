@@ -88,5 +88,15 @@ class LoadOptions:
         ),
     ] = None
 
+    weight_scale: Annotated[
+        str | None,
+        Option(
+            "What packed ternary weights of Hugging Face's format do with their weight_scale, "
+            "where config.json is wrong about it.",
+            ("--weight-scale",),
+            choices=("multiply", "divide"),
+        ),
+    ] = None
+
     def __post_init__(self) -> None:
         check_options(self)

@@ -395,6 +395,7 @@ def load(
     isa: str | None = None,
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
+    weight_scale: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
@@ -406,7 +407,9 @@ def load(
     order of a single token: answers then do not depend on what else runs, and prompts are slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
-    not among those that bitnet.cpp publishes tiles for.
+    not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
+    ternary weights of Hugging Face's format "multiply" or "divide" by their weight_scale, where
+    config.json is wrong about it.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -420,6 +423,7 @@ def load(
         isa=isa,
         i2s_layout=i2s_layout,
         tl_config=tl_config,
+        weight_scale=weight_scale,
     )
     from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
@@ -428,6 +432,7 @@ def load(
         path,
         i2s_layout=options.i2s_layout,
         tl_config=options.tl_config,
+        weight_scale=options.weight_scale,
         notice=progress or _silent,
     )
     try:
