@@ -115,6 +115,10 @@ def directory_refusal(path: str) -> str:
     if models:
         shown = ", ".join(models[:5]) + (", ..." if len(models) > 5 else "")
         return f"{path}: a folder; give one of its files: {shown}"
-    if any(name == "config.json" or name.endswith(".safetensors") for name in names):
-        return f"{path}: a folder that looks like a part of a Hugging Face model; {WHOLE_DIRECTORY}"
-    return f"{path}: a folder without a model; give the path of a .gguf file or of a whole model"
+    if "config.json" in names:
+        found = "that looks like a Hugging Face model"
+    elif any(name.endswith(".safetensors") for name in names):
+        found = "with a part of a Hugging Face model, but no config.json"
+    else:
+        found = "with no config.json and no .gguf file"
+    return f"{path}: a folder {found}; {WHOLE_DIRECTORY}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from trinity.errors import FormatError, InputError
+from trinity.errors import InputError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.foreign import is_safetensors
 from trinity.formats.huggingface.files import CONFIG, files_of_directory, model_name
@@ -21,7 +21,7 @@ _HEAD_BYTES = 16
 
 def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
     if not os.path.lexists(os.path.join(name, CONFIG)):
-        raise FormatError(directory_refusal(name))
+        raise InputError(directory_refusal(name))
     return _opened(name, name, None, options, notice)
 
 

@@ -17,7 +17,7 @@ from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
-from trinity.formats.huggingface.metadata import model_metadata, usable_context
+from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.tensors import hf_tensors, other_networks
 from trinity.formats.json_object import read_json_object
@@ -102,9 +102,10 @@ class HuggingFaceProvider:
     @cached_property
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError or UnsupportedError where the keys give none."""
-        return config_from_metadata(
+        found = config_from_metadata(
             self._metadata.model, self._shapes, source=self._path, num_tokens=self._hf.vocab_size
         )
+        return beyond_gguf(found, self._hf, self._family)
 
     @cached_property
     def defaults(self) -> Defaults:
@@ -147,13 +148,6 @@ class HuggingFaceProvider:
             notes.append(
                 f"of a {config.class_name} the part that writes is read; those for images and "
                 "sound are left out"
-            )
-        context = usable_context(config, family)
-        if context != config.context_length:
-            notes.append(
-                f"the model sees the last {config.sliding_window} tokens only, which GGUF's "
-                f"{family.architecture(config)} cannot say: its context length is set to {context},"
-                f" where that makes no difference, instead of {config.context_length}"
             )
         return notes
 
