@@ -98,5 +98,15 @@ class LoadOptions:
         ),
     ] = None
 
+    quantize: Annotated[
+        str | None,
+        Option(
+            "Quantize the weights while loading, to a type such as Q4_K_M; the result is kept in the "
+            "cache.",
+            ("--quantize",),
+            values="a type of `trinity quantize`",
+        ),
+    ] = None
+
     def __post_init__(self) -> None:
         check_options(self)

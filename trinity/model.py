@@ -396,6 +396,7 @@ def load(
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
     weight_scale: str | None = None,
+    quantize: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
@@ -409,7 +410,8 @@ def load(
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
     not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
     ternary weights of Hugging Face's format "multiply" or "divide" by their weight_scale, where
-    config.json is wrong about it.
+    config.json is wrong about it. ``quantize`` is a type such as "Q4_K_M" that the weights get
+    while they are loaded: once, for the result is kept in the cache and mapped by the next start.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -424,6 +426,7 @@ def load(
         i2s_layout=i2s_layout,
         tl_config=tl_config,
         weight_scale=weight_scale,
+        quantize=quantize,
     )
     from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
@@ -436,6 +439,8 @@ def load(
         notice=progress or _silent,
     )
     try:
+        if options.quantize is not None:
+            provider = _quantized(provider, options, progress or _silent)
         with _libraries():
             tokenizer = tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
         options = with_defaults(options, provider.defaults)
@@ -519,6 +524,15 @@ def open_weights(path: Path, *, notice: Callable[[str], None] | None = None) -> 
     from trinity.providers import open_weights as open_provider
 
     return open_provider(path, notice=notice or _silent)
+
+
+def _quantized(
+    provider: WeightProvider, options: LoadOptions, notice: Callable[[str], None]
+) -> WeightProvider:
+    with _libraries():  # the compiler's, for quantizing is compiled
+        module = uninterrupted(importlib.import_module, "trinity.quantization.cached")
+    made: WeightProvider = module.quantized(provider, options, options.quantize, notice)
+    return made
 
 
 def with_defaults(options: LoadOptions, defaults: Defaults) -> LoadOptions:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.config import ModelConfig
+from trinity.formats.defaults import Defaults
 from trinity.formats.made_tensor import MadeTensor
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.formats.ternary_tensor import TernaryMatrix, TernaryTensor
@@ -19,7 +21,10 @@ _PIECE_BYTES = 1 << 23
 
 
 class GGUFOrder:
-    """The tensors of a provider, with the names and the order of rows that GGUF has for them."""
+    """A provider whose tensors have the names and the order of rows that GGUF has for them.
+
+    The other provider is left to whoever opened it.
+    """
 
     def __init__(self, provider: WeightProvider) -> None:
         self._provider = provider
@@ -36,9 +41,60 @@ class GGUFOrder:
                 self._names.append(stack)
             self._experts[stack].append(name)  # providers have them in order
 
-    def names(self) -> list[str]:
+    @property
+    def path(self) -> str:
+        """Where the model lies."""
+        return self._provider.path
+
+    @property
+    def paths(self) -> list[str]:
+        """All files that the model is read from."""
+        return self._provider.paths
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks that the user should see, and what of the model GGUF cannot say."""
+        config, notes = self.config, self._provider.notes
+        context = self.metadata.get(f"{config.architecture}.context_length")
+        if context == config.context_length:
+            return notes
+        return [
+            *notes,
+            f"the model sees the last {config.sliding_window} tokens only, which GGUF's "
+            f"{config.architecture} cannot say: its context length is set to {context}, where that "
+            f"makes no difference, instead of {config.context_length}",
+        ]
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The model's keys."""
+        return self._provider.metadata
+
+    @property
+    def config(self) -> ModelConfig:
+        """The configuration."""
+        return self._provider.config
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the model's files say of its use."""
+        return self._provider.defaults
+
+    @property
+    def rope_interleaved(self) -> bool:
+        """True: that is the order."""
+        return True
+
+    def tensor_names(self) -> list[str]:
         """All names, in the provider's order."""
         return self._names
+
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        self._provider.check()
+
+    def close(self) -> None:
+        """Nothing: the other provider is left open."""
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name, made when its bytes are asked for where the provider's is other."""

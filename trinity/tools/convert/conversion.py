@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from trinity.errors import InputError, UnsupportedError
+from trinity.formats.file_keys import file_keys
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.gguf_order import GGUFOrder
 from trinity.formats.gguf_writer import Chunk, GGUFWriter, refuse_existing
@@ -26,7 +27,6 @@ from trinity.tools.convert.encode import (
     needs_scale_tensor,
     tensor_data,
 )
-from trinity.tools.convert.file_keys import file_keys
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.quants import TYPES, nbytes
 
@@ -82,12 +82,12 @@ def convert(
         _check_not_a_source(target, provider)
         refuse_existing(target, overwrite)
         model = GGUFOrder(provider)
-        tensors = [model.tensor(name) for name in model.names()]
+        tensors = [model.tensor(name) for name in model.tensor_names()]
         is_ternary = any(tensor.type == "I2_S" for tensor in tensors)
         _check_outtype(outtype, is_ternary, provider)
         types = {tensor.name: chosen_type(tensor, outtype) for tensor in tensors}
         architecture = str(provider.metadata["general.architecture"])
-        notes = [*provider.notes, *_lost(provider), *_ternary_notes(is_ternary, outtype)]
+        notes = [*model.notes, *_ternary_notes(is_ternary, outtype)]
         keys = file_keys(provider.metadata, file_type(outtype, types.values()))
         with GGUFWriter(target) as writer:
             for key, value in keys.items():
@@ -156,19 +156,6 @@ def _check_outtype(outtype: str, is_ternary: bool, provider: WeightProvider) -> 
             f"{provider.path}: {outtype} holds ternary weights, and this is no BitNet model: it "
             "has no quantization_config of method bitnet; use q8_0, f16, bf16 or f32"
         )
-
-
-def _lost(provider: WeightProvider) -> list[str]:
-    """What the model has and GGUF cannot say."""
-    config = provider.config
-    context = provider.metadata[f"{config.architecture}.context_length"]
-    if context == config.context_length:
-        return []
-    return [
-        f"the model sees the last {config.sliding_window} tokens only, which GGUF's "
-        f"{config.architecture} cannot say: its context length is set to {context}, where that "
-        f"makes no difference, instead of {config.context_length}"
-    ]
 
 
 def _ternary_notes(is_ternary: bool, outtype: str) -> list[str]:
