@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.cli.convert import OUTTYPES as DOCUMENTED
 from trinity.cli.convert import bar
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tools.convert import OUTTYPES, conversion
 
 
@@ -53,7 +53,7 @@ def test_remarks_are_shown(run: Run, tmp_path: Path) -> None:
         (["{source}", "{out}"], 2, "--outtype"),
         (["{source}", "--outtype", "i2_s"], 2, "OUT"),
         (["{source}", "{out}", "--outtype", "q4_0"], 1, "error: outtype is 'q4_0'"),
-        (["{out}", "{out}", "--outtype", "i2_s"], 1, "no directory"),
+        (["{out}", "{out}", "--outtype", "i2_s"], 1, "there is no such file or model"),
         (["{source}", "{out}", "--outtype", "i2_s", "--weight-scale", "x"], 1, "weight_scale"),
     ],
 )

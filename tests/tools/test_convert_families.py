@@ -13,9 +13,9 @@ import pytest
 
 from tests.formats.raw_safetensors import bfloat16
 from tests.tools.family_directories import arrays_of, directory
-from trinity.formats import open_weights
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.model import load, load_tokenizer
+from trinity.providers import open_weights
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 from trinity.tools.convert import convert
 
@@ -195,9 +195,12 @@ def test_large_tensors_are_read_in_pieces(
     name: str, converted: Folder, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With pieces of a few rows, whatever the view, the file is the same."""
-    from trinity.formats.huggingface import weights
+    from trinity.formats.huggingface import canonical, weights
+    from trinity.tools.convert import encode
 
-    monkeypatch.setattr(weights, "_CHUNK_ELEMENTS", 300)
+    monkeypatch.setattr(weights, "CHUNK_ELEMENTS", 300)
+    monkeypatch.setattr(canonical, "CHUNK_ELEMENTS", 300)
+    monkeypatch.setattr(encode, "_CHUNK_ELEMENTS", 300)
     convert(folder(name) / "hf", tmp_path / f"{name}.gguf", "f32")
     assert (tmp_path / f"{name}.gguf").read_bytes() == converted(name).read_bytes()
 
