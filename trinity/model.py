@@ -6,7 +6,15 @@ import asyncio
 import importlib
 import importlib.resources
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from typing import TYPE_CHECKING, NoReturn, Unpack, overload
 
@@ -16,7 +24,7 @@ from numpy.typing import NDArray
 from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import InputError, TrinityError
-from trinity.load_options import LoadOptions
+from trinity.load_options import AdapterFile, LoadOptions
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import Client
 from trinity.runtime.generation import Chunk, Completion
@@ -129,6 +137,7 @@ class Model:
         request = Request.of(**options)
         self._check_open()
         wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
+        self._engine.adapter_weights(request.lora)
         for ids, _ in wanted:
             check_context(len(ids), self.context_length)
         return self._client.as_they_end(wanted)
@@ -204,9 +213,12 @@ class Model:
         ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
         return await self._client.completion(ids, request)
 
-    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
+    def logits(
+        self, token_ids: Sequence[int], *, lora: Mapping[int, float] | None = None
+    ) -> NDArray[np.float32]:
         """Logits after every one of ``token_ids``, evaluated from the beginning.
 
+        ``lora``: see GenerationOptions.
         Numerics: the cache is float32 here, whatever the model's ``kv_type``.
         Shapes: returns (n_tokens, vocab_size).
         Raises: ContextLengthError, InputError for ids outside the vocabulary.
@@ -214,11 +226,12 @@ class Model:
         self._check_open()
         ids = checked_ids(token_ids, self.config.vocab_size)
         check_context(len(ids), self.context_length)
+        adapters = self._engine.adapter_weights(Request.of(lora=lora).lora)
         what = f"the logits of {len(ids)} tokens"
         shape = (len(ids), self.config.vocab_size)
         out = zeros(shape, "f4", what, "ask for those of fewer tokens")
         inbox = Inbox()
-        if ids and self._client.result(AllLogits(ids, out, inbox), inbox) is None:
+        if ids and self._client.result(AllLogits(ids, out, inbox, adapters), inbox) is None:
             raise InputError("the model was closed by another thread during the call")
         return out
 
@@ -376,6 +389,7 @@ def load(
     isa: str | None = None,
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
+    lora: Sequence[AdapterFile] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
@@ -387,7 +401,9 @@ def load(
     order of a single token: answers then do not depend on what else runs, and prompts are slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
-    not among those that bitnet.cpp publishes tiles for.
+    not among those that bitnet.cpp publishes tiles for. ``lora`` lists files of LoRA adapters,
+    each alone or as (file, scale): GGUF files, directories of PEFT and mlx-lm. They add to the
+    model's products; a request's own ``lora`` weighs them anew.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -401,6 +417,7 @@ def load(
         isa=isa,
         i2s_layout=i2s_layout,
         tl_config=tl_config,
+        lora=lora,
     )
     from trinity.formats import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
@@ -420,6 +437,7 @@ def load(
             kv_memory=options.kv_memory,
             batch_invariant=options.batch_invariant,
             isa=options.isa,
+            lora=options.lora,
             progress=progress,
         )
     except BaseException:
