@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class CPUEngine:
     def __init__(
         self, provider: WeightProvider, *, threads: int, context_length: int, kv_type: str,
         isa: str, kv_memory: int | None, batch_invariant: bool, progress: Progress | None,
-        lora: Sequence[AdapterFile] = (),
+        lora: Sequence[tuple[str | os.PathLike[str], float]] = (),
     ) -> None:  # fmt: skip
         config = provider.config
         self.config: ModelConfig = config

@@ -82,6 +82,7 @@ def fitted(base: Base, source: str, name: str, a: Elements, b: Elements, scale: 
     Raises FormatError where shapes or values do not fit.
     """
     shape = base.shapes[name]
+    expected: tuple[tuple[int, ...], tuple[int, ...]]
     if name in base.embeddings:
         tokens, width = shape
         rank = a.shape[-1] if a.ndim == 2 else 0
@@ -114,8 +115,8 @@ def _check_values(array: Elements, where: str) -> None:
     if array.dtype == np.uint16:
         fits = not ((array & np.uint16(0x7FFF)) > _LARGEST_BF16).any()
     else:
-        low, high = array.min(initial=0), array.max(initial=0)  # NaN, if there is one
-        fits = bool(low >= -LARGEST and high <= LARGEST)
+        low, high = float(array.min(initial=0)), float(array.max(initial=0))  # NaN, if any is
+        fits = low >= -LARGEST and high <= LARGEST
     if not fits:
         raise FormatError(
             f"{where} has values that are no numbers or beyond {LARGEST:g}; the file is damaged"

@@ -267,8 +267,9 @@ def _config(base: Base, family: Family) -> HFConfig | None:
         num_heads=config.num_heads, num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim_swa or config.head_dim, vocab_size=config.vocab_size,
         context_length=config.context_length, norm_eps=config.rms_norm_eps,
-        rope=Rope(config.rope_theta, 1.0, Scaling(), None), sliding_window=config.sliding_window or 0,
-        windowed=windowed, experts=own, tied=config.tie_word_embeddings, quantization=None,
+        rope=Rope(config.rope_theta, 1.0, Scaling(), None),
+        sliding_window=config.sliding_window or 0, windowed=windowed, experts=own,
+        tied=config.tie_word_embeddings, quantization=None,
     )  # fmt: skip
 
 

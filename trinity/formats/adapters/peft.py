@@ -137,7 +137,8 @@ def _parameter(module: str, fused: set[str], settings: PeftConfig, base: Base, s
     if levels != len(named) or depth >= levels:
         raise UnsupportedError(
             f"{source}: {levels} pairs for the parameters of this module, but target_parameters "
-            f"names {list(settings.target_parameters)!r:.80}; trinity knows {', '.join(_PARAMETERS)}"
+            f"names {list(settings.target_parameters)!r:.80}; trinity knows "
+            f"{' and '.join(_PARAMETERS)}"
         )
     return f"{match[1]}.{named[levels - 1 - depth]}"
 
