@@ -20,14 +20,15 @@ from trinity.formats.adapters.adapter import TYPES
 from trinity.formats.adapters.modules import HEAD, as_float32
 from trinity.formats.provider import WeightProvider
 from trinity.models.architecture import TokenTable
-from trinity.models.decoder import Decoder, complete
+from trinity.models.decoder import Decoder, beside, complete
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
-from trinity.runtime.page import Weights
-from trinity.runtime.weights import Weight
+from trinity.runtime.page import Weights as Chosen
+from trinity.runtime.weights import Weight, Weights
 
-Binding = Callable[[str, NDArray[Any], float], "Weight | ExpertWeight"]
+Factor = float | NDArray[np.float32]  # of all results, or of each expert's
+Binding = Callable[[str, NDArray[Any], Any], "Weight | ExpertWeight"]
 
 
 class Outer(NamedTuple):
@@ -72,13 +73,14 @@ class AdapterSet:
 
     def __init__(
         self, adapters: Sequence[Adapter], scales: Sequence[float], decoder: Decoder,
-        tables: Sequence[TokenTable], rows: int,
+        weights: Weights, tables: Sequence[TokenTable], rows: int,
     ) -> None:  # fmt: skip
         self.paths = tuple(adapter.path for adapter in adapters)
         self.scales = tuple(scales)
         count = len(adapters)
         self._pairs = [{pair.name: pair for pair in adapter.pairs} for adapter in adapters]
         self._read: set[str] = set()
+        self._weights = weights
         self._width = self._expert_width = 0
         self.deltas: dict[tuple[str, Operation], list[Delta]] = {}
         for prefix, operation in decoder.operations():
@@ -114,7 +116,7 @@ class AdapterSet:
         self.row_weights = np.zeros((count, experts), np.float32)
         self.ones = np.ones(experts, np.float32)
 
-    def chosen(self, wanted: Mapping[int, float] | None) -> Weights:
+    def chosen(self, wanted: Mapping[int, float] | None) -> Chosen:
         """The weights of all adapters: as loaded, or those of ``wanted`` and 0 for the others.
 
         Raises: InputError for a number that no adapter has.
@@ -131,7 +133,7 @@ class AdapterSet:
             found = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
         return found if any(found) else ()
 
-    def begin(self, pieces: Sequence[tuple[int, Weights]]) -> bool:
+    def begin(self, pieces: Sequence[tuple[int, Chosen]]) -> bool:
         """Set the weights of a step's rows, pieces of so many rows; whether any is used."""
         if not any(weights for _, weights in pieces):
             return False
@@ -166,13 +168,15 @@ class AdapterSet:
         if isinstance(operation, HeadLinear):
             return self._heads(prefix, operation)
         if isinstance(operation, ExpertLinear):
-            found, width = self._linear(prefix, operation.products, _expert_weight)
+            found, width = self._linear(
+                prefix, operation.products, _expert_weight, self._result_scales(prefix, operation)
+            )  # fmt: skip
             self._expert_width = max(self._expert_width, width)
             return found
         return []
 
     def _linear(
-        self, prefix: str, products: Sequence[Product], bind: Binding, factor: float = 1.0
+        self, prefix: str, products: Sequence[Product], bind: Binding, factor: Factor
     ) -> tuple[list[Delta], int]:
         """The deltas of products with a common input, and the width of their rows."""
         deltas, column = [], 0
@@ -190,6 +194,13 @@ class AdapterSet:
             deltas.append(Delta(number, first, column - first, (inner,), tuple(outer)))
             column = _padded(column)
         return deltas, column
+
+    def _result_scales(self, prefix: str, linear: ExpertLinear) -> Factor:
+        """What the results of each expert are multiplied by."""
+        name = prefix + beside(linear.products[0].weight, "scale")
+        if not linear.scales_results or not self._weights.has(name):
+            return 1.0
+        return self._weights.vector(name, linear.num_experts)
 
     def _heads(self, prefix: str, linear: HeadLinear) -> list[Delta]:
         deltas, column = [], 0
@@ -280,12 +291,12 @@ def _weight(name: str, array: NDArray[Any], scale: float) -> Weight:
     return Weight(name, TYPES[str(array.dtype)], rows, width, data, stride, scale, None)
 
 
-def _expert_weight(name: str, array: NDArray[Any], scale: float) -> ExpertWeight:
+def _expert_weight(name: str, array: NDArray[Any], scale: Factor) -> ExpertWeight:
     count, rows, width = array.shape
     data = array.reshape(-1).view(np.uint8)
     stride = width * array.itemsize
     addresses = data.ctypes.data + np.arange(count) * (rows * stride)
     return ExpertWeight(
         (name,), TYPES[str(array.dtype)], rows, width, (data,), addresses, stride,
-        np.full(count, scale), None,
+        np.full(count, scale, np.float64), None,
     )  # fmt: skip

@@ -125,7 +125,9 @@ class CPUEngine:
         self._adapters: AdapterSet | None = None
         if adapters:
             scales = [scale for _, scale in lora]
-            self._adapters = AdapterSet(adapters, scales, decoder, tables, self.prefill_chunk)
+            self._adapters = AdapterSet(
+                adapters, scales, decoder, self._weights, tables, self.prefill_chunk
+            )  # fmt: skip
         self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
         builder.layout = self._layout
         self._kv_memory = self._memory_limit(kv_memory)

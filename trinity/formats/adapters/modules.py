@@ -263,7 +263,7 @@ def _config(base: Base, family: Family) -> HFConfig | None:
     return HFConfig(
         values=Values({**terms.defaults, **_values(base)}, base.path),
         class_name=family.class_names[0], hidden_act="", hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size, num_layers=config.num_layers,
+        intermediate_size=config.intermediate_size_of(0), num_layers=config.num_layers,
         num_heads=config.num_heads, num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim_swa or config.head_dim, vocab_size=config.vocab_size,
         context_length=config.context_length, norm_eps=config.rms_norm_eps,
