@@ -11,7 +11,10 @@ import pytest
 
 import trinity
 from trinity.errors import UnsupportedError
+from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.model import Model
+from trinity.runtime.engine import load_engine
+from trinity.runtime.interface import Rows
 from trinity_kernels.isa import available_levels
 
 LARGEST_DIFFERENCE = 1e-3
@@ -101,3 +104,36 @@ def test_no_folder_is_left_out(shared_data: Path) -> None:
     found = {path.parent for path in (shared_data / "adapters").glob("*/*/golden.json")}
     named = {(path.parent.name, path.name) for path in found}
     assert named - {(base, "pair_qv_all") for base, _ in named} == {*ADAPTERS, *REFUSED}
+
+
+class InHalves(GGUFProvider):
+    """A model whose rows of Q and K lie as transformers has them."""
+
+    @property
+    def rope_interleaved(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("kind", ["peft", "gguf"])
+def test_base_whose_rows_are_not_permuted(kind: str, shared_data: Path, tmp_path: Path) -> None:
+    """As of a directory of Hugging Face's that is run as it is."""
+    path, heads = tmp_path / "halves.gguf", {"attn_q": 6, "attn_k": 2}
+    with GGUFProvider(base_of(shared_data, "llama3_rope")) as base, GGUFWriter(path) as writer:
+        assert (base.config.num_heads, base.config.num_kv_heads) == tuple(heads.values())
+        for key in base.metadata:
+            writer.add_encoded(key, base.metadata.encoded(key))
+        for name in base.tensor_names():
+            values = base.tensor(name).dequantize()
+            count = heads.get(name.split(".")[-2], 0)
+            if count:  # GGUF's row (head, 2j + p) is transformers' (head, p * half + j)
+                pairs = values.reshape(count, -1, 2, values.shape[1])
+                values = pairs.swapaxes(1, 2).reshape(values.shape)
+            data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            writer.add_tensor(name, values.shape, "F32", data)
+    folder = shared_data / "adapters" / "llama3_rope" / "all_r8"
+    golden = golden_of(folder)
+    engine = load_engine(InHalves(path), kv_type="f32", lora=[folder / KINDS[kind]])
+    prompt = golden["prompt_ids"]
+    found = engine.step([Rows(engine.new_cache(), prompt, len(prompt))])
+    engine.close()
+    assert np.abs(found - np.load(folder / "logits_1.npy")).max() < LARGEST_DIFFERENCE

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, UnsupportedError
-from trinity.formats.adapters import Adapter, Base, Pair
+from trinity.formats.adapters import Adapter, Pair
 from trinity.formats.adapters.adapter import TYPES
 from trinity.formats.adapters.modules import HEAD, as_float32
-from trinity.formats.provider import WeightProvider
 from trinity.models.architecture import TokenTable
 from trinity.models.decoder import Decoder, beside, complete
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
@@ -254,20 +253,6 @@ class AdapterSet:
                     tokens = as_float32(pair.a)
                     found.append(Lookup(number, table.buffer, tokens, room, outer))
         return found
-
-
-def base_of(decoder: Decoder, tables: Sequence[TokenTable], provider: WeightProvider) -> Base:
-    """What adapters of a model must fit."""
-    config = decoder.config
-    shapes = {
-        prefix + complete(name): shape
-        for prefix, operation in decoder.operations()
-        if isinstance(operation, Linear | HeadLinear | ExpertLinear)
-        for name, shape in operation.weights().items()
-    }
-    embeddings = {complete(table.weight): (config.vocab_size, table.width) for table in tables}
-    shapes |= embeddings | {HEAD: (config.vocab_size, config.hidden_size)}
-    return Base(provider.path, config, shapes, frozenset(embeddings), provider.rope_interleaved)
 
 
 def _padded(column: int) -> int:

@@ -24,9 +24,9 @@ from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import AdapterFile, LoadOptions, adapter_files
 from trinity.models import decoder_of, find_architecture
-from trinity.models.architecture import TokenTable
+from trinity.models.adapter_base import base_of, token_tables
 from trinity.models.decoder import complete
-from trinity.runtime.adapters import AdapterSet, base_of
+from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.embedding import Embedding
 from trinity.runtime.expert_buffers import rows_that_fit
@@ -100,11 +100,8 @@ class CPUEngine:
             config, self._weights.names, self._weights.shape, provider.path
         )
         architecture = decoder.architecture
-        first = TokenTable(
-            "token_embd", "x", config.hidden_size, architecture.embedding_scale(config)
-        )
-        tables = [first, *architecture.tables(config)]
-        base = base_of(decoder, tables, provider)
+        tables = token_tables(decoder)
+        base = base_of(decoder, provider)
         adapters = [open_adapter(path, base) for path, _ in lora]
         embeddings = [
             Embedding(
