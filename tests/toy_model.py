@@ -116,6 +116,7 @@ class ToyEngine:
         self.answer_at = 0
         self.running = 0
         self.loads: list[tuple[str, dict[str, Any]]] = []
+        self.adapters: tuple[tuple[str, float], ...] = ()
         self._pages = pages
         self._window = Window(window, prefill_chunk) if window else None
         self.renew_pool()

@@ -85,6 +85,11 @@ class Model:
         return self._engine.context_length
 
     @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The path and the weight of each LoRA adapter, numbered from 0 in this order."""
+        return self._engine.adapters
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._tokenizer
@@ -420,10 +425,12 @@ def load(
         lora=lora,
     )
     from trinity.formats import open_weights
+    from trinity.formats.configuration import check_is_model
     from trinity.tokenizers import tokenizer_from_metadata
 
     provider = open_weights(path, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
     try:
+        check_is_model(provider.metadata, provider.path)
         with _libraries():
             tokenizer = tokenizer_from_metadata(provider.metadata)
         # Only now, for this import loads the compiler: a wrong path is told at once.

@@ -15,10 +15,11 @@ from tests.expert_models import EXPERTS, write_expert_model
 from tests.formats.raw_safetensors import bfloat16
 from tests.models.adapter_files import peft_directory
 from tests.tiny_models import sentencepiece_vocabulary, write_tiny_model
-from trinity.errors import InputError
+from trinity.errors import InputError, UnsupportedError
 from trinity.formats import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
+from trinity.tools.convert import convert_adapter
 from trinity_kernels.isa import available_levels
 
 HIDDEN, WIDE = 64, 128
@@ -245,3 +246,15 @@ def test_weights_without_adapters(files: dict[str, Path]) -> None:
 def test_bad_lists_of_adapters(lora: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         trinity.load("no-such.gguf", lora=lora)
+
+
+def test_adapters_of_a_model_are_listed(files: dict[str, Path]) -> None:
+    with trinity.load(files["F32"], lora=[files["one"], (str(files["two"]), 0.5)]) as model:
+        assert model.adapters == ((str(files["one"]), 1.0), (str(files["two"]), 0.5))
+
+
+def test_an_adapter_is_no_model(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "adapter.gguf"
+    convert_adapter(files["one"], path, files["F32"])
+    with pytest.raises(UnsupportedError, match=r"an adapter, no model; .*--lora"):
+        trinity.load(path)

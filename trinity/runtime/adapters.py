@@ -23,7 +23,7 @@ from trinity.models.decoder import Decoder, beside, complete
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
-from trinity.runtime.page import Weights as Chosen
+from trinity.runtime.page import AdapterWeights
 from trinity.runtime.weights import Weight, Weights
 
 Factor = float | NDArray[np.float32]  # of all results, or of each expert's
@@ -115,7 +115,7 @@ class AdapterSet:
         self.row_weights = np.zeros((count, experts), np.float32)
         self.ones = np.ones(experts, np.float32)
 
-    def chosen(self, wanted: Mapping[int, float] | None) -> Chosen:
+    def chosen(self, wanted: Mapping[int, float] | None) -> AdapterWeights:
         """The weights of all adapters: as loaded, or those of ``wanted`` and 0 for the others.
 
         Raises: InputError for a number that no adapter has.
@@ -132,7 +132,7 @@ class AdapterSet:
             found = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
         return found if any(found) else ()
 
-    def begin(self, pieces: Sequence[tuple[int, Chosen]]) -> bool:
+    def begin(self, pieces: Sequence[tuple[int, AdapterWeights]]) -> bool:
         """Set the weights of a step's rows, pieces of so many rows; whether any is used."""
         if not any(weights for _, weights in pieces):
             return False

@@ -17,7 +17,7 @@ from trinity.runtime.stop import StopMatcher
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page import Weights
+    from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 
@@ -29,7 +29,7 @@ class Answer(Sequence):
 
     def __init__(
         self, prompt: abc.Sequence[int], request: Request, tokenizer: Tokenizer, sink: Sink,
-        *, vocab_size: int, context_length: int, adapters: Weights = (),
+        *, vocab_size: int, context_length: int, adapters: AdapterWeights = (),
     ) -> None:  # fmt: skip
         check_context(len(prompt), context_length)
         super().__init__(

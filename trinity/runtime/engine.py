@@ -35,7 +35,7 @@ from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import enough_memory, zeros
-from trinity.runtime.page import Weights as AdapterWeights
+from trinity.runtime.page import AdapterWeights
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
@@ -158,8 +158,9 @@ class CPUEngine:
         self._builder = builder
         self._output = output
         self._plans: dict[tuple[str, bool, bool, bool], _Plan] = {}
-        for few in (True, False):
-            self._plan(kv_type, few, batch_invariant, bool(self.adapter_weights()))
+        for adapted in (False, True) if self._adapters else (False,):
+            for few in (True, False):
+                self._plan(kv_type, few, batch_invariant, adapted)
         self._check_file()
         self.renew_pool()
         try:
@@ -193,6 +194,12 @@ class CPUEngine:
         large = usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes)
         prepare = small_pages if large else None
         self.pool = PagePool(sizes, self._kv_memory, layout.window, prepare)
+
+    @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The adapters; see runtime/interface.py."""
+        found = self._adapters
+        return () if found is None else tuple(zip(found.paths, found.scales, strict=True))
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
         """The weights that a request means; see runtime/interface.py."""

@@ -13,7 +13,7 @@ from trinity.config import ModelConfig
 
 if TYPE_CHECKING:  # else every import of the API would load the compiler
     from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page import Weights
+    from trinity.runtime.page import AdapterWeights
     from trinity.runtime.page_pool import PagePool
 
 
@@ -72,14 +72,21 @@ class Engine(Protocol):
         """The pages of all its caches."""
         ...
 
-    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> Weights:
+    @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The path of each adapter, and its weight where a request does not say it."""
+        ...
+
+    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
         """The weights of all adapters that ``wanted`` means, by number; None: as loaded.
 
         () where none is used. Raises: InputError for a number that no adapter has.
         """
         ...
 
-    def new_cache(self, kv_type: str | None = None, adapters: Weights | None = None) -> KVCache:
+    def new_cache(
+        self, kv_type: str | None = None, adapters: AdapterWeights | None = None
+    ) -> KVCache:
         """An empty cache, of the engine's element type or another (F16, F32).
 
         ``adapters``: the weights with which its tokens are evaluated, of ``adapter_weights``;

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trinity.errors import InputError
-from trinity.runtime.page import Page, Weights
+from trinity.runtime.page import AdapterWeights, Page
 from trinity.runtime.page_pool import Holding, PagePool
 from trinity.runtime.page_search import find, usable
 from trinity_kernels.ops.kv_layout import PAGE
@@ -24,7 +24,7 @@ class KVCache:
     """
 
     def __init__(
-        self, pool: PagePool, kv_type: str, context_length: int, adapters: Weights = ()
+        self, pool: PagePool, kv_type: str, context_length: int, adapters: AdapterWeights = ()
     ) -> None:
         self._pages: list[Page] = []
         self._booked = 0
@@ -53,7 +53,7 @@ class KVCache:
         return self._kv_type
 
     @property
-    def adapters(self) -> Weights:
+    def adapters(self) -> AdapterWeights:
         """The weights of all adapters, () where none is used."""
         return self._adapters
 

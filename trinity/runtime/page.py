@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = tuple[str, bool]  # element type, whether of windowed layers
-Weights = tuple[float, ...]  # of all adapters; () where none is used
+AdapterWeights = tuple[float, ...]  # of all adapters; () where none is used
 
 
 class Part:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from trinity.errors import TrinityError
-from trinity.runtime.page import Kind, Page, Part, Weights
+from trinity.runtime.page import AdapterWeights, Kind, Page, Part
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
 
@@ -51,7 +51,7 @@ class PagePool:
         }
         self._memory = PageMemory(kinds, limit, prepare)
         # They live as long as a page or a cache refers to them.
-        self._roots: WeakValueDictionary[tuple[str, Weights], Page] = WeakValueDictionary()
+        self._roots: WeakValueDictionary[tuple[str, AdapterWeights], Page] = WeakValueDictionary()
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
 
@@ -72,7 +72,7 @@ class PagePool:
             sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
         )
 
-    def root(self, kv_type: str, adapters: Weights = ()) -> Page:
+    def root(self, kv_type: str, adapters: AdapterWeights = ()) -> Page:
         """What the first page of every sequence with these weights of adapters has as its parent.
 
         What was evaluated with others is another text.

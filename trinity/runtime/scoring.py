@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
-from trinity.runtime.page import Weights
+from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.sequence import Logits, Sequence
 
@@ -28,7 +28,7 @@ class AllLogits(_Given):
     """
 
     def __init__(
-        self, tokens: list[int], out: Logits, sink: Sink, adapters: Weights | None = None
+        self, tokens: list[int], out: Logits, sink: Sink, adapters: AdapterWeights | None = None
     ) -> None:
         super().__init__(tokens, sink, kv_type="F32", adapters=adapters)
         self._out = out

@@ -20,7 +20,7 @@ from trinity.runtime.memory import too_little_memory
 if TYPE_CHECKING:
     from trinity.runtime.cancel import Cancel
     from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page import Weights
+    from trinity.runtime.page import AdapterWeights
 
 Logits = NDArray[np.float32]
 
@@ -35,7 +35,7 @@ class Sequence(ABC):
 
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
-        priority: int = 0, cancel: Cancel | None = None, adapters: Weights | None = None,
+        priority: int = 0, cancel: Cancel | None = None, adapters: AdapterWeights | None = None,
     ) -> None:  # fmt: skip
         self.tokens = tokens
         self.kv_type = kv_type

@@ -68,7 +68,7 @@ def convert_adapter(
                     f"{pair.name}.lora_{end}", array.shape, TYPES[str(array.dtype)],
                     array.reshape(-1).view(np.uint8),
                 )  # fmt: skip
-    notes = ()
+    notes: tuple[str, ...] = ()
     if rescaled:
         notes = (
             f"{rescaled} pairs have another scale than alpha {alpha:g} means; it is multiplied "
