@@ -18,9 +18,11 @@ LARGEST_SCALE = 1e6  # of an adapter
 AdapterFile = str | os.PathLike[str] | tuple[str | os.PathLike[str], float]
 
 
-def adapter_files(files: Sequence[AdapterFile]) -> list[tuple[str | os.PathLike[str], float]]:
+def adapter_files(
+    files: Sequence[AdapterFile] | None,
+) -> list[tuple[str | os.PathLike[str], float]]:
     """Each adapter's path and its weight, which is 1 where none was given."""
-    return [found if isinstance(found, tuple) else (found, 1.0) for found in files]
+    return [found if isinstance(found, tuple) else (found, 1.0) for found in files or ()]
 
 
 def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
@@ -129,7 +131,7 @@ class LoadOptions:
     ] = None
 
     lora: Annotated[
-        Sequence[AdapterFile],
+        Sequence[AdapterFile] | None,
         Option(
             "LoRA adapters: a GGUF file, or a directory of PEFT or mlx-lm, and its weight; 1 if "
             "not given.",
@@ -140,7 +142,7 @@ class LoadOptions:
             repeated=True,
             metavar="FILE[:SCALE]",
         ),
-    ] = ()
+    ] = None
 
     def __post_init__(self) -> None:
         check_options(self)

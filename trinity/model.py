@@ -394,7 +394,7 @@ def load(
     isa: str | None = None,
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
-    lora: Sequence[AdapterFile] = (),
+    lora: Sequence[AdapterFile] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).

@@ -91,7 +91,7 @@ def test_options_reach_the_model(run: Run, engine: ToyEngine) -> None:
                 "isa": None,
                 "i2s_layout": "x86",
                 "tl_config": None,
-                "lora": (),
+                "lora": None,
             },
         )
     ]
@@ -101,7 +101,7 @@ def test_load_options_reach_the_loader(run: Run, engine: ToyEngine) -> None:
     run(*MODEL, "-p", "ab", "-t", "3", "--ctx", "99", "--kv-type", "f32", "--isa", "avx2",
         "--i2s-layout", "arm", "--kv-memory", "2G", "--batch-invariant")  # fmt: skip
     expected = {"threads": 3, "context_length": 99, "kv_type": "f32", "isa": "avx2",
-                "i2s_layout": "arm", "tl_config": None, "lora": (), "kv_memory": 2 << 30,
+                "i2s_layout": "arm", "tl_config": None, "lora": None, "kv_memory": 2 << 30,
                 "batch_invariant": True}  # fmt: skip
     assert engine.loads == [("toy.gguf", expected)]
 

@@ -464,7 +464,7 @@ def _warn_of_inverted_scales(
 def load_engine(
     provider: WeightProvider, *, threads: int | None = None, context_length: int | None = None,
     kv_type: str = "f16", isa: str | None = None, kv_memory: int | None = None,
-    batch_invariant: bool = False, lora: Sequence[AdapterFile] = (),
+    batch_invariant: bool = False, lora: Sequence[AdapterFile] | None = None,
     progress: Progress | None = None,
 ) -> CPUEngine:  # fmt: skip
     """Bind a provider's model to this machine.
