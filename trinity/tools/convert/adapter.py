@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from trinity.errors import InputError
-from trinity.formats import open_weights
 from trinity.formats.adapters import Adapter, Pair, open_adapter
 from trinity.formats.adapters.adapter import TYPES
 from trinity.formats.adapters.modules import as_float32
 from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.mapping import path_text
+from trinity.model import open_weights
 from trinity.models import decoder_of
 from trinity.models.adapter_base import base_of
 from trinity.tools.convert.conversion import Conversion
