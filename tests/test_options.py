@@ -100,7 +100,8 @@ def test_help_is_one_line(one: Declared) -> None:
 
 
 def test_names_and_flags_are_used_once() -> None:
-    assert len(set(names(ALL))) == len(ALL)
+    for options in (generation_options(), LOAD):
+        assert len(set(names(options))) == len(options)
     flags = [part for one in ALL for flag in one.option.flags for part in flag.split("/")]
     assert len(set(flags)) == len(flags)
 
@@ -158,7 +159,7 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "load_engine", load_engine)
     chosen = {
         "threads": 2, "context_length": 64, "kv_type": "f32", "kv_memory": 1 << 20,
-        "batch_invariant": True, "isa": "portable",
+        "batch_invariant": True, "isa": "portable", "lora": (("adapter.gguf", 0.5),),
     }  # fmt: skip
     with pytest.raises(InputError, match="that is enough"):
         trinity.load(trinity.demo_model(), **chosen)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,7 @@ class ToyEngine:
         self.answer_at = 0
         self.running = 0
         self.loads: list[tuple[str, dict[str, Any]]] = []
+        self.adapters: tuple[tuple[str, float], ...] = ()
         self._pages = pages
         self._window = Window(window, prefill_chunk) if window else None
         self.renew_pool()
@@ -124,9 +125,15 @@ class ToyEngine:
         """Continue a prompt of ``after`` tokens with ``text``, then end."""
         self.answer, self.answer_at = ids_of(text), after
 
-    def new_cache(self, kv_type: str | None = None) -> KVCache:
+    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[float, ...]:
+        assert not wanted
+        return ()
+
+    def new_cache(
+        self, kv_type: str | None = None, adapters: tuple[float, ...] | None = None
+    ) -> KVCache:
         assert not self.closed
-        return KVCache(self.pool, kv_type or self.kv_type, self.context_length)
+        return KVCache(self.pool, kv_type or self.kv_type, self.context_length, adapters or ())
 
     def renew_pool(self) -> None:
         sizes = part_sizes(self._window)

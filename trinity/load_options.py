@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from trinity.checks import parse_bytes
+from trinity.checks import check_number, parse_bytes
+from trinity.errors import InputError
 from trinity.option import Option, check_options
 
 MOST_THREADS = 1024
 LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32
+LARGEST_SCALE = 1e6  # of an adapter
+
+AdapterFile = str | os.PathLike[str] | tuple[str | os.PathLike[str], float]
+
+
+def adapter_files(
+    files: Sequence[AdapterFile] | None,
+) -> list[tuple[str | os.PathLike[str], float]]:
+    """Each adapter's path and its weight, which is 1 where none was given."""
+    return [found if isinstance(found, tuple) else (found, 1.0) for found in files or ()]
+
+
+def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:
+    """Paths of adapters, each with its weight. Raises InputError."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise InputError(
+            f"{name} is {value!r:.80} ({type(value).__name__}); it must be a list of files of "
+            "adapters, or of pairs (file, scale)"
+        )
+    found: list[AdapterFile] = []
+    for one in value:
+        parts = one if isinstance(one, tuple | list) else (one, 1.0)
+        if len(parts) != 2 or not isinstance(parts[0], str | os.PathLike):
+            raise InputError(f"{name} has {one!r:.80}; expected a file or a pair (file, scale)")
+        scale = check_number(f"the scale of {name}", parts[1], -LARGEST_SCALE, LARGEST_SCALE)
+        found.append((parts[0], scale))
+    return tuple(found)
+
+
+def parse_adapters(flag: str, texts: list[str]) -> Sequence[AdapterFile]:
+    """FILE or FILE:SCALE, several; a file of the whole name goes first. Raises InputError."""
+    found: list[AdapterFile] = []
+    for text in texts:
+        path, colon, scale = text.rpartition(":")
+        try:
+            number = float(scale)
+        except ValueError:
+            colon = ""
+        found.append((path, number) if colon and path and not os.path.lexists(text) else text)
+    return check_adapters(flag, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +147,20 @@ class LoadOptions:
             "result.",
             ("--quantize",),
             values="a type of `trinity quantize`",
+        ),
+    ] = None
+
+    lora: Annotated[
+        Sequence[AdapterFile] | None,
+        Option(
+            "LoRA adapters: a GGUF file, or a directory of PEFT or mlx-lm, and its weight; 1 if "
+            "not given.",
+            ("--lora",),
+            check=check_adapters,
+            values="files, or pairs (file, scale)",
+            read=parse_adapters,
+            repeated=True,
+            metavar="FILE[:SCALE]",
         ),
     ] = None
 

@@ -6,7 +6,15 @@ import asyncio
 import importlib
 import importlib.resources
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, Unpack, overload
@@ -18,7 +26,7 @@ from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, InputError, TrinityError
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
-from trinity.load_options import LoadOptions
+from trinity.load_options import AdapterFile, LoadOptions
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import Client
 from trinity.runtime.generation import Chunk, Completion
@@ -78,6 +86,11 @@ class Model:
     def context_length(self) -> int:
         """The most tokens that prompt and answer may have together."""
         return self._engine.context_length
+
+    @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The path and the weight of each LoRA adapter, numbered from 0 in this order."""
+        return self._engine.adapters
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -143,6 +156,7 @@ class Model:
         request = self._request(options)
         self._check_open()
         wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
+        self._engine.adapter_weights(request.lora)
         for ids, _ in wanted:
             check_context(len(ids), self.context_length)
         return self._client.as_they_end(wanted)
@@ -218,9 +232,12 @@ class Model:
         ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
         return await self._client.completion(ids, request)
 
-    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
+    def logits(
+        self, token_ids: Sequence[int], *, lora: Mapping[int, float] | None = None
+    ) -> NDArray[np.float32]:
         """Logits after every one of ``token_ids``, evaluated from the beginning.
 
+        ``lora``: see GenerationOptions.
         Numerics: the cache is float32 here, whatever the model's ``kv_type``.
         Shapes: returns (n_tokens, vocab_size).
         Raises: ContextLengthError, InputError for ids outside the vocabulary.
@@ -228,11 +245,12 @@ class Model:
         self._check_open()
         ids = checked_ids(token_ids, self.config.vocab_size)
         check_context(len(ids), self.context_length)
+        adapters = self._engine.adapter_weights(Request.of(lora=lora).lora)
         what = f"the logits of {len(ids)} tokens"
         shape = (len(ids), self.config.vocab_size)
         out = zeros(shape, "f4", what, "ask for those of fewer tokens")
         inbox = Inbox()
-        if ids and self._client.result(AllLogits(ids, out, inbox), inbox) is None:
+        if ids and self._client.result(AllLogits(ids, out, inbox, adapters), inbox) is None:
             raise InputError("the model was closed by another thread during the call")
         return out
 
@@ -397,6 +415,7 @@ def load(
     tl_config: Path | None = None,
     weight_scale: str | None = None,
     quantize: str | None = None,
+    lora: Sequence[AdapterFile] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
@@ -412,6 +431,8 @@ def load(
     ternary weights of Hugging Face's format "multiply" or "divide" by their weight_scale, where
     config.json is wrong about it. ``quantize`` is a type such as "Q4_K_M" that the weights get
     while they are loaded: once, for the result is kept in the cache and mapped by the next start.
+    ``lora`` lists files of LoRA adapters, each alone or as (file, scale): GGUF files, directories
+    of PEFT and mlx-lm. They add to the model's products; a request's own ``lora`` weighs them anew.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -427,7 +448,9 @@ def load(
         tl_config=tl_config,
         weight_scale=weight_scale,
         quantize=quantize,
+        lora=lora,
     )
+    from trinity.formats.configuration import check_is_model
     from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
@@ -439,6 +462,7 @@ def load(
         notice=progress or _silent,
     )
     try:
+        check_is_model(provider.metadata, provider.path)
         if options.quantize is not None:
             provider = _quantized(provider, options, progress or _silent)
         with _libraries():
@@ -456,6 +480,7 @@ def load(
             kv_memory=options.kv_memory,
             batch_invariant=options.batch_invariant,
             isa=options.isa,
+            lora=options.lora,
             progress=progress,
         )
     except BaseException:

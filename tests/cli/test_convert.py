@@ -7,9 +7,12 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
+from tests.models.adapter_files import peft_directory
+from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.cli.convert import OUTTYPES as DOCUMENTED
 from trinity.cli.convert import bar
@@ -113,3 +116,19 @@ def test_a_file_that_exists_is_kept_without_force(run: Run, tmp_path: Path) -> N
     assert out.read_text() == "precious"
     assert run(*arguments, "--force").exit_code == 0
     assert len(open_weights(out).tensor_names()) == 24
+
+
+def test_adapter(run: Run, tmp_path: Path) -> None:
+    model, out = tmp_path / "model.gguf", tmp_path / "adapter.gguf"
+    write_tiny_model(model, hidden_size=64)
+    module = "model.layers.0.self_attn.q_proj"
+    ones = np.ones((4, 64), np.float32)
+    tensors = {f"{module}.lora_A.weight": ones, f"{module}.lora_B.weight": ones.T.copy()}
+    source = str(peft_directory(tmp_path / "adapter", tensors))
+    done = run("convert", source, str(out), "--lora", str(model))
+    assert (done.exit_code, done.stderr) == (0, f"{out}: llama, 2 tensors, 0.0 MB\n")
+    done = run("convert", source, str(out), "--lora", str(model))
+    assert (done.exit_code, "--force" in done.stderr) == (1, True)
+    done = run("convert", source, str(out), "--lora", str(model), "--outtype", "f16")
+    assert done.exit_code == 2
+    assert "--lora keeps the adapter's types" in done.stderr

@@ -187,3 +187,19 @@ def test_ctrl_c_while_loading(run: Run, engine: ToyEngine, monkeypatch: pytest.M
 
     monkeypatch.setattr("trinity.model.load", interrupt)
     assert run(*MODEL, "-p", "ab").exit_code == 130
+
+
+def test_adapters_and_their_scales(run: Run, engine: ToyEngine, tmp_path: Path) -> None:
+    """A file may have a colon and a number in its name."""
+    named = tmp_path / "adapter:2"
+    named.write_bytes(b"")
+    texts = ["a.gguf", "b:0.5", "c:d:-1e-1", "e:", str(named), f"{named}:3", "C:\\f"]
+    flags = [part for text in texts for part in ("--lora", text)]
+    assert run(*MODEL, "-p", "ab", *flags).exit_code == 0
+    assert engine.loads[0][1]["lora"] == (
+        ("a.gguf", 1.0), ("b", 0.5), ("c:d", -0.1), ("e:", 1.0), (str(named), 1.0),
+        (str(named), 3.0), ("C:\\f", 1.0),
+    )  # fmt: skip
+    result = run(*MODEL, "-p", "ab", "--lora", "a:1e9")
+    assert result.exit_code == 2
+    assert "the scale of --lora is 1e+09" in result.stderr

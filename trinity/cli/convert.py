@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trinity.cli import options
 from trinity.cli.inspect_tables import printable
 from trinity.cli.terminal import escaped, say, styled_stderr
+
+if TYPE_CHECKING:
+    from trinity.tools.convert import Conversion
 
 # As trinity.tools.convert has it; written out, so that --help need not load the conversion.
 OUTTYPES = "i2_s, tq1_0, tq2_0 (ternary layers), f16, bf16, f32, q8_0"
@@ -27,13 +30,32 @@ def convert(
         ),
     ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
-    outtype: Annotated[str, typer.Option("--outtype", help=f"Type of the layers: {OUTTYPES}.")],
     loading: options.Given,
+    outtype: Annotated[
+        str | None,
+        typer.Option("--outtype", help=f"Type of the layers, needed for models: {OUTTYPES}."),
+    ] = None,
+    adapted: Annotated[
+        str | None,
+        typer.Option(
+            "--lora",
+            metavar="MODEL",
+            help="SOURCE is a LoRA adapter of PEFT or mlx-lm for this model.",
+        ),
+    ] = None,
     force: options.Force = False,
 ) -> None:
-    """Convert a model of Hugging Face's format to GGUF."""
+    """Convert a model of Hugging Face's format, or a LoRA adapter, to GGUF."""
     from trinity.tools.convert import convert as run
+    from trinity.tools.convert import convert_adapter
 
+    if adapted is not None:
+        if outtype is not None or loading:
+            raise typer.BadParameter("--lora keeps the adapter's types; leave --outtype out")
+        show_conversion(convert_adapter(source, out, adapted, overwrite=force))
+        return
+    if outtype is None:
+        raise typer.BadParameter(f"--outtype is needed, the type of the layers: {OUTTYPES}")
     with bar(f"converting {source}") as show:
         made = run(
             source,
@@ -43,6 +65,11 @@ def convert(
             overwrite=force,
             progress=show,
         )
+    show_conversion(made)
+
+
+def show_conversion(made: Conversion) -> None:
+    """What was made, on standard error."""
     for note in made.notes:
         say(f"note: {note}")
     say(

@@ -25,6 +25,15 @@ from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rop
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
 
+def check_is_model(metadata: Mapping[str, object], source: str) -> None:
+    """Raise UnsupportedError for an adapter, which has a model's architecture and no more."""
+    if metadata.get("general.type") == "adapter":
+        raise UnsupportedError(
+            f"{source}: an adapter, no model; load the model that it belongs to with "
+            "lora=[file] (--lora FILE)"
+        )
+
+
 def config_from_metadata(
     metadata: Mapping[str, object],
     shapes: Mapping[str, tuple[int, ...]],
@@ -41,6 +50,7 @@ def config_from_metadata(
     UnsupportedError for query heads that vary by layer, for layers without attention or
     feed-forward, and for unknown RoPE scaling.
     """
+    check_is_model(metadata, source)
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not 0 < len(architecture) <= _LONGEST_ARCHITECTURE:
         found = "is missing" if architecture is None else f"is {shown(architecture)}"

@@ -82,8 +82,9 @@ def mixture(
     *,
     size: int = 0,
     add: bool = True,
+    scales_results: bool = False,
 ) -> list[Operation]:
-    """h through each chosen expert, and the weighted sum.
+    """h through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
 
     A file has one weight for gate and up, or two, or, if it is very old, two for each expert.
     Raises ConfigError where neither the file nor the family knows the ``size`` of an expert.
@@ -108,7 +109,7 @@ def mixture(
     return [
         ExpertLinear("h", hidden, halves, *counts, spread=True),
         ExpertGated(activation, size),
-        ExpertLinear("expert_gate", size, down, *counts, spread=False),
+        ExpertLinear("expert_gate", size, down, *counts, False, scales_results),
         Mix("expert_out", out, hidden, experts.num_experts_per_tok, add=add),
     ]
 

@@ -124,7 +124,7 @@ def _beside_experts(config: ModelConfig, has: Has) -> list[Operation]:
         expert_blocks.router(config),
         expert_blocks.route(config, has, "softmax", normalize=True),
         blocks.norm(config, "x", "pre_ffw_norm_2", "h"),
-        *expert_blocks.mixture(config, has, "gelu", "h", add=False),
+        *expert_blocks.mixture(config, has, "gelu", "h", add=False, scales_results=True),
         blocks.norm(config, "h", "post_ffw_norm_2", "dense", add=True),
     ]
 

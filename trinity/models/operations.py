@@ -340,7 +340,8 @@ class ExpertLinear:
     number behind the name (``ffn_gate.3``). They may have a ``.bias`` (experts, rows) and a
     ``.scale`` (experts) beside. The buffers that products write have a row for each token and
     expert of it. ``spread``: x is a token's row, which all its experts share; else x has a row for
-    each token and expert.
+    each token and expert. ``scales_results``: a ``.scale`` is the model's own, of whatever the
+    expert gives, rather than a part of how its weights are stored.
     """
 
     x: str
@@ -349,6 +350,7 @@ class ExpertLinear:
     num_experts: int
     per_token: int
     spread: bool
+    scales_results: bool = False
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer that has a row for each token."""

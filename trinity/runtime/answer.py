@@ -17,6 +17,7 @@ from trinity.runtime.stop import StopMatcher
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 
@@ -28,12 +29,12 @@ class Answer(Sequence):
 
     def __init__(
         self, prompt: abc.Sequence[int], request: Request, tokenizer: Tokenizer, sink: Sink,
-        *, vocab_size: int, context_length: int,
+        *, vocab_size: int, context_length: int, adapters: AdapterWeights = (),
     ) -> None:  # fmt: skip
         check_context(len(prompt), context_length)
         super().__init__(
             list(prompt), sink, shares=request.cache_prompt, priority=request.priority,
-            cancel=request.cancel,
+            cancel=request.cancel, adapters=adapters,
         )  # fmt: skip
         self.timings = Timings(prompt_tokens=len(prompt))
         self.accepted = 0  # proposals of the newest step that were right

@@ -65,6 +65,8 @@ class Batch:
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its admission."""
         sequence.kv_type = sequence.kv_type or self._engine.kv_type
+        if sequence.adapters is None:
+            sequence.adapters = self._engine.adapter_weights()
         insort(self.waiting, sequence, key=lambda other: other.rank)
 
     def all(self) -> list[Sequence]:
@@ -179,7 +181,8 @@ class Batch:
         """
         if not self._may_enter(sequence, pieces):
             return
-        cache, found = self._engine.new_cache(sequence.kv_type), False
+        cache = self._engine.new_cache(sequence.kv_type, sequence.adapters)
+        found = False
         try:
             if sequence.shares:
                 cache.reuse(sequence.tokens)
@@ -231,6 +234,8 @@ class Batch:
 def _evaluates_for(piece: Piece, sequence: Sequence) -> bool:
     """Whether a piece evaluates tokens that ``sequence`` begins with, too, and may share."""
     if not (sequence.shares and piece.sequence.shares):
+        return False
+    if piece.sequence.adapters != sequence.adapters:
         return False
     count = piece.cache.length + WORTH_WAITING
     tokens = sequence.tokens

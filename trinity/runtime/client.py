@@ -121,6 +121,7 @@ class Client:
             return Answer(
                 ids, request, self._tokenizer, sink,
                 vocab_size=engine.config.vocab_size, context_length=engine.context_length,
+                adapters=engine.adapter_weights(request.lora),
             )  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
@@ -18,12 +19,14 @@ from trinity.errors import (
     KernelError,
     TrinityError,
 )
+from trinity.formats.adapters import open_adapter
 from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.load_options import AdapterFile, LoadOptions, adapter_files
 from trinity.models import decoder_of, find_architecture
-from trinity.models.architecture import TokenTable
+from trinity.models.adapter_base import base_of, token_tables
 from trinity.models.decoder import complete
+from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.embedding import Embedding
 from trinity.runtime.expert_buffers import rows_that_fit
@@ -32,6 +35,7 @@ from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import enough_memory, zeros
+from trinity.runtime.page import AdapterWeights
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
@@ -80,6 +84,7 @@ class CPUEngine:
     def __init__(
         self, provider: WeightProvider, *, threads: int, context_length: int, kv_type: str,
         isa: str, kv_memory: int | None, batch_invariant: bool, progress: Progress | None,
+        lora: Sequence[tuple[str | os.PathLike[str], float]] = (),
     ) -> None:  # fmt: skip
         config = provider.config
         self.config: ModelConfig = config
@@ -95,10 +100,9 @@ class CPUEngine:
             config, self._weights.names, self._weights.shape, provider.path
         )
         architecture = decoder.architecture
-        first = TokenTable(
-            "token_embd", "x", config.hidden_size, architecture.embedding_scale(config)
-        )
-        tables = [first, *architecture.tables(config)]
+        tables = token_tables(decoder)
+        base = base_of(decoder, provider)
+        adapters = [open_adapter(path, base) for path, _ in lora]
         embeddings = [
             Embedding(
                 self._weights, complete(t.weight), config.vocab_size, t.width, t.scale
@@ -115,6 +119,12 @@ class CPUEngine:
         experts = [weight for part in builder.experts.values() for weight in part.values()]
         self.prefill_chunk = rows_that_fit(decoder, experts, min(PREFILL_CHUNK, context_length))
         self.few = min(DECODE_ROWS, self.prefill_chunk)
+        self._adapters: AdapterSet | None = None
+        if adapters:
+            scales = [scale for _, scale in lora]
+            self._adapters = AdapterSet(
+                adapters, scales, decoder, self._weights, tables, self.prefill_chunk
+            )  # fmt: skip
         self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
         builder.layout = self._layout
         self._kv_memory = self._memory_limit(kv_memory)
@@ -123,9 +133,9 @@ class CPUEngine:
         self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
         self._head_bytes = output.nbytes
         bound: list[Weight | ExpertWeight] = [*linears, *experts]
-        scales = [(weight.type, weight.scale) for weight in linears]
-        scales += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
-        _warn_of_inverted_scales(scales, provider.path, progress)
+        factors = [(weight.type, weight.scale) for weight in linears]
+        factors += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
+        _warn_of_inverted_scales(factors, provider.path, progress)
         mapped = [weight.data for weight in [*linears, output]]
         populate([*mapped, *(data for weight in experts for data in weight.data)])
         types = {w.type for w in bound} | ({output.type} if output.form != "f32" else set())
@@ -147,9 +157,10 @@ class CPUEngine:
         self._embeddings = list(zip(embeddings, rows, strict=True))
         self._builder = builder
         self._output = output
-        self._plans: dict[tuple[str, bool, bool], _Plan] = {}
-        for few in (True, False):
-            self._plan(kv_type, few, batch_invariant)
+        self._plans: dict[tuple[str, bool, bool, bool], _Plan] = {}
+        for adapted in (False, True) if self._adapters else (False,):
+            for few in (True, False):
+                self._plan(kv_type, few, batch_invariant, adapted)
         self._check_file()
         self.renew_pool()
         try:
@@ -184,7 +195,26 @@ class CPUEngine:
         prepare = small_pages if large else None
         self.pool = PagePool(sizes, self._kv_memory, layout.window, prepare)
 
-    def new_cache(self, kv_type: str | None = None) -> KVCache:
+    @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The adapters; see runtime/interface.py."""
+        found = self._adapters
+        return () if found is None else tuple(zip(found.paths, found.scales, strict=True))
+
+    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
+        """The weights that a request means; see runtime/interface.py."""
+        if self._adapters is not None:
+            return self._adapters.chosen(wanted)
+        if wanted:
+            raise InputError(
+                f"lora names adapter {next(iter(wanted))}, but the model was loaded without "
+                "adapters: load it with lora=[(file, scale)] (--lora FILE)"
+            )
+        return ()
+
+    def new_cache(
+        self, kv_type: str | None = None, adapters: AdapterWeights | None = None
+    ) -> KVCache:
         """An empty cache of the engine's type or another, which grows to ``context_length``.
 
         Raises: InputError for an unknown type.
@@ -192,19 +222,22 @@ class CPUEngine:
         kind = (kv_type or self.kv_type).upper()
         if kind not in KV_TYPES:
             raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
-        return KVCache(self.pool, kind, self.context_length)
+        weights = self.adapter_weights() if adapters is None else adapters
+        return KVCache(self.pool, kind, self.context_length, weights)
 
-    def _plan(self, kv_type: str, few: bool, exact: bool) -> _Plan:
+    def _plan(self, kv_type: str, few: bool, exact: bool, adapted: bool) -> _Plan:
         """The plan of a step, built when it is first wanted.
 
         ``few``: at most 16 rows, whose attention is shared out by blocks. ``exact``: each row gets
-        the bits that it gets alone.
+        the bits that it gets alone. ``adapted``: any row uses an adapter.
         """
-        key = kv_type, few, exact
+        key = kv_type, few, exact, adapted
         if key not in self._plans:
             builder, buffers, step = self._builder, self._buffers, self._step
-            layers = builder.steps(buffers, step, kv_type, DECODE_ROWS if few else 0, exact)
-            head, logits = builder.head(buffers, step, self._output, exact)
+            adapters = self._adapters if adapted else None
+            rows = DECODE_ROWS if few else 0
+            layers = builder.steps(buffers, step, kv_type, rows, exact, adapters)
+            head, logits = builder.head(buffers, step, self._output, exact, adapters)
             records = np.zeros(len(layers) + len(head), RECORD)
             records["slots"] = layers + head
             logits = [(len(layers) + record, slot) for record, slot in logits]
@@ -251,16 +284,19 @@ class CPUEngine:
             raise InputError(f"out must be contiguous float32 of shape {shape}")
         elif len(out) < wanted:
             raise InputError(f"out has room for {len(out)} rows of logits, the step gives {wanted}")
-        self._embed(ids)
+        adapted = self._adapters is not None and self._adapters.begin(
+            [(len(piece.tokens), piece.cache.adapters) for piece in rows]
+        )
+        self._embed(ids, adapted)
         kv_type = rows[0].cache.kv_type
-        plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant)
-        self._run(plan, out[:wanted])
+        plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant, adapted)
+        self._run(plan, out[:wanted], adapted)
         for piece in rows:
             tokens = piece.tokens
             piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
         return out[:wanted]
 
-    def _run(self, plan: _Plan, out: NDArray[np.float32]) -> None:
+    def _run(self, plan: _Plan, out: NDArray[np.float32], adapted: bool) -> None:
         """Walk a plan, its head for 16 rows of logits at a time."""
         if not len(out):
             self._walk(plan.records[: plan.head])
@@ -270,6 +306,8 @@ class CPUEngine:
             some = out[start : start + OUTPUT_ROWS]
             step.output_rows[: len(some)] = step.wanted_rows[start : start + len(some)]
             step.outputs[0] = len(some)
+            if adapted and self._adapters is not None:
+                self._adapters.begin_outputs(step.output_rows[: len(some)])
             for record, slot in plan.logits:
                 plan.records["slots"][record, slot] = some.ctypes.data
             self._walk(records)
@@ -347,9 +385,10 @@ class CPUEngine:
         finally:
             self._team = team
         ids = np.concatenate([np.asarray(piece.tokens) for piece in rows])
+        adapted = any(piece.cache.adapters for piece in rows)
         times = time_operations(
             team, np.concatenate(recorder.plans), self._choice.names(),
-            [length + 1 for length in before], lambda: self._embed(ids), rounds,
+            [length + 1 for length in before], lambda: self._embed(ids, adapted), rounds,
         )  # fmt: skip
         del logits  # till here the records wrote into it
         for piece, length in zip(rows, before, strict=True):
@@ -383,9 +422,11 @@ class CPUEngine:
             )
         return ids
 
-    def _embed(self, ids: NDArray[np.integer]) -> None:
+    def _embed(self, ids: NDArray[np.integer], adapted: bool) -> None:
         for embedding, rows in self._embeddings:
             embedding.put(ids, rows)
+        if adapted and self._adapters is not None:
+            self._adapters.look_up(ids)
 
     def close(self) -> None:
         """End the threads; the engine must not be used afterwards."""
@@ -423,7 +464,8 @@ def _warn_of_inverted_scales(
 def load_engine(
     provider: WeightProvider, *, threads: int | None = None, context_length: int | None = None,
     kv_type: str = "f16", isa: str | None = None, kv_memory: int | None = None,
-    batch_invariant: bool = False, progress: Progress | None = None,
+    batch_invariant: bool = False, lora: Sequence[AdapterFile] | None = None,
+    progress: Progress | None = None,
 ) -> CPUEngine:  # fmt: skip
     """Bind a provider's model to this machine.
 
@@ -431,12 +473,13 @@ def load_engine(
     the model's own, at most 4096 unless asked for. ``kv_memory``: bytes of all keys and values;
     default 16 whole contexts in a quarter of the free memory, but one context at least.
     ``batch_invariant``: answers do not depend on what else is in a step, whatever the weights'
-    types; prompts take longer. ``progress`` gets lines about compilation.
+    types; prompts take longer. ``lora``: files of adapters, each with its weight.
+    ``progress`` gets lines about compilation.
     Raises: InputError, KernelError, ConfigError, UnsupportedError.
     """
-    LoadOptions(
+    options = LoadOptions(
         threads=threads, context_length=context_length, kv_type=kv_type, isa=isa,
-        kv_memory=kv_memory, batch_invariant=batch_invariant,
+        kv_memory=kv_memory, batch_invariant=batch_invariant, lora=lora,
     )  # fmt: skip
     named = provider.metadata.get("general.architecture")
     if isinstance(named, str):  # before keys are missed that others do not have
@@ -453,4 +496,5 @@ def load_engine(
             provider, threads=threads or default_threads(), context_length=context,
             kv_type=kv_type.upper(), isa=level, kv_memory=kv_memory,
             batch_invariant=batch_invariant, progress=progress,
+            lora=adapter_files(options.lora),
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ from trinity.config import ModelConfig
 
 if TYPE_CHECKING:  # else every import of the API would load the compiler
     from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.page import AdapterWeights
     from trinity.runtime.page_pool import PagePool
 
 
@@ -71,8 +72,26 @@ class Engine(Protocol):
         """The pages of all its caches."""
         ...
 
-    def new_cache(self, kv_type: str | None = None) -> KVCache:
-        """An empty cache, of the engine's element type or another (F16, F32)."""
+    @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The path of each adapter, and its weight where a request does not say it."""
+        ...
+
+    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
+        """The weights of all adapters that ``wanted`` means, by number; None: as loaded.
+
+        () where none is used. Raises: InputError for a number that no adapter has.
+        """
+        ...
+
+    def new_cache(
+        self, kv_type: str | None = None, adapters: AdapterWeights | None = None
+    ) -> KVCache:
+        """An empty cache, of the engine's element type or another (F16, F32).
+
+        ``adapters``: the weights with which its tokens are evaluated, of ``adapter_weights``;
+        None: as loaded.
+        """
         ...
 
     def renew_pool(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trinity.errors import InputError
-from trinity.runtime.page import Page
+from trinity.runtime.page import AdapterWeights, Page
 from trinity.runtime.page_pool import Holding, PagePool
 from trinity.runtime.page_search import find, usable
 from trinity_kernels.ops.kv_layout import PAGE
@@ -19,16 +19,20 @@ class KVCache:
     Kernels find the table of full parts, an int64 for the address of each, at ``address``, that of
     windowed parts at ``window_address``. Of these a cache has only those that the next step's
     tokens see: it gives the others back before the step. Pages go back to the pool by ``release``,
-    or when the cache is collected.
+    or when the cache is collected. ``adapters``: the weights of the adapters that it is filled
+    with, the only ones with which its pages are shared.
     """
 
-    def __init__(self, pool: PagePool, kv_type: str, context_length: int) -> None:
+    def __init__(
+        self, pool: PagePool, kv_type: str, context_length: int, adapters: AdapterWeights = ()
+    ) -> None:
         self._pages: list[Page] = []
         self._booked = 0
         self._length = 0
         self._pool = pool
         self._kv_type = kv_type
-        self._root = pool.root(kv_type)
+        self._adapters = adapters
+        self._root = self._shared = pool.root(kv_type, adapters)
         self._table = np.zeros(-(-context_length // PAGE), np.int64)
         self._address = int(self._table.ctypes.data)
         self._window = pool.window
@@ -47,6 +51,11 @@ class KVCache:
     def kv_type(self) -> str:
         """F16 or F32."""
         return self._kv_type
+
+    @property
+    def adapters(self) -> AdapterWeights:
+        """The weights of all adapters, () where none is used."""
+        return self._adapters
 
     @property
     def address(self) -> int:
@@ -154,7 +163,7 @@ class KVCache:
         holding = self._holding()
         self._pages, self._booked, self._kept = [], 0, []
         self._length = self._low = self._high = 0
-        self._pool.release(holding, discard=self._root is not self._pool.root(self._kv_type))
+        self._pool.release(holding, discard=self._root is not self._shared)
 
     def __del__(self) -> None:
         if self._pages or self._booked:  # perhaps in another thread than the pool's

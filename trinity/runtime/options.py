@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict, Unpack
 
-from trinity.checks import check_integer
+from trinity.checks import check_integer, check_number
+from trinity.errors import InputError
+from trinity.load_options import LARGEST_SCALE
 from trinity.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.limits import Limits
@@ -34,6 +36,9 @@ class GenerationOptions(TypedDict, total=False):
 
     ``priority`` (0): of the requests that wait, those with lower numbers are taken first.
 
+    ``lora`` (None: as loaded) maps adapters, numbered from 0 in the order in which the model was
+    loaded with them, to their weights; those that it does not name have 0.
+
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
     ends before the next token or the next part of the prompt. The scheduler's thread asks it.
     """
@@ -57,6 +62,7 @@ class GenerationOptions(TypedDict, total=False):
     cache_prompt: bool
     speculative: bool | int
     priority: int
+    lora: Mapping[int, float] | None
     cancel: Cancel | None
 
 
@@ -68,6 +74,21 @@ LIMITS = frozenset(one.name for one in declared(Limits))
 def check_speculative(name: str, value: object) -> bool | int:
     """A bool, or the most tokens to guess. Raises InputError."""
     return value if isinstance(value, bool) else check_integer(name, value, low=0)
+
+
+def check_lora(name: str, value: object) -> Mapping[int, float]:
+    """Weights of adapters by number. Raises InputError."""
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"{name} is {value!r:.80} ({type(value).__name__}); it must be a dict of the numbers "
+            "of adapters, from 0, and their weights"
+        )
+    return {
+        check_integer(f"a key of {name}", number, low=0): check_number(
+            f"{name}[{number!r:.20}]", weight, -LARGEST_SCALE, LARGEST_SCALE
+        )
+        for number, weight in value.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +122,14 @@ class Request:
     priority: Annotated[
         int, Option("Of the requests that wait, those with lower numbers are taken first.")
     ] = 0
+    lora: Annotated[
+        Mapping[int, float] | None,
+        Option(
+            "The weights of adapters, by their numbers; as loaded if not given, 0 for others.",
+            check=check_lora,
+            values="a dict of numbers from 0 and weights",
+        ),
+    ] = None
     cancel: Annotated[
         Cancel | None,
         Option("Ends the answer once it is set.", values="anything with is_set()"),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = tuple[str, bool]  # element type, whether of windowed layers
+AdapterWeights = tuple[float, ...]  # of all adapters; () where none is used
 
 
 class Part:
@@ -30,8 +31,8 @@ class Page:
     """
 
     __slots__ = (
-        "children", "full", "kept", "kv_type", "parent", "tokens", "users", "window_users",
-        "windowed",
+        "__weakref__", "children", "full", "kept", "kv_type", "parent", "tokens", "users",
+        "window_users", "windowed",
     )  # fmt: skip
 
     def __init__(self, kv_type: str) -> None:

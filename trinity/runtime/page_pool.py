@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from trinity.errors import TrinityError
-from trinity.runtime.page import Kind, Page, Part
+from trinity.runtime.page import AdapterWeights, Kind, Page, Part
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
 
@@ -49,7 +50,8 @@ class PagePool:
             for windowed, size in ((False, parts.full), (True, parts.windowed))
         }
         self._memory = PageMemory(kinds, limit, prepare)
-        self._roots = {kv_type: Page(kv_type) for kv_type in sizes}
+        # They live as long as a page or a cache refers to them.
+        self._roots: WeakValueDictionary[tuple[str, AdapterWeights], Page] = WeakValueDictionary()
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
 
@@ -70,9 +72,16 @@ class PagePool:
             sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
         )
 
-    def root(self, kv_type: str) -> Page:
-        """What the first page of every sequence has as its parent."""
-        return self._roots[kv_type]
+    def root(self, kv_type: str, adapters: AdapterWeights = ()) -> Page:
+        """What the first page of every sequence with these weights of adapters has as its parent.
+
+        What was evaluated with others is another text.
+        """
+        key = kv_type, adapters
+        found = self._roots.get(key)
+        if found is None:
+            found = self._roots[key] = Page(kv_type)
+        return found
 
     def available(self, kv_type: str) -> int:
         """How many whole pages can be claimed now."""

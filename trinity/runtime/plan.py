@@ -22,12 +22,14 @@ from trinity.models.operations import (
     Rotation,
 )
 from trinity.runtime import records
+from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.records import elementwise, linear, norm
+from trinity.runtime.records.adapters import write_embeddings, write_inner, write_outer
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
 from trinity.runtime.rotation import RopeTable, TemperatureTable
@@ -188,13 +190,16 @@ class PlanBuilder:
         return self._vectors[key]
 
     def steps(
-        self, buffers: Buffers, step: Step, kv_type: str, few: int, exact: bool = False
-    ) -> list[NDArray[np.int64]]:
+        self, buffers: Buffers, step: Step, kv_type: str, few: int, exact: bool = False,
+        adapters: AdapterSet | None = None,
+    ) -> list[NDArray[np.int64]]:  # fmt: skip
         """The records of all layers. ``few``: of so few tokens attention is shared out; 0: of many.
 
         ``exact``: whatever their number, each token gets the bits that it gets alone.
+        ``adapters``: what is added to the model's products.
         """
-        writer = Writer(self, buffers, step, kv_type, few, exact)
+        writer = Writer(self, buffers, step, kv_type, few, exact, adapters)
+        write_embeddings(writer)
         records.write_all(writer, self.decoder.prologue)
         for index, layer in enumerate(self.decoder.layers):
             writer.layer, writer.prefix = index, f"blk.{index}."
@@ -202,19 +207,27 @@ class PlanBuilder:
         return writer.records
 
     def head(
-        self, buffers: Buffers, step: Step, output: Weight, exact: bool = False
-    ) -> tuple[list[NDArray[np.int64]], list[tuple[int, int]]]:
+        self, buffers: Buffers, step: Step, output: Weight, exact: bool = False,
+        adapters: AdapterSet | None = None,
+    ) -> tuple[list[NDArray[np.int64]], list[tuple[int, int]]]:  # fmt: skip
         """The records from the residual stream to logits, for the rows that ``step`` names.
 
         And which slots of which records are to hold the address of the logits.
         """
         # A head of plain numbers is exact: ternary models have the same bits in every batch.
-        writer = Writer(self, buffers, step, exact=exact or output.form == "f32")
+        exact = exact or output.form == "f32"
+        writer = Writer(self, buffers, step, exact=exact, adapters=adapters)
         last = Norm("x", "output_norm", "h", output.k, kind=self.decoder.architecture.norm)
         norm.write(writer, last, rows=step.outputs, index=step.output_rows)
         logits = Place(0, 4 * output.n)
+        deltas = adapters.head if adapters else []
+        write_inner(
+            writer, deltas, [Place(buffers.address("h"), buffers.stride["h"])], head=True
+        )  # fmt: skip
         linear.write_products(writer, "h", [(output, logits)], rows=step.outputs)
         places = [(len(writer.records) - 1, operands.OUT)]
+        added = write_outer(writer, deltas, [logits], head=True)
+        places += [(record, operands.OUT) for record in added]
         cap = self.decoder.architecture.logit_softcap(self.config)
         if cap:
             slot = elementwise.write_softcap(writer, logits, output.n, cap, rows=step.outputs)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
+from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.sequence import Logits, Sequence
 
@@ -26,8 +27,10 @@ class AllLogits(_Given):
     Numerics: a float32 cache, in which everything is evaluated from the beginning.
     """
 
-    def __init__(self, tokens: list[int], out: Logits, sink: Sink) -> None:
-        super().__init__(tokens, sink, kv_type="F32")
+    def __init__(
+        self, tokens: list[int], out: Logits, sink: Sink, adapters: AdapterWeights | None = None
+    ) -> None:
+        super().__init__(tokens, sink, kv_type="F32", adapters=adapters)
         self._out = out
 
     @property

@@ -20,6 +20,7 @@ from trinity.runtime.memory import too_little_memory
 if TYPE_CHECKING:
     from trinity.runtime.cancel import Cancel
     from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.page import AdapterWeights
 
 Logits = NDArray[np.float32]
 
@@ -29,16 +30,17 @@ class Sequence(ABC):
 
     ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence.
+    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded.
     """
 
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
-        priority: int = 0, cancel: Cancel | None = None,
+        priority: int = 0, cancel: Cancel | None = None, adapters: AdapterWeights | None = None,
     ) -> None:  # fmt: skip
         self.tokens = tokens
         self.kv_type = kv_type
         self.shares = shares
+        self.adapters = adapters
         self.rank = (priority, 0)
         self.cache: KVCache | None = None
         self.ended = False

@@ -103,7 +103,7 @@ def experts(
     count, width = experts_of(config)
     hidden = config.hidden_size
     fused, fused_shape = (f"{source}.gate_up_proj",), (count, 2 * width, hidden)
-    stacked = f"{source}.{down}"
+    stacked = f"{source}.down_proj"
     for name, module, shape, together in (
         ("ffn_gate_exps", gate, (width, hidden), Stored(fused, fused_shape, rows(0, width))),
         ("ffn_up_exps", up, (width, hidden), Stored(fused, fused_shape, rows(width))),

@@ -21,7 +21,7 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 # Derived values that old versions of transformers saved beside the weights.
 _DERIVED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
 # What stands before the names of a model within another one, and for what.
-_WITHIN = (
+WITHIN = (
     ("language_model.model.", "model."),
     ("language_model.", ""),
     ("model.language_model.", "model."),
@@ -100,7 +100,7 @@ def _names(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str
     for name in checkpoint.names():
         if name.removeprefix("model.").startswith(_OTHER_NETWORKS):
             continue
-        before, stands_for = next((pair for pair in _WITHIN if name.startswith(pair[0])), ("", ""))
+        before, stands_for = next((pair for pair in WITHIN if name.startswith(pair[0])), ("", ""))
         own = stands_for + name.removeprefix(before)
         if own in names:
             raise FormatError(

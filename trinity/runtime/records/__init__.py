@@ -23,11 +23,11 @@ from trinity.models.operations import (
     Scale,
 )
 from trinity.runtime.records import (
+    adapters,
     attention,
     elementwise,
+    expert_adapters,
     experts,
-    head_linear,
-    linear,
     norm,
     rope,
 )
@@ -38,15 +38,15 @@ WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Attention: attention.write,
     Copy: elementwise.write_copy,
     ExpertGated: experts.write_gated,
-    ExpertLinear: experts.write_linear,
+    ExpertLinear: expert_adapters.write_linear,
     Gated: elementwise.write_gated,
     GatedAdd: elementwise.write_gated_add,
-    HeadLinear: head_linear.write,
-    Linear: linear.write,
+    HeadLinear: adapters.write_heads,
+    Linear: adapters.write_linear,
     Mix: experts.write_mix,
     Norm: norm.write,
     Rope: rope.write,
-    Route: experts.write_route,
+    Route: expert_adapters.write_route,
     Scale: elementwise.write_scale,
 }
 # What reads and writes its buffers alone, in one record; and what may begin beside it.

@@ -6,6 +6,7 @@ from trinity.models.operations import ExpertGated, ExpertLinear, Gated, Mix, Rou
 from trinity.runtime.expert_buffers import ExpertBuffers, pair_bytes
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import elementwise
+from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import expert_rows, mix, route, squares
@@ -20,7 +21,7 @@ from trinity_kernels.record import float_bits
 
 def write_route(writer: Writer, choice: Route) -> None:
     """Each token's experts and weights, then the rows of all of them."""
-    buffers, own = writer.buffers, _own(writer)
+    buffers, own = writer.buffers, buffers_of(writer)
     bias = 0
     if choice.bias:
         bias = writer.vector(choice.bias, choice.num_experts)
@@ -36,7 +37,7 @@ def write_route(writer: Writer, choice: Route) -> None:
         route.SCRATCH_STRIDE: own.scratch_stride,
     })  # fmt: skip
     writer.record(expert_rows.group_by_expert, "none", {
-        **_rows_of(own, choice.per_token), expert_rows.CHOSEN: own.chosen.ctypes.data,
+        **rows_of(own, choice.per_token), expert_rows.CHOSEN: own.chosen.ctypes.data,
         expert_rows.EXPERTS: choice.num_experts, expert_rows.COUNTS: own.counts.ctypes.data,
     })  # fmt: skip
 
@@ -57,14 +58,15 @@ def write_linear(writer: Writer, linear: ExpertLinear) -> None:
             _write_tiles(writer, linear, weights, operand)
         for weight, out in group:
             last = weight is weights[-1]
-            _write_product(writer, weight, kernel, operand, out, barrier=last)
+            place = Place(writer.buffers.address(out), writer.buffers.stride[out])
+            write_product(writer, weight, kernel, operand, place, barrier=last)
 
 
 def _write_activations(
     writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight]
 ) -> tuple[int, int]:
     """Address and stride of a row for each token and expert, in the form that weights take."""
-    buffers, own = writer.buffers, _own(writer)
+    buffers, own = writer.buffers, buffers_of(writer)
     form, k = weights[0].form, linear.width
     found = buffers.address(linear.x), buffers.stride[linear.x]
     codes = int(own.codes.ctypes.data), activation_bytes(form, k)
@@ -80,7 +82,7 @@ def _write_activations(
     if not linear.spread:
         return found
     writer.record(expert_rows.spread, "none", {
-        **_rows_of(own, linear.per_token),
+        **rows_of(own, linear.per_token),
         expert_rows.X: found[0], expert_rows.X_STRIDE: found[1],
         expert_rows.OUT: codes[0], expert_rows.OUT_STRIDE: codes[1],
         expert_rows.NBYTES: 4 * k if form == "f32" else codes[1],
@@ -91,7 +93,7 @@ def _write_activations(
 def _write_tiles(
     writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight], operand: tuple[int, int]
 ) -> None:
-    buffers, own = writer.buffers, _own(writer)
+    buffers, own = writer.buffers, buffers_of(writer)
     form, source, index = weights[0].form, operand, 0
     if form in ("q8", "q16"):
         source = buffers.address(linear.x), buffers.stride[linear.x]
@@ -105,15 +107,15 @@ def _write_tiles(
     })  # fmt: skip
 
 
-def _write_product(
-    writer: Writer, weight: ExpertWeight, kernel: Kernel, operand: tuple[int, int], out: str, *,
-    barrier: bool,
+def write_product(
+    writer: Writer, weight: ExpertWeight, kernel: Kernel, operand: tuple[int, int], out: Place, *,
+    barrier: bool, add: bool = False,
 ) -> None:  # fmt: skip
-    buffers = writer.buffers
+    """One product of each expert's rows."""
     values = {
         op.X: operand[0], op.X_STRIDE: operand[1], op.W: weight.addresses.ctypes.data,
         op.W_STRIDE: weight.stride, op.N: weight.n, op.K: weight.k,
-        op.OUT: buffers.address(out), op.OUT_STRIDE: buffers.stride[out],
+        op.OUT: out.address, op.OUT_STRIDE: out.stride, op.ADD: add,
         op.SCALE: weight.scales.ctypes.data, **_of_experts(writer, kernel, weight.type),
     }  # fmt: skip
     if weight.biases is not None:
@@ -126,7 +128,7 @@ def _write_product(
 
 def _packed(writer: Writer, weight: ExpertWeight) -> dict[int, int]:
     """What kernels that pack weights and activations need."""
-    buffers, own = writer.buffers, _own(writer)
+    buffers, own = writer.buffers, buffers_of(writer)
     return {
         op.TILES: own.tiles.ctypes.data, experts.TILE_STEP: pair_bytes(weight),
         op.SCRATCH: buffers.scratch.ctypes.data, op.SCRATCH_STRIDE: buffers.scratch_stride,
@@ -137,19 +139,19 @@ def _of_experts(writer: Writer, inner: Kernel, tag: str) -> dict[int, int]:
     """What stands in the record of a kernel that calls ``inner`` for each expert."""
     return {
         experts.INNER: writer.builder.address(inner, tag),
-        experts.GROUPS: _own(writer).groups.ctypes.data,
+        experts.GROUPS: buffers_of(writer).groups.ctypes.data,
     }
 
 
 def write_gated(writer: Writer, gated: ExpertGated) -> None:
     """The activation of each expert's feed-forward."""
     operation = Gated(gated.activation, gated.width, gated.gate, gated.up)
-    elementwise.write_gated(writer, operation, rows=_own(writer).rows)
+    elementwise.write_gated(writer, operation, rows=buffers_of(writer).rows)
 
 
 def write_mix(writer: Writer, mixed: Mix) -> None:
     """The weighted sum of each token's experts."""
-    buffers, own = writer.buffers, _own(writer)
+    buffers, own = writer.buffers, buffers_of(writer)
     writer.record(mix.mix, "none", {
         mix.X: buffers.address(mixed.x), mix.X_STRIDE: buffers.stride[mixed.x],
         mix.OUT: buffers.address(mixed.out), mix.OUT_STRIDE: buffers.stride[mixed.out],
@@ -158,13 +160,14 @@ def write_mix(writer: Writer, mixed: Mix) -> None:
     })  # fmt: skip
 
 
-def _own(writer: Writer) -> ExpertBuffers:
+def buffers_of(writer: Writer) -> ExpertBuffers:
+    """What a step's experts need in memory."""
     if writer.buffers.experts is None:
         raise TypeError("the operations have experts, the weights have none")
     return writer.buffers.experts
 
 
-def _rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
+def rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
     """Where each token's rows are."""
     return {
         expert_rows.PER_TOKEN: per_token, expert_rows.PLACES: own.places.ctypes.data,
@@ -174,7 +177,7 @@ def _rows_of(own: ExpertBuffers, per_token: int) -> dict[int, int]:
 
 def _write_squares(writer: Writer, linear: ExpertLinear, weights: list[ExpertWeight]) -> None:
     """Gathering, where it was asked for; the next records only read x, so nobody waits."""
-    gathered, buffers, own = writer.builder.squares, writer.buffers, _own(writer)
+    gathered, buffers, own = writer.builder.squares, writer.buffers, buffers_of(writer)
     if gathered is not None:
         sums = gathered.expert_buffer(weights)
         writer.record(squares.add_expert_squares, "none", {

@@ -14,6 +14,7 @@ from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import attention
 
 if TYPE_CHECKING:
+    from trinity.runtime.adapters import AdapterSet
     from trinity.runtime.plan import Buffers, PlanBuilder, Step
 
 
@@ -21,14 +22,15 @@ class Writer:
     """Appends records to ``records``, those of ``layer``.
 
     ``few``: of so few tokens attention is shared out; 0: of many. ``exact``: whatever their number,
-    each token gets the bits that it gets alone.
+    each token gets the bits that it gets alone. ``adapters``: those that a plan applies.
     """
 
     def __init__(
         self, builder: PlanBuilder, buffers: Buffers, step: Step, kv_type: str = "", few: int = 0,
-        exact: bool = False,
+        exact: bool = False, adapters: AdapterSet | None = None,
     ) -> None:  # fmt: skip
         self.builder = builder
+        self.adapters = adapters
         self.kv_type = kv_type
         self.config = builder.config
         self.buffers = buffers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from trinity.tools.convert.adapter import convert_adapter
 from trinity.tools.convert.conversion import Conversion, convert
 from trinity.tools.convert.encode import OUTTYPES
 
-__all__ = ["OUTTYPES", "Conversion", "convert"]
+__all__ = ["OUTTYPES", "Conversion", "convert", "convert_adapter"]

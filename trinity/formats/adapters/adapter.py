@@ -1,0 +1,123 @@
+"""LoRA adapters in canonical names: pairs of small matrices that are added to weights.
+
+A pair changes a product to y = W x + weight * scale * B (A x); adapters add up. Files differ in
+names, orientations and in what the scale is made of; the readers beside this file bring all of
+them to this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.errors import FormatError
+
+# Elements of a pair, and ggml's name of the type; 16-bit integers are BF16's bits.
+TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
+MAX_RANK = 4096
+# So large no weight is, and products of larger ones could overflow beside other sequences.
+LARGEST = 1e18
+_LARGEST_BF16 = int(np.array(LARGEST, np.float32).view(np.uint32)) >> 16
+
+Elements = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The model that adapters must fit.
+
+    ``shapes``: of all tensors that may be adapted, by canonical name, the output's among them also
+    where the model has none of its own. ``embeddings``: those of them whose rows tokens look up.
+    ``permuted``: rows of Q and K lie as GGUF's converters order them in some families.
+    """
+
+    path: str
+    config: ModelConfig
+    shapes: Mapping[str, tuple[int, ...]]
+    embeddings: frozenset[str]
+    permuted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is added to the tensor ``name``: scale * (b @ a).
+
+    Shapes: a weight (out, in) has ``a`` (r, in) and ``b`` (out, r); one of several matrices
+    (n, out, in), of experts or heads, (n, r, in) and (n, out, r). An embedding (tokens, width) has
+    ``a`` (tokens, r) and ``b`` (width, r). Elements: ``TYPES``; both arrays are contiguous copies.
+    """
+
+    name: str
+    a: Elements
+    b: Elements
+    scale: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return int(self.a.nbytes + self.b.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter's pairs, no two of one tensor."""
+
+    path: str
+    pairs: tuple[Pair, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pairs."""
+        return sum(pair.nbytes for pair in self.pairs)
+
+
+def fitted(base: Base, source: str, name: str, a: Elements, b: Elements, scale: float) -> Pair:
+    """A pair of copies of ``a`` and ``b`` for the base's tensor ``name``, which exists.
+
+    Raises FormatError where shapes or values do not fit.
+    """
+    shape = base.shapes[name]
+    expected: tuple[tuple[int, ...], tuple[int, ...]]
+    if name in base.embeddings:
+        tokens, width = shape
+        rank = a.shape[-1] if a.ndim == 2 else 0
+        expected = (tokens, rank), (width, rank)
+    else:
+        *count, out, width = shape
+        rank = a.shape[-2] if a.ndim > 1 else 0
+        expected = (*count, rank, width), (*count, out, rank)
+    if (a.shape, b.shape) != expected or not 0 < rank <= MAX_RANK:
+        r = rank if 0 < rank <= MAX_RANK else f"1 to {MAX_RANK}"
+        raise FormatError(
+            f"{source}: the pair for tensor {name!r} has the shapes {a.shape} and {b.shape}; the "
+            f"model's, {shape}, needs {_with(expected[0], rank, r)} and "
+            f"{_with(expected[1], rank, r)}: the adapter belongs to another model"
+        )
+    pair = Pair(name, np.array(a, order="C"), np.array(b, order="C"), scale)
+    for array in (pair.a, pair.b):
+        _check_values(array, f"{source}: the pair for tensor {name!r}")
+    if not abs(scale) <= LARGEST:
+        raise FormatError(f"{source}: tensor {name!r} has the scale {scale}; the file is damaged")
+    return pair
+
+
+def _with(shape: tuple[int, ...], rank: int, r: object) -> str:
+    """A shape with the rank that is meant."""
+    return "(" + ", ".join(str(r if size == rank else size) for size in shape) + ")"
+
+
+def _check_values(array: Elements, where: str) -> None:
+    if array.dtype == np.uint16:
+        fits = not ((array & np.uint16(0x7FFF)) > _LARGEST_BF16).any()
+    else:
+        low, high = float(array.min(initial=0)), float(array.max(initial=0))  # NaN, if any is
+        fits = low >= -LARGEST and high <= LARGEST
+    if not fits:
+        raise FormatError(
+            f"{where} has values that are no numbers or beyond {LARGEST:g}; the file is damaged"
+        )

@@ -1,0 +1,125 @@
+"""GGUF's adapters: "TENSOR.lora_a" and "TENSOR.lora_b" of the model's tensors.
+
+Shapes in NumPy's order are those of pairs (adapter.py). Source: llama.cpp llama-adapter.cpp and
+convert_lora_to_gguf.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.adapters.adapter import Adapter, Base, Elements, Pair, fitted
+from trinity.formats.adapters.modules import permuted_heads
+from trinity.formats.gguf import GGUFProvider
+from trinity.formats.huggingface.values import shown
+from trinity.formats.provider import Tensor
+
+_ELEMENTS: Mapping[str, Any] = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_ENDS = (".lora_a", ".lora_b")
+
+
+def read_gguf_adapter(path: str, base: Base) -> Adapter:
+    """The adapter in the GGUF file at ``path``.
+
+    Raises UnsupportedError for another kind of file or adapter, FormatError for what is damaged or
+    does not fit the base.
+    """
+    with GGUFProvider(path) as file:
+        _check(file, base)
+        alpha = _alpha(file)
+        halves: dict[str, dict[str, Tensor]] = {}
+        for whole in file.tensor_names():
+            name, end = whole[:-7], whole[-7:]
+            if end not in _ENDS:
+                if whole.endswith("_norm.weight"):
+                    continue  # of mergekit; llama.cpp leaves it out, too
+                raise FormatError(
+                    f"{path}: tensor {whole!r} is no part of a pair, whose names end in .lora_a "
+                    "and .lora_b; convert the adapter again"
+                )
+            halves.setdefault(name, {})[end] = file.tensor(whole)
+        heads = {} if base.permuted else permuted_heads(base)
+        return Adapter(
+            path,
+            tuple(
+                _pair(base, path, *half, alpha, heads.get(half[0], 0)) for half in halves.items()
+            ),
+        )
+
+
+def _check(file: GGUFProvider, base: Base) -> None:
+    metadata = file.metadata
+    kind = metadata.get("general.type")
+    if kind != "adapter":
+        raise UnsupportedError(
+            f"{file.path}: general.type is {shown(kind)}, not 'adapter': this is no adapter; give "
+            "models as --model"
+        )
+    if metadata.get("adapter.type") != "lora":
+        raise UnsupportedError(
+            f"{file.path}: adapter.type is {shown(metadata.get('adapter.type'))}; trinity applies "
+            "adapters of type 'lora'"
+        )
+    if "adapter.alora.invocation_tokens" in metadata:
+        raise UnsupportedError(
+            f"{file.path}: adapter.alora.invocation_tokens: an activated LoRA, which begins at "
+            "certain tokens; trinity applies adapters to whole texts"
+        )
+    found = metadata.get("general.architecture")
+    if found != base.config.architecture:
+        raise FormatError(
+            f"{file.path}: general.architecture is {shown(found)}, but that of {base.path} is "
+            f"{base.config.architecture!r}: the adapter belongs to another model"
+        )
+
+
+def _alpha(file: GGUFProvider) -> float:
+    value = file.metadata.get("adapter.lora.alpha", 0.0)
+    if not isinstance(value, int | float) or not abs(value) <= 1e9:
+        raise FormatError(f"{file.path}: adapter.lora.alpha is {shown(value)}; expected a number")
+    return float(value)
+
+
+def _pair(
+    base: Base, path: str, name: str, tensors: Mapping[str, Tensor], alpha: float, heads: int
+) -> Pair:
+    if tensors.keys() != set(_ENDS):
+        here, lacking = _ENDS if _ENDS[0] in tensors else _ENDS[::-1]
+        raise FormatError(
+            f"{path}: tensor '{name}{here}' has no '{name}{lacking}' beside it; the file is "
+            "damaged or not complete"
+        )
+    if name not in base.shapes:
+        raise FormatError(
+            f"{path}: tensor '{name}.lora_a': the model {base.path} has no tensor {name!r} that an "
+            "adapter can change: the adapter belongs to another model"
+        )
+    a, b = (_elements(tensors[end]) for end in _ENDS)
+    if heads and b.ndim == 2 and b.shape[0] % (2 * heads) == 0:
+        b = _in_order_of_heads(b, heads)
+    # Missing or 0: the pair as it is.
+    scale = alpha / b.shape[-1] if alpha and b.ndim and b.shape[-1] else 1.0
+    return fitted(base, path, name, a, b, scale)
+
+
+def _in_order_of_heads(b: Elements, heads: int) -> Elements:
+    """Rows in the order of a model whose file has not permuted them."""
+    pairs = b.shape[0] // heads // 2
+    return b.reshape(heads, pairs, 2, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
+
+
+def _elements(tensor: Tensor) -> Elements:
+    if tensor.type in _ELEMENTS:
+        found: NDArray[Any] = tensor.data.view(_ELEMENTS[tensor.type]).reshape(tensor.shape)
+        return found
+    if tensor.type != "Q8_0":
+        raise UnsupportedError(
+            f"{tensor.source}: tensor {tensor.name!r} has type {tensor.type}; trinity applies "
+            "adapters of F32, F16, BF16 and Q8_0"
+        )
+    return np.asarray(tensor.dequantize())

@@ -1,0 +1,34 @@
+"""What of a model adapters may change."""
+
+from __future__ import annotations
+
+from trinity.formats.adapters import Base
+from trinity.formats.adapters.modules import HEAD
+from trinity.formats.provider import WeightProvider
+from trinity.models.architecture import TokenTable
+from trinity.models.decoder import Decoder, complete
+from trinity.models.operations import ExpertLinear, HeadLinear, Linear
+
+
+def token_tables(decoder: Decoder) -> list[TokenTable]:
+    """The embeddings of a model, that of the residual stream first."""
+    architecture, config = decoder.architecture, decoder.config
+    scale = architecture.embedding_scale(config)
+    first = TokenTable("token_embd", "x", config.hidden_size, scale)
+    return [first, *architecture.tables(config)]
+
+
+def base_of(decoder: Decoder, provider: WeightProvider) -> Base:
+    """What adapters of an open model must fit: its embeddings, products and output."""
+    config = decoder.config
+    shapes = {
+        prefix + complete(name): shape
+        for prefix, operation in decoder.operations()
+        if isinstance(operation, Linear | HeadLinear | ExpertLinear)
+        for name, shape in operation.weights().items()
+    }
+    embeddings = {
+        complete(table.weight): (config.vocab_size, table.width) for table in token_tables(decoder)
+    }
+    shapes |= embeddings | {HEAD: (config.vocab_size, config.hidden_size)}
+    return Base(provider.path, config, shapes, frozenset(embeddings), provider.rope_interleaved)

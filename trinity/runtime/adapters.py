@@ -1,0 +1,287 @@
+"""The adapters of an engine: their pairs bound to the operations that they change.
+
+An adapter's own memory holds its pairs: those that share an input have their first matrices
+stacked, so that one product serves all. What a step needs of them lies beside: the weight of each
+adapter for each row, and a row of float32 for what first matrices give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError, UnsupportedError
+from trinity.formats.adapters import Adapter, Pair
+from trinity.formats.adapters.adapter import TYPES
+from trinity.formats.adapters.modules import HEAD, as_float32
+from trinity.models.architecture import TokenTable
+from trinity.models.decoder import Decoder, beside, complete
+from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
+from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.memory import aligned, row_bytes
+from trinity.runtime.page import AdapterWeights
+from trinity.runtime.weights import Weight, Weights
+
+Factor = float | NDArray[np.float32]  # of all results, or of each expert's
+Binding = Callable[[str, NDArray[Any], Any], "Weight | ExpertWeight"]
+
+
+class Outer(NamedTuple):
+    """A second matrix: for which product (or head), and where its input begins in the row."""
+
+    product: int
+    weight: Weight | ExpertWeight
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one ``adapter`` adds to the products of one operation.
+
+    ``inner`` brings the operation's input to the values of a row from ``column`` on, ``width``
+    many; of a linear of heads there is one for each.
+    """
+
+    adapter: int
+    column: int
+    width: int
+    inner: tuple[Weight | ExpertWeight, ...]
+    outer: tuple[Outer, ...]
+
+
+class Lookup(NamedTuple):
+    """What one ``adapter`` adds to embeddings: a row for each token, times a matrix."""
+
+    adapter: int
+    buffer: str
+    tokens: NDArray[np.float32]
+    rows: NDArray[np.float32]  # of a step
+    outer: Weight
+
+
+class AdapterSet:
+    """All adapters of an engine. Steps have ``rows`` rows at most.
+
+    ``scales``: what each one's weight is where a request does not say it.
+    Raises: UnsupportedError for a pair of a tensor that no operation multiplies by.
+    """
+
+    def __init__(
+        self, adapters: Sequence[Adapter], scales: Sequence[float], decoder: Decoder,
+        weights: Weights, tables: Sequence[TokenTable], rows: int,
+    ) -> None:  # fmt: skip
+        self.paths = tuple(adapter.path for adapter in adapters)
+        self.scales = tuple(scales)
+        count = len(adapters)
+        self._pairs = [{pair.name: pair for pair in adapter.pairs} for adapter in adapters]
+        self._read: set[str] = set()
+        self._weights = weights
+        self._width = self._expert_width = 0
+        self.deltas: dict[tuple[str, Operation], list[Delta]] = {}
+        for prefix, operation in decoder.operations():
+            found = self._bound(prefix, operation)
+            if found:
+                self.deltas[prefix, operation] = found
+        self.head = self._of_head(decoder)
+        self.lookups = self._lookups(tables, rows)
+        self.nbytes = sum(adapter.nbytes for adapter in adapters)
+        for adapter in adapters:
+            left = [pair.name for pair in adapter.pairs if pair.name not in self._read]
+            if left:
+                raise UnsupportedError(
+                    f"{adapter.path}: there is a pair for tensor {left[0]!r}, but no product of "
+                    f"{decoder.config.architecture!r} multiplies by it"
+                )
+        self.has_experts = self._expert_width > 0
+        # Of a step: each row's weights, how many rows each adapter works on, rows of its results.
+        self.weights = np.zeros((count, rows), np.float32)
+        self.tokens = np.zeros(count, np.int64)
+        self.output_weights = np.zeros((count, rows), np.float32)
+        self.outputs = np.zeros(count, np.int64)
+        per_token = max((choice.per_token for choice in decoder.routes), default=0)
+        self.places = np.arange(rows * max(1, per_token), dtype=np.int32)
+        self.stride = row_bytes(self._width)
+        self.buffer = aligned(rows * self.stride)
+        experts = rows * per_token if self.has_experts else 0
+        self.expert_stride = row_bytes(self._expert_width)
+        self.expert_buffer = aligned(experts * self.expert_stride)
+        spread = [op.width for _, op in self.deltas if isinstance(op, ExpertLinear) and op.spread]
+        self.spread_stride = row_bytes(max(spread, default=0))
+        self.spread = aligned(experts * self.spread_stride)
+        self.row_weights = np.zeros((count, experts), np.float32)
+        self.ones = np.ones(experts, np.float32)
+
+    def chosen(self, wanted: Mapping[int, float] | None) -> AdapterWeights:
+        """The weights of all adapters: as loaded, or those of ``wanted`` and 0 for the others.
+
+        Raises: InputError for a number that no adapter has.
+        """
+        if wanted is None:
+            found = self.scales
+        else:
+            unknown = [number for number in wanted if not 0 <= number < len(self.paths)]
+            if unknown:
+                raise InputError(
+                    f"lora names adapter {unknown[0]}, but "
+                    f"{len(self.paths)} are loaded, numbered from 0 in the order of loading"
+                )
+            found = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
+        return found if any(found) else ()
+
+    def begin(self, pieces: Sequence[tuple[int, AdapterWeights]]) -> bool:
+        """Set the weights of a step's rows, pieces of so many rows; whether any is used."""
+        if not any(weights for _, weights in pieces):
+            return False
+        end = 0
+        for count, weights in pieces:
+            start, end = end, end + count
+            for number in range(len(self.paths)):
+                self.weights[number, start:end] = weights[number] if weights else 0.0
+        used = self.weights[:, :end].any(axis=1)
+        self.tokens[:] = np.where(used, end, 0)
+        return True
+
+    def begin_outputs(self, rows: NDArray[np.int32]) -> None:
+        """Set the weights of those rows of the step that the head works on."""
+        count = len(rows)
+        self.output_weights[:, :count] = self.weights[:, rows]
+        self.outputs[:] = np.where(self.tokens > 0, count, 0)
+
+    def look_up(self, ids: NDArray[np.integer[Any]]) -> None:
+        """Put what adapters have for tokens ``ids`` where the plan's first records find it."""
+        for found in self.lookups:
+            if self.tokens[found.adapter]:
+                rows = found.rows[: len(ids)]
+                weights = self.weights[found.adapter, : len(ids), None]
+                np.multiply(found.tokens[ids], weights, out=rows)
+
+    def _bound(self, prefix: str, operation: Operation) -> list[Delta]:
+        if isinstance(operation, Linear):
+            found, width = self._linear(prefix, operation.products, _weight, operation.scale)
+            self._width = max(self._width, width)
+            return found
+        if isinstance(operation, HeadLinear):
+            return self._heads(prefix, operation)
+        if isinstance(operation, ExpertLinear):
+            found, width = self._linear(
+                prefix, operation.products, _expert_weight, self._result_scales(prefix, operation)
+            )  # fmt: skip
+            self._expert_width = max(self._expert_width, width)
+            return found
+        return []
+
+    def _linear(
+        self, prefix: str, products: Sequence[Product], bind: Binding, factor: Factor
+    ) -> tuple[list[Delta], int]:
+        """The deltas of products with a common input, and the width of their rows."""
+        deltas, column = [], 0
+        for number, names, pairs in self._of_each(prefix, products):
+            first, outer = column, []
+            for name, pair in zip(names, pairs, strict=True):
+                whole = bind(pair.name, pair.b, pair.scale * factor)
+                outer += [
+                    Outer(index, whole.part(product.first, product.rows), column)
+                    for index, product in enumerate(products)
+                    if product.weight == name
+                ]
+                column += pair.b.shape[-1]
+            inner = bind(pairs[0].name, _stack([pair.a for pair in pairs]), 1.0)
+            deltas.append(Delta(number, first, column - first, (inner,), tuple(outer)))
+            column = _padded(column)
+        return deltas, column
+
+    def _result_scales(self, prefix: str, linear: ExpertLinear) -> Factor:
+        """What the results of each expert are multiplied by."""
+        name = prefix + beside(linear.products[0].weight, "scale")
+        if not linear.scales_results or not self._weights.has(name):
+            return 1.0
+        return self._weights.vector(name, linear.num_experts)
+
+    def _heads(self, prefix: str, linear: HeadLinear) -> list[Delta]:
+        deltas, column = [], 0
+        product = (Product(linear.weight, linear.out, linear.rows),)
+        for number, _, (pair,) in self._of_each(prefix, product):
+            heads, rank = pair.a.shape[:2]
+            inner = tuple(_weight(pair.name, a, 1.0) for a in pair.a)
+            outer = tuple(
+                Outer(head, _weight(pair.name, pair.b[head], pair.scale), column + head * rank)
+                for head in range(heads)
+            )
+            deltas.append(Delta(number, column, heads * rank, inner, outer))
+            column = _padded(column + heads * rank)
+        self._width = max(self._width, column)
+        return deltas
+
+    def _of_each(
+        self, prefix: str, products: Sequence[Product]
+    ) -> list[tuple[int, list[str], list[Pair]]]:
+        """The adapters that change any of these products, with the weights that they change."""
+        found = []
+        for number, pairs in enumerate(self._pairs):
+            names = [
+                name
+                for name in dict.fromkeys(product.weight for product in products)
+                if prefix + complete(name) in pairs
+            ]
+            if names:
+                whole = [prefix + complete(name) for name in names]
+                self._read.update(whole)
+                found.append((number, names, [pairs[name] for name in whole]))
+        return found
+
+    def _of_head(self, decoder: Decoder) -> list[Delta]:
+        config = decoder.config
+        product = Product(HEAD.removesuffix(".weight"), "", config.vocab_size)
+        factor = decoder.architecture.logit_scale(config)
+        found, width = self._linear("", (product,), _weight, factor)
+        self._width = max(self._width, width)
+        return found
+
+    def _lookups(self, tables: Sequence[TokenTable], rows: int) -> list[Lookup]:
+        found = []
+        for number, pairs in enumerate(self._pairs):
+            for table in tables:
+                pair = pairs.get(complete(table.weight))
+                if pair is not None:
+                    self._read.add(pair.name)
+                    outer = _weight(pair.name, pair.b, pair.scale * table.scale)
+                    room = np.zeros((rows, pair.a.shape[-1]), np.float32)
+                    tokens = as_float32(pair.a)
+                    found.append(Lookup(number, table.buffer, tokens, room, outer))
+        return found
+
+
+def _padded(column: int) -> int:
+    """The next column on a multiple of 64 bytes."""
+    return -(-column // 16) * 16
+
+
+def _stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """First matrices with a common input as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.dtype for part in parts}) > 1:
+        parts = [as_float32(part) for part in parts]
+    return np.concatenate(parts, axis=-2)
+
+
+def _weight(name: str, array: NDArray[Any], scale: float) -> Weight:
+    rows, width = array.shape
+    data = array.reshape(-1).view(np.uint8)
+    stride = width * array.itemsize
+    return Weight(name, TYPES[str(array.dtype)], rows, width, data, stride, scale, None)
+
+
+def _expert_weight(name: str, array: NDArray[Any], scale: Factor) -> ExpertWeight:
+    count, rows, width = array.shape
+    data = array.reshape(-1).view(np.uint8)
+    stride = width * array.itemsize
+    addresses = data.ctypes.data + np.arange(count) * (rows * stride)
+    return ExpertWeight(
+        (name,), TYPES[str(array.dtype)], rows, width, (data,), addresses, stride,
+        np.full(count, scale, np.float64), None,
+    )  # fmt: skip

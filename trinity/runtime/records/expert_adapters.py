@@ -1,0 +1,76 @@
+"""What adapters add to experts: as to other products, with pairs of each expert's own."""
+
+from __future__ import annotations
+
+from trinity.models.operations import ExpertLinear, Route
+from trinity.runtime.adapters import AdapterSet
+from trinity.runtime.expert_weight import ExpertWeight
+from trinity.runtime.records import experts
+from trinity.runtime.records.adapters import deltas_of
+from trinity.runtime.records.linear import Place
+from trinity.runtime.records.writer import Writer
+from trinity_kernels.ops import expert_rows, mix
+from trinity_kernels.ops.matmul.rows import matmul
+
+
+def write_route(writer: Writer, choice: Route) -> None:
+    """The choice of experts, then the adapters' weights for each row of an expert."""
+    experts.write_route(writer, choice)
+    adapters = writer.adapters
+    if adapters is None or not adapters.has_experts:
+        return
+    own = experts.buffers_of(writer)
+    for number, weights in enumerate(adapters.row_weights):
+        # A row of one value for each token, copied to the rows of its experts.
+        writer.record(mix.mix, "none", {
+            mix.X: adapters.weights[number].ctypes.data, mix.X_STRIDE: 4,
+            mix.OUT: weights.ctypes.data, mix.OUT_STRIDE: 4, mix.K: 1, mix.PER_TOKEN: 1,
+            mix.PLACES: own.tokens.ctypes.data, mix.WEIGHTS: adapters.ones.ctypes.data,
+        }, rows=own.rows)  # fmt: skip
+
+
+def write_linear(writer: Writer, linear: ExpertLinear) -> None:
+    """A linear of experts with what adapters add to it."""
+    deltas, adapters, buffers = deltas_of(writer, linear), writer.adapters, writer.buffers
+    if adapters is None or not deltas:
+        experts.write_linear(writer, linear)
+        return
+    own = experts.buffers_of(writer)
+    x = Place(buffers.address(linear.x), buffers.stride[linear.x])
+    if linear.spread:
+        spread = Place(int(adapters.spread.ctypes.data), adapters.spread_stride)
+        writer.record(expert_rows.spread, "none", {
+            **experts.rows_of(own, linear.per_token),
+            expert_rows.X: x.address, expert_rows.X_STRIDE: x.stride,
+            expert_rows.OUT: spread.address, expert_rows.OUT_STRIDE: spread.stride,
+            expert_rows.NBYTES: 4 * linear.width,
+        }, barrier=False)  # fmt: skip
+        x = spread
+    experts.write_linear(writer, linear)
+    for delta in deltas:
+        (inner,) = delta.inner
+        assert isinstance(inner, ExpertWeight)
+        out = _at(adapters, delta.column)
+        experts.write_product(writer, inner, matmul, x, out, barrier=delta is deltas[-1])
+    for delta in deltas:
+        place = _at(adapters, delta.column)
+        writer.record(mix.mix, "none", {
+            mix.X: place.address, mix.X_STRIDE: place.stride,
+            mix.OUT: place.address, mix.OUT_STRIDE: place.stride,
+            mix.K: delta.width, mix.PER_TOKEN: 1, mix.PLACES: adapters.places.ctypes.data,
+            mix.WEIGHTS: adapters.row_weights[delta.adapter].ctypes.data,
+        }, barrier=delta is deltas[-1], rows=own.rows)  # fmt: skip
+    last = deltas[-1].outer[-1]
+    for delta in deltas:
+        for outer in delta.outer:
+            assert isinstance(outer.weight, ExpertWeight)
+            name = linear.products[outer.product].out
+            out = Place(buffers.address(name), buffers.stride[name])
+            experts.write_product(
+                writer, outer.weight, matmul, _at(adapters, outer.column), out, add=True,
+                barrier=outer is last,
+            )  # fmt: skip
+
+
+def _at(adapters: AdapterSet, column: int) -> Place:
+    return Place(int(adapters.expert_buffer.ctypes.data) + 4 * column, adapters.expert_stride)

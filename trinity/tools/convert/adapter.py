@@ -1,0 +1,100 @@
+"""A LoRA adapter of PEFT or mlx-lm as a GGUF file for llama.cpp."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from trinity.errors import InputError
+from trinity.formats.adapters import Adapter, Pair, open_adapter
+from trinity.formats.adapters.adapter import TYPES
+from trinity.formats.adapters.modules import as_float32
+from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
+from trinity.formats.huggingface.files import model_name
+from trinity.formats.mapping import path_text
+from trinity.model import open_weights
+from trinity.models import decoder_of
+from trinity.models.adapter_base import base_of
+from trinity.tools.convert.conversion import Conversion
+
+
+def convert_adapter(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> Conversion:
+    """Write the adapter at ``source``, which belongs to ``model``, to the GGUF file ``path``.
+
+    Elements keep their type. The format has one alpha for all pairs: the second matrices of those
+    with another are multiplied by what is between, in float32.
+
+    Raises: InputError for a missing file and for a ``path`` that exists and that ``overwrite`` does
+    not allow to be replaced; as ``open_adapter`` for an adapter that is none or does not fit.
+    """
+    target = path_text(path)
+    if os.path.isdir(target):
+        raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
+    refuse_existing(target, overwrite)
+    provider = open_weights(model)
+    try:
+        names = frozenset(provider.tensor_names())
+        decoder = decoder_of(
+            provider.config, names, lambda name: provider.tensor(name).shape, provider.path
+        )
+        # The order of rows is GGUF's, whatever that of the model at hand.
+        adapter = open_adapter(source, replace(base_of(decoder, provider), permuted=True))
+    finally:
+        provider.close()
+    alpha = common_alpha(adapter)
+    keys = {
+        "general.architecture": provider.config.architecture, "general.type": "adapter",
+        "adapter.type": "lora", "general.name": model_name(adapter.path),
+        "adapter.lora.alpha": alpha,
+    }  # fmt: skip
+    rescaled = 0
+    with GGUFWriter(target) as writer:
+        for key, value in keys.items():
+            writer.add(key, value)
+        for pair in adapter.pairs:
+            same = with_alpha(pair, alpha)
+            rescaled += same is not pair
+            for end, array in (("a", same.a), ("b", same.b)):
+                writer.add_tensor(
+                    f"{pair.name}.lora_{end}", array.shape, TYPES[str(array.dtype)],
+                    array.reshape(-1).view(np.uint8),
+                )  # fmt: skip
+    notes: tuple[str, ...] = ()
+    if rescaled:
+        notes = (
+            f"{rescaled} pairs have another scale than alpha {alpha:g} means; it is multiplied "
+            "into their lora_b",
+        )
+    size = os.path.getsize(target)
+    return Conversion(
+        target, provider.config.architecture, 2 * len(adapter.pairs), size, notes
+    )  # fmt: skip
+
+
+def alpha_of(pair: Pair) -> float:
+    """The alpha that means a pair's scale."""
+    return float(np.float32(pair.scale * pair.b.shape[-1]))
+
+
+def common_alpha(adapter: Adapter) -> float:
+    """The alpha of most pairs that is not 0, for 0 means a scale of 1 there."""
+    found = Counter(alpha for alpha in map(alpha_of, adapter.pairs) if alpha)
+    return found.most_common(1)[0][0] if found else 1.0
+
+
+def with_alpha(pair: Pair, alpha: float) -> Pair:
+    """The same pair for a file with that ``alpha``."""
+    own = alpha_of(pair)
+    if own == alpha:
+        return pair
+    b = as_float32(pair.b) * np.float32(own / alpha)
+    return replace(pair, b=b, scale=alpha / pair.b.shape[-1])
