@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.tools.bench import Bench
 from trinity.tools.machine import machine, versions

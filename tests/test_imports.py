@@ -23,6 +23,7 @@ LAYERS = (
     ("trinity.load_options",),
     ("trinity.formats",),
     ("trinity.tokenizers",),
+    ("trinity.providers",),
     ("trinity.models",),
     ("trinity.runtime",),
     ("trinity.model",),

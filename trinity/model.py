@@ -8,6 +8,7 @@ import importlib.resources
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, Unpack, overload
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from trinity.checks import check_integer
 from trinity.config import ModelConfig
-from trinity.errors import InputError, TrinityError
+from trinity.errors import ConfigError, InputError, TrinityError
+from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.load_options import LoadOptions
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import Client
@@ -62,6 +64,7 @@ class Model:
     ) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
+        self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(engine, release=release)
         self._client = Client(self._scheduler, tokenizer)
@@ -80,6 +83,17 @@ class Model:
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._tokenizer
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the model's files say of its use; options that are given go before it."""
+        return self._defaults
+
+    @property
+    def chat_templates(self) -> tuple[ChatTemplate, ...]:
+        """The model's chat templates, of which the first that can be rendered is used."""
+        own = self._tokenizer.chat_template
+        return self._defaults.templates + (() if own is None else (ChatTemplate(own),))
 
     @property
     def engine(self) -> Engine:
@@ -109,7 +123,7 @@ class Model:
         Raises: ContextLengthError where the prompt exceeds the context; InputError for any other
         bad argument, and where an empty prompt meets a vocabulary without a BOS token.
         """
-        request = Request.of(**options)
+        request = self._request(options)
         self._check_open()
         ids = self._prompt_ids(prompt, request)
         if n is None:
@@ -126,7 +140,7 @@ class Model:
         for. What is left of it early is cancelled. Raises: as ``generate``; the error of one
         ends all.
         """
-        request = Request.of(**options)
+        request = self._request(options)
         self._check_open()
         wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
         for ids, _ in wanted:
@@ -141,7 +155,7 @@ class Model:
         Arguments are checked at once, the prompt is evaluated when the first piece is asked for.
         The answer then goes on while its pieces are read.
         """
-        request = Request.of(**options)
+        request = self._request(options)
         self._check_open()
         return self._client.stream(self._prompt_ids(prompt, request), request)
 
@@ -187,7 +201,7 @@ class Model:
         Cancelling the task, or closing the generator, cancels the generation. For a chat, give
         ``apply_chat_template(messages)`` as the prompt.
         """
-        request = Request.of(**options)
+        request = self._request(options)
         self._check_open()
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
         async with aclosing(self._client.astream(ids, request)) as chunks:
@@ -199,7 +213,7 @@ class Model:
         **options: Unpack[GenerationOptions],
     ) -> Completion:  # fmt: skip
         """As ``chat``, for asyncio: the event loop stays free; cancelling the task cancels it."""
-        request = Request.of(**options)
+        request = self._request(options)
         self._check_open()
         ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
         return await self._client.completion(ids, request)
@@ -291,14 +305,15 @@ class Model:
     ) -> list[int]:
         """Token ids of a conversation in the model's chat format, with one BOS at most.
 
+        A system text and first messages that come with the model go before ``messages``.
         Raises: InputError for malformed messages, or where there is no template; TokenizerError
         for a template that fails.
         """
-        from trinity.tokenizers.chat import render_chat
+        from trinity.tokenizers.chat import render_first
 
         tokenizer = self._tokenizer
-        template = tokenizer.chat_template if template is None else template
-        if template is None:
+        templates = self.chat_templates if template is None else (ChatTemplate(template),)
+        if not templates:
             raise InputError(
                 "the model's file has no chat template: pass one as template= (Jinja2 text), or "
                 "write the prompt in the model's own format and use generate()"
@@ -308,9 +323,9 @@ class Model:
             "" if token is None else tokenizer.token_text(token)
             for token in (tokenizer.bos_id, tokenizer.eos_id)
         )
-        text = render_chat(
-            template,
-            messages,
+        text = render_first(
+            templates,
+            self._defaults.opened(messages),
             bos_token=bos,
             eos_token=eos,
             add_generation_prompt=add_generation_prompt,
@@ -342,6 +357,10 @@ class Model:
             f"<Model {config.name or config.architecture!s}: {config.num_layers} layers, "
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
         )
+
+    def _request(self, options: GenerationOptions) -> Request:
+        """The options, and the model's defaults for those that are not given."""
+        return Request.of(**{**self._defaults.options, **options})  # type: ignore[arg-type]
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):
@@ -402,13 +421,19 @@ def load(
         i2s_layout=i2s_layout,
         tl_config=tl_config,
     )
-    from trinity.formats import open_weights
+    from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
-    provider = open_weights(path, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
+    provider = open_weights(
+        path,
+        i2s_layout=options.i2s_layout,
+        tl_config=options.tl_config,
+        notice=progress or _silent,
+    )
     try:
         with _libraries():
-            tokenizer = tokenizer_from_metadata(provider.metadata)
+            tokenizer = tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
+        options = with_defaults(options, provider.defaults)
         # Only now, for this import loads the compiler: a wrong path is told at once.
         with _libraries():
             engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
@@ -465,27 +490,50 @@ def demo_model() -> str:
     return path
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a model file, with or without weights.
+def load_tokenizer(path: Path, *, notice: Callable[[str], None] | None = None) -> Tokenizer:
+    """The tokenizer of a model, which ``path`` names as for ``load``, with or without weights.
 
-    Raises: InputError, FormatError or TokenizerError.
+    ``notice`` receives lines that the user should see. Raises: TrinityError.
     """
-    from trinity.formats import open_weights
+    from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
-    provider = open_weights(path)
+    provider = open_weights(path, notice=notice or _silent)
     try:
-        return tokenizer_from_metadata(provider.metadata)
+        return tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
     finally:
         provider.close()
 
 
-def open_weights(path: Path) -> WeightProvider:
-    """The tensors, metadata and configuration of a model file, without loading it to run.
+def open_weights(path: Path, *, notice: Callable[[str], None] | None = None) -> WeightProvider:
+    """The tensors, metadata and configuration of a model, without loading it to run.
 
-    A file without a usable configuration opens too. Raises: InputError, FormatError or
-    UnsupportedError.
+    ``path`` is whatever ``load`` takes. A GGUF file without a usable configuration opens too.
+    ``notice`` receives lines that the user should see. Raises: TrinityError.
     """
-    from trinity.formats import open_weights as open_provider
+    from trinity.providers import open_weights as open_provider
 
-    return open_provider(path)
+    return open_provider(path, notice=notice or _silent)
+
+
+def with_defaults(options: LoadOptions, defaults: Defaults) -> LoadOptions:
+    """The options, with the model's own for those that are None. Raises ConfigError."""
+    missing = {k: v for k, v in defaults.loading.items() if getattr(options, k) is None}
+    try:
+        return replace(options, **missing)  # type: ignore[arg-type]
+    except InputError as error:
+        raise ConfigError(f"{defaults.source}: {error}") from error
+
+
+def checked_defaults(provider: WeightProvider) -> Defaults:
+    """The model's defaults. Raises ConfigError where an option is out of its range."""
+    defaults = provider.defaults
+    try:
+        Request.of(**defaults.options)  # type: ignore[arg-type]
+    except InputError as error:
+        raise ConfigError(f"{defaults.source}: {error}") from error
+    return defaults
+
+
+def _silent(line: str) -> None:
+    """Where nobody wants to be told."""

@@ -45,7 +45,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tokenizer: ToyTokenizer) -> ToyEngin
         return Model(toy, tokenizer)  # type: ignore[arg-type]
 
     monkeypatch.setattr("trinity.model.load", load)
-    monkeypatch.setattr("trinity.model.load_tokenizer", lambda path: tokenizer)
+    monkeypatch.setattr("trinity.model.load_tokenizer", lambda path, **options: tokenizer)
     return toy
 
 

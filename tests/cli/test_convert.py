@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.cli.convert import OUTTYPES as DOCUMENTED
 from trinity.cli.convert import bar
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tools.convert import OUTTYPES, conversion
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.tiny_models import write_tiny_model
 from trinity.cli.quantize import TYPES as DOCUMENTED
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tools.quantize import ALIASES, MIXES, rows
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.formats import raw_gguf as raw
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
-from trinity.formats import GGUFProvider, open_weights
+from trinity.formats import GGUFProvider
+from trinity.providers import open_weights
 
 SCALARS = [
     (raw.U8, "<B", 255, "uint8"),

@@ -16,7 +16,8 @@ from tests.matrix import types
 from tests.naive import float_tensors, naive_logits, rope_angles, ternary_linear
 from tests.tiny_models import write_tiny_model
 from trinity.config import ModelConfig, RopeScaling
-from trinity.formats import GGUFProvider, open_weights
+from trinity.formats import GGUFProvider
+from trinity.providers import open_weights
 from trinity_kernels.ops.matmul.activations import FORMS
 
 Tensors = dict[str, NDArray[np.float32]]

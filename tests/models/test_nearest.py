@@ -10,9 +10,9 @@ import pytest
 import trinity
 from tests.models.test_decoder import CONFIG, LLAMA
 from trinity.errors import UnsupportedError
-from trinity.formats import open_weights
 from trinity.models import ARCHITECTURES, decoder_of, find_architecture
 from trinity.models.nearest import nearest
+from trinity.providers import open_weights
 
 PLAIN = {name for name in LLAMA if "_q_norm" not in name}
 QWEN3 = PLAIN | {f"blk.{layer}.attn_{part}_norm.weight" for layer in range(2) for part in "qk"}

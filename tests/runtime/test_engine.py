@@ -23,7 +23,7 @@ from trinity.errors import (
     TrinityError,
     UnsupportedError,
 )
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache

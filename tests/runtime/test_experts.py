@@ -14,7 +14,7 @@ from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, Layout, write_expert
 from tests.matrix import PACKED, some
 from tests.naive import float_tensors, naive_logits
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.runtime import expert_buffers
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.engine import CPUEngine, load_engine

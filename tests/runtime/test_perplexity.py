@@ -14,8 +14,8 @@ from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, toy_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
-from trinity.formats import open_weights
 from trinity.model import load
+from trinity.providers import open_weights
 from trinity.runtime import batching
 from trinity.runtime.perplexity import Perplexity, cut_windows, negative_log_likelihoods
 from trinity_kernels.isa import available_levels

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyEngine, chunks_of, ids_of, toy_model
 from trinity.errors import TrinityError
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.runtime.account import Account
 from trinity.runtime.engine import load_engine
 from trinity.runtime.generation import collect

@@ -14,8 +14,8 @@ from tests.kernels.reference import random_weights
 from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.errors import ConfigError, InputError, UnsupportedError
-from trinity.formats import open_weights
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.providers import open_weights
 from trinity.runtime.engine import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weights

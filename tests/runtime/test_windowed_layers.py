@@ -16,8 +16,8 @@ import trinity
 from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
-from trinity.formats import open_weights
 from trinity.model import Model
+from trinity.providers import open_weights
 from trinity.runtime import engine as module
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows

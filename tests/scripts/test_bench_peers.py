@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scripts import bench_peers
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH = ["--peer-attention", "flash", "plain"]

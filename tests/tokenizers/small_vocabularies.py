@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.bpe import BYTE_CHARACTERS
 

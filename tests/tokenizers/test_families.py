@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SHARED_DATA
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tokenizers import tokenizer_from_metadata
 
 FOLDERS = sorted(path.parent.name for path in SHARED_DATA.glob("architectures/*/model.gguf"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.matrix import some
 from tests.tokenizers.conftest import MetadataOf, TokenizerOf
 from tests.tokenizers.small_vocabularies import TEXTS, reference_spm
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.bpe import BPEEncoder
 from trinity.tokenizers.vocabulary import vocabulary_from_metadata

@@ -14,7 +14,7 @@ from tests.expert_models import EXPERTS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import ToyEngine
 from trinity.errors import InputError
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.runtime.engine import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.profile import OperationTime

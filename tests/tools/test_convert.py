@@ -11,10 +11,10 @@ import pytest
 from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.naive import float_tensors, naive_logits
 from tests.tools.golden_models import NAMES, edit_json, golden, model_directory
-from trinity.formats import open_weights
 from trinity.formats.huggingface.stored import permuted
 from trinity.formats.safetensors import SafeTensorsFile
 from trinity.model import load, load_tokenizer
+from trinity.providers import open_weights
 from trinity.tools.convert import OUTTYPES, convert
 
 TERNARY = ("i2_s", "tq1_0", "tq2_0")

@@ -18,9 +18,9 @@ from tests.naive import float_tensors, naive_logits
 from tests.runtime.test_perplexity import expected_nlls
 from tests.tiny_models import write_tiny_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
-from trinity.formats import open_weights
 from trinity.formats.imatrix import Imatrix, read_imatrix, write_imatrix
 from trinity.model import Model, load
+from trinity.providers import open_weights
 from trinity.tools.imatrix import Progress, gather_imatrix
 from trinity_kernels.isa import available_levels
 

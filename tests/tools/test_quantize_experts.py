@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from tests.expert_models import EXPERTS, LAYERS, Layout, write_expert_model
 from tests.naive import float_tensors, naive_logits
 from trinity.errors import InputError
-from trinity.formats import GGUFProvider, open_weights
+from trinity.formats import GGUFProvider
 from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
 from trinity.model import load
+from trinity.providers import open_weights
 from trinity.tools import quantize as package
 from trinity.tools.quantize import quantize
 from trinity.tools.quantize.rows import row_steps

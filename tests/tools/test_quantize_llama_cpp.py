@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tests.naive import naive_logits
 from tests.tiny_models import write_tiny_model
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.runtime.engine import load_engine
 from trinity.runtime.interface import Rows
 from trinity.tools.quantize import MIXES, quantize

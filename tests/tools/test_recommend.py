@@ -12,7 +12,7 @@ import pytest
 from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError, UnsupportedError
-from trinity.formats import open_weights
+from trinity.providers import open_weights
 from trinity.tools.recommend import (
     BY_QUALITY,
     EFFICIENCY,

@@ -12,7 +12,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.inspect_tables import printable
 from trinity.cli.loading import load_model, model_or_demo, progress
-from trinity.cli.terminal import json_line, put
+from trinity.cli.terminal import json_line, put, say
 
 
 @options.takes(loading=options.without(options.LOADING, "isa"))
@@ -63,7 +63,7 @@ def bench(
     from trinity_kernels.bandwidth import read_bandwidth
 
     path = model_or_demo(model)
-    provider = open_weights(path)
+    provider = open_weights(path, notice=say)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     size = sum(t.nbytes for t in tensors)
     parameters = sum(math.prod(t.shape) for t in tensors)
@@ -74,7 +74,7 @@ def bench(
         prompt_tokens, generated_tokens, tuple(batch or [1]), tuple(depth or [0]), rounds, profile,
         speculate,
     )  # fmt: skip
-    context = loading.pop("context_length") or plan.context_length
+    context = loading.pop("context_length", None) or plan.context_length
     plan.check(context)
     reports: list[Report] = []
     levels: list[str | None] = [*isa] if isa else [None]

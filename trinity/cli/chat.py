@@ -55,7 +55,7 @@ def chat(
             None, template, what="template", usage="give another file", longest=longest
         )
     with load_model(model, **loading) as loaded:
-        if text is None and loaded.tokenizer.chat_template is None:
+        if text is None and not loaded.chat_templates:
             raise InputError(
                 f"{model}: the file has no chat template; give one with --template FILE, "
                 "or use `trinity generate`"

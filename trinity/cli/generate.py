@@ -72,9 +72,8 @@ def prompt_ids(
 ) -> list[int]:
     """The prompt's token ids, raw or in the chat format."""
     if not chat:
-        return model.tokenize(
-            text, add_bos=request["add_bos"], parse_special=request["parse_special"]
-        )
+        given = {key: request[key] for key in ("add_bos", "parse_special") if key in request}
+        return model.tokenize(text, **given)
     messages = [{"role": "user", "content": text}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})

@@ -12,7 +12,7 @@ import typer
 
 from trinity.cli import inspect_tables as tables
 from trinity.cli import options
-from trinity.cli.terminal import json_line, put
+from trinity.cli.terminal import json_line, put, say
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
@@ -63,11 +63,11 @@ def inspect(
             raise typer.BadParameter("name the model, or ask for --kernels", param_hint="FILE")
         show_kernels(None, as_json)
         return
-    provider = open_weights(model)
+    provider = open_weights(model, notice=say)
     if kernels:
         show_kernels(provider, as_json)
     elif diff is not None:
-        show_diff(provider, open_weights(diff), as_json)
+        show_diff(provider, open_weights(diff, notice=say), as_json)
     elif verify:
         show_verification(provider, as_json)
     elif as_json:

@@ -50,19 +50,20 @@ def without(options: Options, *names: str) -> Options:
 def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command declared options: in the place of the parameter that each group names.
 
-    The command gets the group's values as a dict, by the names that the API has for them.
+    The command gets what was given of the group as a dict, by the names that the API has for it: a
+    model may have defaults of its own for the rest.
     """
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(**given: Any) -> None:
-            values = {
-                group: {one.name: value_of(one, given.pop(one.name)) for one in options}
-                for group, options in groups.items()
-            }
+        def run(context: typer.Context, **given: Any) -> None:
+            values = {}
+            for group, options in groups.items():
+                found = {one.name: value_of(one, given.pop(one.name)) for one in options}
+                values[group] = {k: v for k, v in found.items() if is_given(context, k)}
             command(**given, **values)
 
-        parameters: list[inspect.Parameter] = []
+        parameters: list[inspect.Parameter] = [CONTEXT]
         for own in inspect.signature(command, eval_str=True).parameters.values():
             if own.name in groups:
                 parameters += map(parameter, groups[own.name])
@@ -74,6 +75,16 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
         return run
 
     return wrap
+
+
+# What typer calls a command with beside the options.
+CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has the option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def parameter(one: Declared) -> inspect.Parameter:

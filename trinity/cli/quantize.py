@@ -83,7 +83,7 @@ def quantize(
             allow_requantize=allow_requantize,
             overwrite=force,
             dry_run=dry_run,
-            threads=loading["threads"],
+            threads=loading.get("threads"),
             progress=show,
         )
     for note in done.notes:

@@ -55,7 +55,7 @@ def recommend(
         subject = tool.of_size(tool.parse_count(params))
     else:
         assert model is not None
-        subject = tool.of_file(open_weights(model))
+        subject = tool.of_file(open_weights(model, notice=say))
     found = tool.recommend(
         subject,
         ram=parse_bytes("--ram", ram, LEAST_RAM) if ram is not None else available_memory(),

@@ -9,7 +9,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.loading import model_or_demo
 from trinity.cli.prompts import given_text
-from trinity.cli.terminal import json_line, put
+from trinity.cli.terminal import json_line, put, say
 
 
 @options.takes(reading=options.only(options.GENERATION, "add_bos", "parse_special"))
@@ -32,7 +32,7 @@ def tokenize(
     from trinity.model import load_tokenizer
 
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
-    tokenizer = load_tokenizer(model_or_demo(model))
+    tokenizer = load_tokenizer(model_or_demo(model), notice=say)
     ids = tokenizer.encode(text, **reading)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]

@@ -13,5 +13,5 @@ def warmup(loading: options.Given) -> None:
     import trinity_kernels
 
     with progress("compiling kernels") as show:
-        trinity_kernels.warmup(loading["isa"], show)
+        trinity_kernels.warmup(loading.get("isa"), show)
     say("all kernels are compiled")

@@ -13,6 +13,7 @@ import numpy as np
 from trinity.config import ModelConfig
 from trinity.errors import FormatError, InputError
 from trinity.formats.configuration import config_from_metadata
+from trinity.formats.defaults import Defaults
 from trinity.formats.gguf_layout import MAX_KEYS, MAX_PARTS, MAX_TENSORS
 from trinity.formats.gguf_metadata import GGUFMetadata
 from trinity.formats.gguf_reader import (
@@ -23,6 +24,7 @@ from trinity.formats.gguf_reader import (
 )
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
+from trinity.formats.sampling_keys import sampling_of
 from trinity.formats.tl_config import read_tl_config
 from trinity.load_options import LoadOptions
 from trinity.option import check_option
@@ -114,6 +116,11 @@ class GGUFProvider:
                 self.metadata, shapes, source=self._path, num_tokens=self._num_tokens()
             )
         return self._config
+
+    @property
+    def defaults(self) -> Defaults:
+        """The sampling that the metadata names. Raises ConfigError where a value is no number."""
+        return Defaults(options=sampling_of(self.metadata, self._path), source=self._path)
 
     @property
     def rope_interleaved(self) -> bool:

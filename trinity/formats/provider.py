@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
+from trinity.formats.defaults import Defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,11 @@ class WeightProvider(Protocol):
     @property
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError where the metadata gives none."""
+        ...
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the model's files say of its use. Raises ConfigError where that is malformed."""
         ...
 
     @property

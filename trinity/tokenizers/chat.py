@@ -8,11 +8,12 @@ Jinja2's sandbox.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trinity.confined import Confined
-from trinity.errors import ConfinedError, TokenizerError
+from trinity.errors import ConfinedError, TokenizerError, UnsupportedError
+from trinity.formats.defaults import ChatTemplate
 
 LONGEST_TEMPLATE = 1 << 17  # characters; the longest in use have some 30,000
 
@@ -26,6 +27,24 @@ _SECONDS_PER_MESSAGE = 0.005
 # The text is tokenized next, with a few microseconds and some 200 bytes per character.
 _LONGEST_TEXT = 1 << 17  # characters, beyond a multiple of the conversation's
 _TEXT_PER_CHARACTER = 4
+
+
+def render_first(
+    templates: Sequence[ChatTemplate],
+    messages: Sequence[Mapping[str, object]],
+    **names: Any,
+) -> str:
+    """As ``render_chat``, by the first template whose language and words trinity knows.
+
+    Raises UnsupportedError where there is none.
+    """
+    refusals = []
+    for template in templates:
+        try:
+            return _RENDERERS[template.language](template.text, messages, **names)
+        except UnsupportedError as error:
+            refusals.append(f"{template.source}: {error}")
+    raise UnsupportedError(f"no chat template can be rendered: {'; '.join(refusals)}; {_OTHERWISE}")
 
 
 def render_chat(
@@ -83,6 +102,10 @@ def render_chat(
         )
     verb = "cannot be compiled" if outcome == "uncompiled" else "failed"
     raise TokenizerError(f"the chat template {verb}: {_printable(what)}; {_OTHERWISE}")
+
+
+# By the language of a template; one outside of what the function knows is UnsupportedError.
+_RENDERERS: dict[str, Callable[..., str]] = {"jinja": render_chat}
 
 
 def _check_length(text: str, names: object) -> None:

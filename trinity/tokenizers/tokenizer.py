@@ -23,13 +23,17 @@ from trinity.tokenizers.vocabulary import (
 )
 
 
-def tokenizer_from_metadata(metadata: Mapping[str, object]) -> Tokenizer:
+def tokenizer_from_metadata(
+    metadata: Mapping[str, object], end_ids: Iterable[int] = ()
+) -> Tokenizer:
     """The tokenizer that a GGUF file's metadata describes; reads all it needs at once.
 
-    Arrays may be lists or NumPy arrays. Raises TokenizerError for missing or malformed keys,
-    UnsupportedError for a kind of tokenizer that trinity cannot run.
+    ``end_ids`` end a generation beside those that the metadata names. Arrays may be lists or NumPy
+    arrays. Raises TokenizerError for missing or malformed keys, UnsupportedError for a kind of
+    tokenizer that trinity cannot run.
     """
     vocab = vocabulary_from_metadata(metadata)
+    vocab.eog_ids |= frozenset(i for i in end_ids if 0 <= i < len(vocab))
     prefix = "tokenizer.chat_template."
     templates = {
         key.removeprefix(prefix): value

@@ -1,0 +1,23 @@
+"""GGUF files."""
+
+from __future__ import annotations
+
+import os
+
+from trinity.formats.gguf import GGUFProvider
+from trinity.formats.provider import WeightProvider
+from trinity.load_options import LoadOptions
+from trinity.providers.kind import Kind, Notice
+from trinity.providers.near import near_files
+
+
+def _claims(name: str) -> bool:
+    """Whatever file is there: what it is where it is no GGUF file, its reader says."""
+    return os.path.lexists(name) and not os.path.isdir(name)
+
+
+def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    return GGUFProvider(name, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
+
+
+GGUF_FILE = Kind("a GGUF file", _claims, _open, lambda name: near_files(name, (".gguf",)))

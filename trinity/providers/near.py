@@ -1,0 +1,30 @@
+"""Names that are like one that does not exist."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
+
+MOST = 3
+_MOST_LISTED = 2000
+
+
+def near(name: str, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that are most like ``name``, without regard to case."""
+    by_folded = {known.casefold(): known for known in names}
+    return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, MOST, 0.6)]
+
+
+def near_files(path: str, endings: tuple[str, ...]) -> list[str]:
+    """Paths of files beside ``path`` that have one of the endings and a name like its."""
+    folder, name = os.path.split(path)
+    found: list[str] = []
+    with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if entry.name.endswith(endings):
+                found.append(entry.name)
+            if len(found) == _MOST_LISTED:
+                break
+    return [os.path.join(folder, one) for one in near(name, found)]

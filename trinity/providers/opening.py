@@ -1,0 +1,45 @@
+"""A model by its name: the first kind of place that claims the name opens it."""
+
+from __future__ import annotations
+
+import os
+
+from trinity.errors import InputError
+from trinity.formats.mapping import path_text
+from trinity.formats.provider import WeightProvider
+from trinity.load_options import LoadOptions
+from trinity.providers.gguf_file import GGUF_FILE
+from trinity.providers.kind import Kind, Notice
+
+# Prefixes first, then what lies under a path, then names without a path.
+KINDS: tuple[Kind, ...] = (GGUF_FILE,)
+
+
+def open_weights(
+    name: str | os.PathLike[str],
+    *,
+    i2s_layout: str = "x86",
+    tl_config: str | os.PathLike[str] | None = None,
+    notice: Notice = lambda line: None,
+) -> WeightProvider:
+    """Open the model that ``name`` names, a path or what a kind of KINDS claims.
+
+    No weights are decoded, so a model without a usable configuration may open too. ``~`` is not
+    expanded. ``notice`` takes lines that the user should see. ``i2s_layout`` and ``tl_config``: see
+    GGUFProvider. Raises InputError where there is no such model, listing what was tried and close
+    names; FormatError where it is none or malformed, UnsupportedError for what trinity does not
+    read.
+    """
+    text = path_text(name)
+    options = LoadOptions(i2s_layout=i2s_layout, tl_config=tl_config)
+    for kind in KINDS:
+        if kind.claims(text):
+            return kind.open(text, options, notice)
+    raise InputError(_refusal(text))
+
+
+def _refusal(name: str) -> str:
+    tried = ", ".join(kind.what for kind in KINDS)
+    close = [found for kind in KINDS for found in kind.close_names(name)]
+    hint = f"did you mean {' or '.join(close)}?" if close else "check the path or name"
+    return f"{name}: there is no such file or model; tried: {tried}; {hint}"
