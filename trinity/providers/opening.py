@@ -10,9 +10,10 @@ from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.providers.gguf_file import GGUF_FILE
 from trinity.providers.kind import Kind, Notice
+from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
 # Prefixes first, then what lies under a path, then names without a path.
-KINDS: tuple[Kind, ...] = (GGUF_FILE,)
+KINDS: tuple[Kind, ...] = (OLLAMA, GGUF_FILE, OLLAMA_BARE)
 
 
 def open_weights(

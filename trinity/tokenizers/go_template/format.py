@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from trinity.errors import UnsupportedError
 from trinity.tokenizers.go_template.budget import Budget
 from trinity.tokenizers.go_template.printing import printed, quoted
-from trinity.tokenizers.go_template.values import Value
+from trinity.tokenizers.go_template.values import Value, type_name
 
 _VERB = re.compile(r"%([-+0]*)([0-9]{0,6})(?:\.([0-9]{0,6}))?([vsqdt%])|%", re.DOTALL)
 _KINDS = {"s": str, "q": str, "d": int, "t": bool}
@@ -49,7 +49,7 @@ def _one(
     wanted = _KINDS.get(verb, type(value))
     unknown = (precision is not None and number) or (flags and isinstance(value, float))
     if type(value) is not wanted or unknown:
-        raise UnsupportedError(f"the Go template prints {value!r:.40} with %{verb}")
+        raise UnsupportedError(f"the Go template prints {type_name(value)} with %{verb}")
     if isinstance(value, str):
         text = value if precision is None else value[: int(precision or 0)]
         text = quoted(text) if verb == "q" else text

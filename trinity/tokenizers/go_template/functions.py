@@ -7,7 +7,7 @@ arguments; `and` and `or` are the evaluator's, because they stop early.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from trinity.errors import TokenizerError, UnsupportedError
@@ -19,6 +19,7 @@ from trinity.tokenizers.go_template.values import (
     Absent,
     Map,
     Slice,
+    Struct,
     Value,
     byte_length,
     truth,
@@ -73,6 +74,8 @@ def _index(arguments: Sequence[Value], budget: Budget) -> Value:
 
 def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
     value, *places = arguments
+    if len(places) > 2:
+        raise UnsupportedError("the Go template slices with three indexes")
     if isinstance(value, str):
         budget.step(len(value))
         raw = value.encode()
@@ -83,11 +86,9 @@ def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
             raise UnsupportedError("the Go template cuts a character into bytes") from None
     if not isinstance(value, Slice):
         raise _failed(f"slice of {type_name(value)}")
-    if len(places) > 2:
-        raise UnsupportedError("the Go template slices with three indexes")
     # Go lets a slice grow up to where the array under it ends.
     start, stop = _bounds(places, len(value), len(value.items) - value.start)
-    return Slice(value.items, value.start + start, value.start + stop, value.is_nil)
+    return replace(value, start=value.start + start, stop=value.start + stop)
 
 
 def _bounds(places: Sequence[Value], length: int, most: int) -> tuple[int, int]:
@@ -152,6 +153,8 @@ def _equal(arguments: Sequence[Value], budget: Budget) -> Value:
 def _same(one: Value, other: Value, budget: Budget) -> bool:
     if isinstance(one, Absent) or isinstance(other, Absent):
         return _is_nil(one) and _is_nil(other)
+    if isinstance(one, Struct) and one.is_pointer and isinstance(other, Struct):
+        return one is other
     _comparable(one, other)
     budget.step(len(one) if isinstance(one, str) else 0)
     return one == other

@@ -35,7 +35,7 @@ def printed(value: Value, depth: int = 0) -> str:
         return decimal(value, large=6)
     if isinstance(value, Absent):
         return NIL.value
-    if isinstance(value, Map | Struct) and value.as_json:
+    if value.as_json:
         return "{}" if isinstance(value, Map) and value.is_nil else as_json(value)
     if isinstance(value, Slice):
         return "[" + " ".join(printed(one, depth + 1) for one in value.values()) + "]"

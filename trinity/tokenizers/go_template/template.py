@@ -81,7 +81,12 @@ class GoTemplate:
             )
         if "messages" in self.names:
             whole = Slice.of([one.value() for one in joined] if joined else None)
-            values = {"System": system, "Messages": whole, "Tools": Slice.of(None), **thinking}
+            values = {
+                "System": system,
+                "Messages": whole,
+                "Tools": Slice.of(None, as_json=True),
+                **thinking,
+            }
             return self._once(budget, {**values, _RESPONSE: ""})
         return self._in_turns(joined, budget, thinking)
 

@@ -27,17 +27,21 @@ NOTHING, NIL = Absent.NOTHING, Absent.NIL
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """A slice of ``items``, from ``start`` up to ``stop``; a nil one prints as null in JSON."""
+    """A slice of ``items``, from ``start`` up to ``stop``; a nil one prints as null in JSON.
+
+    ``as_json``: its type prints itself as JSON.
+    """
 
     items: tuple[Value, ...]
     start: int = 0
     stop: int = 0
     is_nil: bool = False
+    as_json: bool = False
 
     @classmethod
-    def of(cls, items: Sequence[Value] | None) -> Slice:
+    def of(cls, items: Sequence[Value] | None, *, as_json: bool = False) -> Slice:
         """A slice of all of ``items``; of None a nil one."""
-        return cls((), is_nil=True) if items is None else cls(tuple(items), 0, len(items))
+        return cls(tuple(items or ()), 0, len(items or ()), items is None, as_json)
 
     def __len__(self) -> int:
         return self.stop - self.start
