@@ -5,7 +5,7 @@ from __future__ import annotations
 from trinity.errors import TokenizerError
 
 # Real templates take some 50 steps for each message; a step takes about 2 microseconds.
-_STEPS, _STEPS_PER_MESSAGE = 200_000, 4_000
+_STEPS, _STEPS_PER_MESSAGE = 200_000, 1_000
 _CHARACTERS, _CHARACTERS_PER_CHARACTER = 1 << 18, 8
 _CHARACTERS_PER_STEP = 1 << 10  # that are only looked at
 
