@@ -33,11 +33,11 @@ from statistics import median
 from typing import Any
 
 from trinity.providers import open_weights
+from trinity.quantization import quantize
+from trinity.quantization.mixes import MIXES
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.tools.bench import Bench
 from trinity.tools.machine import machine, versions
-from trinity.tools.quantize import quantize
-from trinity.tools.quantize.mixes import MIXES
 from trinity_kernels.bandwidth import read_bandwidth
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.ops.matmul.activations import FORMS

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import trinity
 from trinity.cli.loading import model_or_demo
 from trinity.errors import TrinityError
-from trinity.tools.quantize import MIXES
+from trinity.quantization import MIXES
 from trinity_kernels.quantizers import WRITABLE, quantize_rows
 from trinity_kernels.quants import TYPES
 

@@ -5,9 +5,9 @@
 
 Every model has the layers, the heads and the row lengths of its kind, but matrices of few rows
 only: llama.cpp's rules look at nothing else. It quantizes each of them to every mix, and what its
-files say goes into the JSON file, which tests/tools/test_quantize_types.py compares with. Of real
-models it keeps the digests of whole files. A check for developers: it needs nothing but the two
-packages, and the tests need only the file.
+files say goes into the JSON file, which tests/quantization/test_quantize_types.py compares with. Of
+real models it keeps the digests of whole files. A check for developers: it needs nothing but the
+two packages, and the tests need only the file.
 """
 
 from __future__ import annotations

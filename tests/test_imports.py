@@ -26,6 +26,7 @@ LAYERS = (
     ("trinity.providers",),
     ("trinity.models",),
     ("trinity.runtime",),
+    ("trinity.quantization",),
     ("trinity.model",),
     ("trinity.tools",),
     ("trinity",),

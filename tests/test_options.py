@@ -163,7 +163,12 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="that is enough"):
         trinity.load(trinity.demo_model(), **chosen)  # type: ignore[arg-type]
     assert given == {**chosen, "progress": None}
-    assert given.keys() - {"progress"} == {*names(LOAD)} - {"i2s_layout", "tl_config"}
+    assert given.keys() - {"progress"} == {*names(LOAD)} - {
+        "i2s_layout",
+        "tl_config",
+        "weight_scale",
+        "quantize",
+    }
 
 
 TAKEN: dict[str, Sequence[Declared]] = {
@@ -171,7 +176,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "chat": [*without(GENERATION, "logprobs", "add_bos", "parse_special"), *LOADING],
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
-    "convert": [],
+    "convert": only(LOADING, "weight_scale"),
     "quantize": only(LOADING, "threads"),
     "perplexity": without(LOADING, "context_length"),
     "imatrix": without(LOADING, "context_length"),

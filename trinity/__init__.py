@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     )
     from trinity.formats.provider import Tensor, WeightProvider
     from trinity.model import Model, demo_model, generate, load, load_tokenizer, open_weights
+    from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
     from trinity.runtime.options import GenerationOptions
     from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.sampler import TokenLogprob
     from trinity.runtime.sampling_params import SamplingParams
     from trinity.tokenizers import Tokenizer
-    from trinity.tools.quantize import Quantization, quantize
 
 __all__ = [
     "Chunk",
@@ -94,7 +94,7 @@ _HOMES = {
     "trinity.runtime.sampler": ("TokenLogprob",),
     "trinity.runtime.sampling_params": ("SamplingParams",),
     "trinity.tokenizers": ("Tokenizer",),
-    "trinity.tools.quantize": ("Quantization", "quantize"),
+    "trinity.quantization": ("Quantization", "quantize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -14,7 +14,8 @@ class RopeScaling:
 
     ``type`` is "none", "linear", "yarn" or "longrope"; what llama3's and longrope's divide
     frequencies by comes as tensors. Cosines and sines are multiplied by ``attn_factor``; YaRN's
-    also by (1 + 0.1 ln factor) / (1 + 0.1 c ln factor), c = ``yarn_log_multiplier``.
+    also by (1 + 0.1 ln factor) / (1 + 0.1 c ln factor), c = ``yarn_log_multiplier``, and the ends
+    of its ramp are whole dimensions with ``yarn_truncate``.
     """
 
     type: str = "none"
@@ -25,6 +26,7 @@ class RopeScaling:
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
     yarn_log_multiplier: float = 0.0
+    yarn_truncate: bool = True
 
 
 NO_SCALING = RopeScaling()

@@ -88,5 +88,25 @@ class LoadOptions:
         ),
     ] = None
 
+    weight_scale: Annotated[
+        str | None,
+        Option(
+            "What packed ternary weights of Hugging Face's format do with their weight_scale, "
+            "where config.json is wrong about it.",
+            ("--weight-scale",),
+            choices=("multiply", "divide"),
+        ),
+    ] = None
+
+    quantize: Annotated[
+        str | None,
+        Option(
+            "Quantize the weights while loading, to a type such as Q4_K_M; the result is kept in the "
+            "cache.",
+            ("--quantize",),
+            values="a type of `trinity quantize`",
+        ),
+    ] = None
+
     def __post_init__(self) -> None:
         check_options(self)

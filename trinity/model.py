@@ -395,6 +395,8 @@ def load(
     isa: str | None = None,
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
+    weight_scale: str | None = None,
+    quantize: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
     """Load the model file at ``path`` (GGUF; of a split model the first part).
@@ -406,7 +408,10 @@ def load(
     order of a single token: answers then do not depend on what else runs, and prompts are slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
-    not among those that bitnet.cpp publishes tiles for.
+    not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
+    ternary weights of Hugging Face's format "multiply" or "divide" by their weight_scale, where
+    config.json is wrong about it. ``quantize`` is a type such as "Q4_K_M" that the weights get
+    while they are loaded: once, for the result is kept in the cache and mapped by the next start.
     ``progress`` receives lines such as "compiling kernels 3/14".
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
@@ -420,6 +425,8 @@ def load(
         isa=isa,
         i2s_layout=i2s_layout,
         tl_config=tl_config,
+        weight_scale=weight_scale,
+        quantize=quantize,
     )
     from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
@@ -428,9 +435,12 @@ def load(
         path,
         i2s_layout=options.i2s_layout,
         tl_config=options.tl_config,
+        weight_scale=options.weight_scale,
         notice=progress or _silent,
     )
     try:
+        if options.quantize is not None:
+            provider = _quantized(provider, options, progress or _silent)
         with _libraries():
             tokenizer = tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
         options = with_defaults(options, provider.defaults)
@@ -514,6 +524,15 @@ def open_weights(path: Path, *, notice: Callable[[str], None] | None = None) -> 
     from trinity.providers import open_weights as open_provider
 
     return open_provider(path, notice=notice or _silent)
+
+
+def _quantized(
+    provider: WeightProvider, options: LoadOptions, notice: Callable[[str], None]
+) -> WeightProvider:
+    with _libraries():  # the compiler's, for quantizing is compiled
+        module = uninterrupted(importlib.import_module, "trinity.quantization.cached")
+    made: WeightProvider = module.quantized(provider, options, options.quantize, notice)
+    return made
 
 
 def with_defaults(options: LoadOptions, defaults: Defaults) -> LoadOptions:

@@ -14,8 +14,8 @@ from trinity.errors import TrinityError
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import WeightProvider
 from trinity.model import Model
+from trinity.quantization import MIXES, TENSOR_TYPES, quantize
 from trinity.tools.diff import diff
-from trinity.tools.quantize import MIXES, TENSOR_TYPES, quantize
 from trinity.tools.verify import verify
 
 CONTEXTS = (1, 2, 16, 16, 16, 17, 40, 130)

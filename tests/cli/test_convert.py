@@ -53,7 +53,7 @@ def test_remarks_are_shown(run: Run, tmp_path: Path) -> None:
         (["{source}", "{out}"], 2, "--outtype"),
         (["{source}", "--outtype", "i2_s"], 2, "OUT"),
         (["{source}", "{out}", "--outtype", "q4_0"], 1, "error: outtype is 'q4_0'"),
-        (["{out}", "{out}", "--outtype", "i2_s"], 1, "no directory"),
+        (["{out}", "{out}", "--outtype", "i2_s"], 1, "there is no such file or model"),
         (["{source}", "{out}", "--outtype", "i2_s", "--weight-scale", "x"], 1, "weight_scale"),
     ],
 )

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 from tests.tiny_models import write_tiny_model
 from trinity.cli.quantize import TYPES as DOCUMENTED
 from trinity.providers import open_weights
-from trinity.tools.quantize import ALIASES, MIXES, rows
+from trinity.quantization import ALIASES, MIXES, rows
 
 
 @pytest.fixture

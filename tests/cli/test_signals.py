@@ -79,7 +79,7 @@ def test_a_writer_leaves_nothing(name: str, tmp_path: Path) -> None:
     number = getattr(signal, name)
     code = f"""
 import os, signal, sys
-from trinity.tools.quantize import rows
+from trinity.quantization import rows
 signal.signal(signal.SIGINT, signal.default_int_handler)
 real = rows.quantize_rows
 def struck(*arguments):

@@ -208,7 +208,7 @@ SAFETENSORS = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
         (b"G", "ends within its first 4 bytes"),
         (b"GGUF", "only 0 are left"),
         (b"GGUF" + raw.u32(3) + bytes(15), "the header needs 16 bytes"),
-        (raw.u64(len(SAFETENSORS)) + SAFETENSORS + bytes(4), "safetensors.*convert_hf_to_gguf"),
+        (raw.u64(len(SAFETENSORS)) + SAFETENSORS + bytes(4), "safetensors.*give the directory"),
         (b"PK\x03\x04" + bytes(40), "zip archive.*PyTorch.*convert_hf_to_gguf"),
         (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "pickle"),
         (b"\x1f\x8b\x08" + bytes(30), "gzip.*unpack"),
@@ -252,10 +252,10 @@ def test_paths_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_folders_and_pipes(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"folder without a \.gguf file"):
+    with pytest.raises(FormatError, match=r"no config\.json and no \.gguf file"):
         GGUFProvider(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(FormatError, match=r"Hugging Face.*convert_hf_to_gguf"):
+    with pytest.raises(FormatError, match=r"Hugging Face model; give the directory"):
         GGUFProvider(tmp_path)
     (tmp_path / "x.gguf").write_bytes(b"")
     with pytest.raises(FormatError, match=r"give one of its files: x\.gguf"):

@@ -11,7 +11,7 @@ import pytest
 from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.naive import float_tensors, naive_logits
 from tests.tools.golden_models import NAMES, edit_json, golden, model_directory
-from trinity.formats.huggingface.stored import permuted
+from trinity.formats.gguf_order import permuted
 from trinity.formats.safetensors import SafeTensorsFile
 from trinity.model import load, load_tokenizer
 from trinity.providers import open_weights

@@ -187,9 +187,12 @@ def test_large_tensors_are_read_in_pieces(
     name: str, converted: Folder, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With pieces of a few rows, whatever the view, the file is the same."""
-    from trinity.formats.huggingface import weights
+    from trinity.formats.huggingface import canonical, weights
+    from trinity.tools.convert import encode
 
-    monkeypatch.setattr(weights, "_CHUNK_ELEMENTS", 300)
+    monkeypatch.setattr(weights, "CHUNK_ELEMENTS", 300)
+    monkeypatch.setattr(canonical, "CHUNK_ELEMENTS", 300)
+    monkeypatch.setattr(encode, "_CHUNK_ELEMENTS", 300)
     convert(folder(name) / "hf", tmp_path / f"{name}.gguf", "f32")
     assert (tmp_path / f"{name}.gguf").read_bytes() == converted(name).read_bytes()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
@@ -17,23 +17,18 @@ from trinity.cli.terminal import escaped, say, styled_stderr
 OUTTYPES = "i2_s, tq1_0, tq2_0 (ternary layers), f16, bf16, f32, q8_0"
 
 
+@options.takes(loading=options.only(options.LOADING, "weight_scale"))
 def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE_DIR", help="A directory with config.json, safetensors and tokenizer."
+            metavar="SOURCE",
+            help="A directory with config.json, safetensors and tokenizer, or another model.",
         ),
     ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
     outtype: Annotated[str, typer.Option("--outtype", help=f"Type of the layers: {OUTTYPES}.")],
-    weight_scale: Annotated[
-        str | None,
-        typer.Option(
-            "--weight-scale",
-            help="multiply or divide: what packed ternary weights do with their weight_scale, "
-            "where config.json is wrong about it.",
-        ),
-    ] = None,
+    loading: options.Given,
     force: options.Force = False,
 ) -> None:
     """Convert a model of Hugging Face's format to GGUF."""
@@ -44,7 +39,7 @@ def convert(
             source,
             out,
             outtype.lower(),
-            weight_scale=cast(Literal["multiply", "divide"] | None, weight_scale),
+            weight_scale=loading.get("weight_scale"),
             overwrite=force,
             progress=show,
         )

@@ -14,9 +14,9 @@ from trinity.cli.terminal import escaped, put, say
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
-    from trinity.tools.quantize import Quantization
+    from trinity.quantization import Quantization
 
-# As trinity.tools.quantize has them; written out, so that --help need not load the quantizers.
+# As trinity.quantization has them; written out, so that --help need not load the quantizers.
 TYPES = (
     "Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_0, Q4_1, Q4_K_S, Q4_K_M, Q5_0, Q5_1, Q5_K_S, Q5_K_M, Q6_K, "
     "Q8_0, IQ4_NL, IQ4_XS, MXFP4, Q1_0, Q2_0, TQ1_0, TQ2_0, I2_S (ternary models), F16, "
@@ -67,7 +67,7 @@ def quantize(
     loading: options.Given,
 ) -> None:
     """Quantize a GGUF model; which tensor gets which type follows llama.cpp."""
-    from trinity.tools.quantize import quantize as run
+    from trinity.quantization import quantize as run
 
     patterns = [split_pattern(given) for given in tensor_type or ()]
     with nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:

@@ -1,26 +1,32 @@
-"""The tensors of a Hugging Face directory: one safetensors file, or several with their index."""
+"""The tensors of a Hugging Face directory: one safetensors file, or several with their index.
+
+Links that lead elsewhere are not followed (``directory_file``): whoever opens a stranger's
+directory reads that directory.
+"""
 
 from __future__ import annotations
 
 import os
 
 from trinity.errors import FormatError, InputError
+from trinity.formats.directory_file import directory_file
 from trinity.formats.json_object import read_json_object
 from trinity.formats.mapping import path_text
 from trinity.formats.safetensors import SafeTensor, SafeTensorsFile
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_NO_FILES = ("", ".", "..")
 
 
 class Checkpoint:
-    """All tensors of a directory by name.
+    """All tensors of a directory by name; of ``single``, the name of one of its files, if given.
 
     Raises InputError where the directory or a file is missing, FormatError where a file is
     malformed or the index disagrees with the files.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], single: str | None = None) -> None:
         self.directory = path_text(directory)
         if not os.path.isdir(self.directory):
             raise InputError(
@@ -29,10 +35,15 @@ class Checkpoint:
         self._files: list[SafeTensorsFile] = []
         self._owners: dict[str, SafeTensorsFile] = {}
         try:
-            self._open()
+            self._open(single)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that hold tensors."""
+        return [file.path for file in self._files]
 
     def names(self) -> list[str]:
         """All tensor names."""
@@ -63,9 +74,9 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> None:
-        index = os.path.join(self.directory, INDEX)
-        single = os.path.join(self.directory, SINGLE)
+    def _open(self, given: str | None) -> None:
+        index = directory_file(self.directory, INDEX)
+        single = directory_file(self.directory, SINGLE if given is None else given)
         if os.path.lexists(index) and not os.path.lexists(single):
             self._open_shards(index, _weight_map(index))
         elif os.path.lexists(single):
@@ -88,7 +99,7 @@ class Checkpoint:
                 f"that {INDEX} names; download the rest of the model"
             )
         for shard in dict.fromkeys(weight_map.values()):
-            file = self._add(os.path.join(self.directory, shard))
+            file = self._add(directory_file(self.directory, shard))
             for name in file.names():
                 if name in self._owners:
                     raise FormatError(
@@ -119,7 +130,7 @@ def _weight_map(index: str) -> dict[str, str]:
     if not isinstance(value, dict) or not value:
         raise FormatError(f"{index}: weight_map is missing or no object; download it again")
     for name, shard in value.items():
-        if not isinstance(shard, str) or os.path.basename(shard) != shard or not shard:
+        if not isinstance(shard, str) or os.path.basename(shard) != shard or shard in _NO_FILES:
             raise FormatError(
                 f"{index}: tensor {name!r} is said to be in {str(shard)[:80]!r}; expected the "
                 "name of a file beside the index"

@@ -6,10 +6,7 @@ import codecs
 import struct
 
 CONVERT = "convert the model to GGUF with llama.cpp's convert_hf_to_gguf.py"
-CONVERT_DIRECTORY = (
-    "convert its directory with `python -m trinity convert`, or with llama.cpp's "
-    "convert_hf_to_gguf.py"
-)
+WHOLE_DIRECTORY = "give the directory that has the model's config.json, weights and tokenizer"
 
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"FUGG", "a byte-swapped GGUF file", "use a little-endian copy of the model"),
@@ -34,8 +31,8 @@ def looks_like(head: bytes, size: int) -> tuple[str, str]:
             return description, advice
     if len(head) >= 2 and head[0] == 0x80 and head[1] in range(1, 6):
         return "a Python pickle, such as an old PyTorch checkpoint", CONVERT
-    if len(head) >= 9 and head[8:9] == b"{" and struct.unpack_from("<Q", head)[0] <= size:
-        return "a safetensors file", CONVERT_DIRECTORY
+    if is_safetensors(head, size):
+        return "a safetensors file", WHOLE_DIRECTORY
     if not any(head):
         return "zeros, as an unfinished download leaves them", "download the file again"
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
@@ -46,6 +43,11 @@ def looks_like(head: bytes, size: int) -> tuple[str, str]:
     if _is_text(head):
         return "a text file", "give the model's .gguf file instead"
     return "no known model format", "give a .gguf file"
+
+
+def is_safetensors(head: bytes, size: int) -> bool:
+    """Whether a file of ``size`` bytes that begins with ``head`` seems to be a safetensors file."""
+    return len(head) >= 9 and head[8:9] == b"{" and struct.unpack_from("<Q", head)[0] <= size
 
 
 def _is_text(head: bytes) -> bool:

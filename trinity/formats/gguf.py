@@ -88,6 +88,11 @@ class GGUFProvider:
         return [part.file.path for part in self._parts]
 
     @property
+    def notes(self) -> list[str]:
+        """None: a GGUF file is read as it is."""
+        return []
+
+    @property
     def version(self) -> int:
         """The GGUF version of the (first) file: 2 or 3."""
         return self._parts[0].structure.version

@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 
 from trinity.errors import FormatError, InputError
-from trinity.formats.foreign import CONVERT_DIRECTORY
+from trinity.formats.foreign import WHOLE_DIRECTORY
 from trinity.formats.mapping_table import TableMapping
 
 
@@ -84,7 +84,7 @@ def _map(path: str) -> tuple[TableMapping, os.stat_result]:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
-            raise FormatError(_directory_refusal(path))
+            raise FormatError(directory_refusal(path))
         if not stat.S_ISREG(mode):  # opening a pipe would wait for a writer
             raise FormatError(
                 f"{path}: a pipe or device, not a regular file; give a file on a disk"
@@ -108,12 +108,17 @@ def _map(path: str) -> tuple[TableMapping, os.stat_result]:
         raise InputError(f"{path}: cannot be opened: {reason}") from error
 
 
-def _directory_refusal(path: str) -> str:
+def directory_refusal(path: str) -> str:
+    """What a directory seems to be that cannot be opened as a file or a model, and what to do."""
     names = sorted(os.listdir(path))
     models = [name for name in names if name.endswith(".gguf")]
     if models:
         shown = ", ".join(models[:5]) + (", ..." if len(models) > 5 else "")
         return f"{path}: a folder; give one of its files: {shown}"
-    if any(name == "config.json" or name.endswith(".safetensors") for name in names):
-        return f"{path}: a folder that looks like a Hugging Face model; {CONVERT_DIRECTORY}"
-    return f"{path}: a folder without a .gguf file; give the path of a .gguf file"
+    if "config.json" in names:
+        found = "that looks like a Hugging Face model"
+    elif any(name.endswith(".safetensors") for name in names):
+        found = "with a part of a Hugging Face model, but no config.json"
+    else:
+        found = "with no config.json and no .gguf file"
+    return f"{path}: a folder {found}; {WHOLE_DIRECTORY}"

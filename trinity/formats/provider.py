@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +21,8 @@ class Tensor:
     Shapes: ``shape`` is NumPy's order, so a linear layer's weight is (M outputs, K inputs).
     ``data`` is a read-only uint8 view of the file's mapping, ``nbytes`` long; nothing is copied.
     ``type`` is ggml's name of the tensor type ("I2_S", "Q4_0", "F32"); ``source`` names the file.
-    ``tiling``: the tiles of TL1 or TL2 (BM, BY, bm) where the user gave them.
+    ``tiling``: the tiles of TL1 or TL2 (BM, BY, bm) where the user gave them. ``origin``: the name
+    in the file where it is another, for errors.
     """
 
     name: str
@@ -29,11 +31,28 @@ class Tensor:
     data: NDArray[np.uint8]
     source: str = ""
     tiling: tuple[int, int, int] | None = None
+    origin: str = ""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor in the file."""
+        """Bytes of the tensor in its type."""
         return int(self.data.nbytes)
+
+    @property
+    def where(self) -> str:
+        """The file and the tensor there, as errors begin."""
+        return f"{self.source}: tensor {(self.origin or self.name)!r}"
+
+    def pieces(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
+        """The data in order, about ``nbytes`` at a time, in whole rows; of I2_S all at once."""
+        rows = prod(self.shape[:-1])
+        if self.type.startswith("I2_S") or self.data.nbytes % rows:
+            yield self.data
+            return
+        row = self.data.nbytes // rows
+        step = max(1, nbytes // row) * row
+        for first in range(0, self.data.nbytes, step):
+            yield self.data[first : first + step]
 
     def dequantize(self) -> NDArray[np.float32]:
         """All values as float32, in ``shape``.
@@ -47,11 +66,10 @@ class Tensor:
             return dequantize(self.type, self.data, self.shape)
         except KeyError as error:
             raise UnsupportedError(
-                f"{self.source}: tensor {self.name!r} has type {self.type}, "
-                "which trinity cannot dequantize"
+                f"{self.where} has type {self.type}, which trinity cannot dequantize"
             ) from error
         except ValueError as error:
-            raise FormatError(f"{self.source}: tensor {self.name!r}: {error}") from error
+            raise FormatError(f"{self.where}: {error}") from error
 
 
 class WeightProvider(Protocol):
@@ -60,6 +78,16 @@ class WeightProvider(Protocol):
     @property
     def path(self) -> str:
         """Where the model lies."""
+        ...
+
+    @property
+    def paths(self) -> list[str]:
+        """All files that the model is read from."""
+        ...
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks that the user should see, such as parts of the model that are left out."""
         ...
 
     @property

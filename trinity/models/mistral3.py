@@ -21,6 +21,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *blocks.projections(config, has),
         *blocks.attention(
             config, blocks.rotation_of(config), scale=config.attention_scale,
+            window=config.window_of(index, 0),
             temperature=temperature,
         ),
         blocks.attention_output(config),

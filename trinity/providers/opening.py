@@ -8,12 +8,13 @@ from trinity.errors import InputError
 from trinity.formats.mapping import path_text
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
+from trinity.providers.directory import DIRECTORY, SAFETENSORS_FILE
 from trinity.providers.gguf_file import GGUF_FILE
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
 # Prefixes first, then what lies under a path, then names without a path.
-KINDS: tuple[Kind, ...] = (OLLAMA, GGUF_FILE, OLLAMA_BARE)
+KINDS: tuple[Kind, ...] = (OLLAMA, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE)
 
 
 def open_weights(
@@ -21,18 +22,19 @@ def open_weights(
     *,
     i2s_layout: str = "x86",
     tl_config: str | os.PathLike[str] | None = None,
+    weight_scale: str | None = None,
     notice: Notice = lambda line: None,
 ) -> WeightProvider:
     """Open the model that ``name`` names, a path or what a kind of KINDS claims.
 
-    No weights are decoded, so a model without a usable configuration may open too. ``~`` is not
+    No weights are decoded, so a GGUF file without a usable configuration opens too. ``~`` is not
     expanded. ``notice`` takes lines that the user should see. ``i2s_layout`` and ``tl_config``: see
-    GGUFProvider. Raises InputError where there is no such model, listing what was tried and close
-    names; FormatError where it is none or malformed, UnsupportedError for what trinity does not
-    read.
+    GGUFProvider; ``weight_scale``: see HuggingFaceProvider. Raises InputError where there is no
+    such model, listing what was tried and close names; FormatError where it is none or malformed,
+    UnsupportedError for what trinity does not read.
     """
     text = path_text(name)
-    options = LoadOptions(i2s_layout=i2s_layout, tl_config=tl_config)
+    options = LoadOptions(i2s_layout=i2s_layout, tl_config=tl_config, weight_scale=weight_scale)
     for kind in KINDS:
         if kind.claims(text):
             return kind.open(text, options, notice)

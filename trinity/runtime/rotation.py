@@ -83,10 +83,11 @@ def _frequencies(
     if scaling.type == "linear":
         frequencies = frequencies / scaling.factor
     elif scaling.type == "yarn":
-        low = max(0.0, math.floor(_yarn_correction(rotation, scaling.yarn_beta_fast)))
-        high = min(
-            rotation.dim - 1.0, math.ceil(_yarn_correction(rotation, scaling.yarn_beta_slow))
-        )
+        low = _yarn_correction(rotation, scaling.yarn_beta_fast)
+        high = _yarn_correction(rotation, scaling.yarn_beta_slow)
+        if scaling.yarn_truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(0.0, low), min(rotation.dim - 1.0, high)
         ramp = 1 - np.clip((np.arange(half) - low) / max(0.001, high - low), 0, 1)
         mix = ramp * scaling.yarn_ext_factor
         frequencies = frequencies / scaling.factor * (1 - mix) + frequencies * mix

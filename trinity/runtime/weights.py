@@ -162,16 +162,23 @@ class Weights:
             return self._one_by_one(name, count, n, k)
         tensor = self.matrix(f"{name}.weight", count, n, k)
         whole = _bound(name, tensor, count * n, k)
-        scales = np.full(count, whole.scale)
-        if self.has(f"{name}.scale"):
-            scales *= self._scales(f"{name}.scale", count)
-        biases = None
-        if self.has(f"{name}.bias"):
-            biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
+        scales, biases = self._of_experts(name, np.full(count, whole.scale), n)
         addresses = whole.data.ctypes.data + np.arange(count) * (n * whole.stride)
         return ExpertWeight(
             (tensor.name,), whole.type, n, k, (whole.data,), addresses, whole.stride, scales, biases
         )
+
+    def _of_experts(
+        self, name: str, scales: NDArray[np.float64], n: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
+        """Scales and biases of all experts of ``n`` rows, where one tensor holds them."""
+        count = len(scales)
+        if self.has(f"{name}.scale"):
+            scales = scales * self._scales(f"{name}.scale", count)
+        biases = None
+        if self.has(f"{name}.bias"):
+            biases = self.vector(f"{name}.bias", count * n).reshape(count, n)
+        return scales, biases
 
     def _one_by_one(self, name: str, count: int, n: int, k: int) -> ExpertWeight:
         found = [self.linear(f"{name}.{expert}", n, k) for expert in range(count)]
@@ -182,7 +189,8 @@ class Weights:
                     f"but '{found[0].name}.weight' has {found[0].type}; trinity runs experts of "
                     "one type in a layer: quantize the model again"
                 )
-        biases = None
+        own = np.array([weight.scale for weight in found])
+        scales, biases = self._of_experts(name, own, n)
         if any(weight.bias is not None for weight in found):
             none = np.zeros(n, np.float32)
             biases = np.stack([none if w.bias is None else w.bias for w in found])
@@ -190,7 +198,7 @@ class Weights:
             tuple(f"{weight.name}.weight" for weight in found), found[0].type, n, k,
             tuple(weight.data for weight in found),
             np.array([weight.data.ctypes.data for weight in found], np.int64), found[0].stride,
-            np.array([weight.scale for weight in found]), biases,
+            scales, biases,
         )  # fmt: skip
 
     def _scales(self, name: str, count: int) -> NDArray[np.float64]:

@@ -13,9 +13,9 @@ from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
 from trinity.models import find_architecture
+from trinity.quantization.assignment import Entry, Network, Overrides, assign
+from trinity.quantization.mixes import MIXES, PLAIN
 from trinity.tools.active import active_parameters, share
-from trinity.tools.quantize.assignment import Entry, Network, Overrides, assign
-from trinity.tools.quantize.mixes import MIXES, PLAIN
 from trinity.tools.shapes import SHAPES
 
 Purpose = Literal["quality", "balanced", "speed"]

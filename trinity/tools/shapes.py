@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trinity.tools.quantize.assignment import Entry, Network
+from trinity.quantization.assignment import Entry, Network
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import pytest
 from tests.formats.raw_safetensors import write_safetensors
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.stored import permuted
 from trinity.formats.huggingface.tensors import HFTensor, hf_tensors
 
 HEAD = ("lm_head.weight",)

@@ -36,8 +36,7 @@ class Family:
     window can be told. ``ternary``: the class itself means ternary layers. ``tokenizer``: the value
     of tokenizer.ggml.model where the tokenizer's files do not tell it. ``unused(config)``: a
     regular expression for tensors that the class loads and does not use. ``wrappers``: classes
-    that hold such a model beside other networks, which are left out. ``microsoft_form``: files have
-    the keys of Microsoft's BitNet b1.58 2B-4T, in its order.
+    that hold such a model beside other networks, which are left out.
     """
 
     class_names: tuple[str, ...]
@@ -52,7 +51,6 @@ class Family:
     tokenizer: str | None = None
     unused: Callable[[HFConfig], str] = lambda config: ""
     wrappers: tuple[str, ...] = ()
-    microsoft_form: bool = False
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""

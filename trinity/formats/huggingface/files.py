@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from trinity.formats.directory_file import directory_file
 from trinity.formats.json_object import read_json_object
 
 CONFIG = "config.json"
@@ -25,8 +26,8 @@ _NAMES = (
 
 
 def files_of_directory(directory: str) -> dict[str, str]:
-    """Name to path of those of the files that the directory has."""
-    paths = {name: os.path.join(directory, name) for name in _NAMES}
+    """Name to path of those of the files that the directory has. Raises as ``directory_file``."""
+    paths = {name: directory_file(directory, name) for name in _NAMES}
     return {name: path for name, path in paths.items() if os.path.lexists(path)}
 
 

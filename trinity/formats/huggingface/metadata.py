@@ -6,8 +6,15 @@ for a GGUF file. Source: llama.cpp conversion/base.py, TextModel.set_gguf_parame
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.rope import YarnScaling
+
+# Architectures whose layers have a window that GGUF has no key for.
+_WINDOWED = frozenset(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "mistral3", "starcoder2"))
 
 
 def model_metadata(config: HFConfig, family: Family, name: str) -> dict[str, object]:
@@ -52,3 +59,18 @@ def usable_context(config: HFConfig, family: Family) -> int:
     """
     window = 0 if family.window_in_keys else config.sliding_window
     return min(window, config.context_length) if window else config.context_length
+
+
+def beyond_gguf(found: ModelConfig, config: HFConfig, family: Family) -> ModelConfig:
+    """The configuration with what GGUF's keys, of which ``found`` was made, cannot say."""
+    if found.architecture in _WINDOWED and usable_context(config, family) != config.context_length:
+        found = replace(
+            found,
+            context_length=config.context_length,
+            sliding_window=config.sliding_window,
+            sliding_window_pattern=config.windowed,
+        )
+    scaling = config.rope.scaling
+    if isinstance(scaling, YarnScaling) and not scaling.truncate:
+        found = replace(found, rope_scaling=replace(found.rope_scaling, yarn_truncate=False))
+    return found

@@ -79,7 +79,8 @@ class Llama3Scaling(Scaling):
 class YarnScaling(Scaling):
     """YaRN; cosines and sines are multiplied by ``attention_factor``.
 
-    ``mscale_all_dim`` is what DeepSeek's and Mistral's classes know besides.
+    ``mscale_all_dim`` is what DeepSeek's and Mistral's classes know besides. ``truncate``: the ends
+    of the ramp are whole dimensions, as they always are for a reader of GGUF.
     """
 
     factor: float
@@ -88,6 +89,7 @@ class YarnScaling(Scaling):
     beta_slow: float
     attention_factor: float
     mscale_all_dim: float | None
+    truncate: bool = True
 
     def keys(self) -> dict[str, object]:
         """All keys; a reader multiplies by 1 + 0.1 ln(factor) itself."""
@@ -249,6 +251,7 @@ def _yarn(parameters: Values, context_length: int) -> YarnScaling:
         beta_slow=parameters.real("beta_slow", "yarn_beta_slow", 1.0),
         attention_factor=parameters.real("attention_factor", "rope_attn_factor", magnitude),
         mscale_all_dim=all_dim,
+        truncate=parameters.flag("truncate", default=True),
     )
 
 

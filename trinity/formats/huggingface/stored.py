@@ -44,16 +44,6 @@ def transposed(array: NDArray[Any]) -> NDArray[Any]:
     return array.swapaxes(-1, -2)
 
 
-def permuted(array: NDArray[Any], heads: int) -> NDArray[Any]:
-    """Rows of Q or K in llama.cpp's order, as a view with the axes heads, pairs, 2 and the rest.
-
-    Within a head, dimension i of the first half and i of the second become 2i and 2i + 1.
-    Source: llama.cpp conversion/llama.py, LlamaModel.permute.
-    """
-    pairs = array.shape[0] // heads // 2
-    return array.reshape(heads, 2, pairs, *array.shape[1:]).swapaxes(1, 2)
-
-
 Kind = Literal["linear", "matrix", "precise"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,28 +10,15 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.stored import BLOCK, permuted
+from trinity.formats.huggingface.stored import BLOCK
 from trinity.formats.huggingface.tensors import SCALE_SUFFIX, HFTensor
+from trinity.formats.made_tensor import rows_of
 from trinity.formats.safetensors import SafeTensor
+from trinity.formats.ternary_tensor import TernaryMatrix
 
 ROWS_PER_BYTE = 4
-_CHUNK_ELEMENTS = 1 << 22
+CHUNK_ELEMENTS = 1 << 22
 _NO_NUMBER = 255  # among MXFP4's scales
-
-
-@dataclass(frozen=True, slots=True)
-class TernaryMatrix:
-    """Weights (codes - 1) * scale; ``codes`` is (rows, columns) of 0, 1, 2."""
-
-    codes: NDArray[np.uint8]
-    scale: np.float32
-
-    def floats(self, first: int, last: int) -> NDArray[np.float32]:
-        """The values of the rows ``first`` up to ``last``."""
-        values: NDArray[np.float32] = self.codes[first:last].astype(np.float32)
-        values -= np.float32(1)
-        values *= self.scale
-        return values
 
 
 def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: Checkpoint) -> None:
@@ -118,43 +104,22 @@ def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> 
 
 
 def read_ternary(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> TernaryMatrix:
-    """The whole matrix, its rows in GGUF's order.
-
-    Raises FormatError for a code that means nothing, or values not finite.
-    """
+    """The whole matrix. Raises FormatError for a code that means nothing, or values not finite."""
     stored = checkpoint.tensor(needed.source)
     if ternary.packed:
-        matrix = TernaryMatrix(_unpacked(stored), weight_scale(needed, ternary, checkpoint))
-    else:
-        matrix = _rounded(stored)
-    if not needed.permuted_heads:
-        return matrix
-    codes = permuted(matrix.codes, needed.permuted_heads).reshape(matrix.codes.shape)
-    return TernaryMatrix(codes, matrix.scale)
+        return TernaryMatrix(_unpacked(stored), weight_scale(needed, ternary, checkpoint))
+    return _rounded(stored)
 
 
-def read_floats(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np.float32]]:
-    """The values in GGUF's order: one piece of rows, (rows, columns), after the other.
-
-    A vector is one row. Raises FormatError for values that are not finite numbers.
-    """
-    columns = needed.shape[-1] if len(needed.shape) > 1 else 0
-    for name in needed.stored.names:
-        stored = checkpoint.tensor(name)  # now, so that a file that has shrunk is noticed
-        elements = needed.stored.view(stored.elements())
-        if needed.permuted_heads:
-            elements = permuted(elements, needed.permuted_heads)
-        for piece in _pieces(elements):
-            values = stored.floats(piece)
-            values = values.reshape(-1, columns) if columns else values.reshape(1, -1)
-            if not np.isfinite(values).all():
-                raise FormatError(
-                    f"{stored.source}: tensor {stored.name!r} has values that are not finite "
-                    "numbers; the checkpoint is damaged"
-                )
-            if needed.addend:
-                values += np.float32(needed.addend)
-            yield values
+def read_floats(
+    stored: SafeTensor, elements: NDArray[np.generic], addend: float
+) -> Iterator[NDArray[np.float32]]:
+    """``elements`` of ``stored`` as float32, piece by piece, with ``addend`` added to each."""
+    for piece in rows_of(elements, CHUNK_ELEMENTS):
+        values = stored.floats(piece)
+        if addend:
+            values += np.float32(addend)
+        yield values
 
 
 def read_blocks(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np.uint8]]:
@@ -166,7 +131,7 @@ def read_blocks(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np
     """
     codes, scales = (checkpoint.tensor(name) for name in needed.stored.names)
     pairs, exponents = (needed.stored.view(tensor.elements()) for tensor in (codes, scales))
-    step = max(1, _CHUNK_ELEMENTS // (pairs.shape[-1] * pairs.shape[-2]))
+    step = max(1, CHUNK_ELEMENTS // (pairs.shape[-1] * pairs.shape[-2]))
     for index in np.ndindex(pairs.shape[:-3]):
         for first in range(0, pairs.shape[-3], step):
             found = pairs[index][first : first + step].reshape(-1, BLOCK // 2)
@@ -181,20 +146,6 @@ def read_blocks(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np
                 )
             blocks[:, 1:] = nibbles[:, : BLOCK // 2] | nibbles[:, BLOCK // 2 :] << 4
             yield blocks
-
-
-def _pieces(elements: NDArray[np.generic]) -> Iterator[NDArray[np.generic]]:
-    """Parts of an array, in order, that are not large; rows of the last axis stay whole."""
-    if elements.size <= _CHUNK_ELEMENTS or elements.ndim == 1:
-        yield elements
-        return
-    step = _CHUNK_ELEMENTS // (elements.size // len(elements))
-    if step:
-        for first in range(0, len(elements), step):
-            yield elements[first : first + step]
-        return
-    for part in elements:
-        yield from _pieces(part)
 
 
 def _unpacked(stored: SafeTensor) -> NDArray[np.uint8]:
@@ -226,7 +177,7 @@ def _rounded(stored: SafeTensor) -> TernaryMatrix:
     """
     rows, columns = stored.shape
     elements = stored.elements()
-    step = max(1, _CHUNK_ELEMENTS // columns)
+    step = max(1, CHUNK_ELEMENTS // columns)
     starts = range(0, rows, step)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # the mean shows what is not finite

@@ -47,7 +47,6 @@ FAMILIES = (
             quantization=("bitnet",),
         ),
         ternary=True,
-        microsoft_form=True,
     ),
     Family(
         class_names=("BitnetForCausalLM",),
@@ -55,6 +54,5 @@ FAMILIES = (
         layer=_layer,
         terms=Terms(defaults={"rms_norm_eps": 1e-5}, quantization=("bitnet",)),
         ternary=True,
-        microsoft_form=True,
     ),
 )

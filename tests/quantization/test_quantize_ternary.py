@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.quantization.test_quantize import content
+from tests.quantization.test_quantize_refusals import changed
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import model_directory
-from tests.tools.test_quantize import content
-from tests.tools.test_quantize_refusals import changed
 from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats import GGUFProvider
+from trinity.quantization import quantize
 from trinity.tools.convert import convert
-from trinity.tools.quantize import quantize
 
 TERNARY = ("I2_S", "TQ1_0", "TQ2_0")
 PAIRS = [(a, b) for a in TERNARY for b in TERNARY if a != b]

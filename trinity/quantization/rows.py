@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, InputError
 from trinity.formats.provider import Tensor
-from trinity.tools.quantize.mixes import PLAIN
+from trinity.quantization.mixes import PLAIN
 from trinity_kernels.quantizers import quantize_rows
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import unpack_codes

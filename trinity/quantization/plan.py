@@ -9,12 +9,11 @@ from math import prod
 import numpy as np
 
 from trinity.errors import InputError, UnsupportedError
-from trinity.formats import GGUFProvider
-from trinity.formats.provider import Tensor
+from trinity.formats.provider import Tensor, WeightProvider
 from trinity.models import decoder_of, find_architecture
-from trinity.tools.quantize.assignment import Assigned, Entry, Network, Overrides, assign, in_order
-from trinity.tools.quantize.mixes import PLAIN, Mix
-from trinity.tools.quantize.rows import (
+from trinity.quantization.assignment import Assigned, Entry, Network, Overrides, assign, in_order
+from trinity.quantization.mixes import PLAIN, Mix
+from trinity.quantization.rows import (
     I2_S_BLOCK,
     LARGEST_STEP,
     finite,
@@ -22,7 +21,7 @@ from trinity.tools.quantize.rows import (
     read_rows,
     row_steps,
 )
-from trinity.tools.quantize.ternary import (
+from trinity.quantization.ternary import (
     TERNARY_BLOCKS,
     check_start,
     is_exact,
@@ -57,7 +56,7 @@ class Step:
 
 
 def planned(
-    provider: GGUFProvider,
+    provider: WeightProvider,
     mix: Mix,
     overrides: Overrides,
     *,
@@ -95,7 +94,7 @@ def planned(
     return _with_scales(provider, steps)
 
 
-def notes(provider: GGUFProvider, steps: Sequence[Step]) -> list[str]:
+def notes(provider: WeightProvider, steps: Sequence[Step]) -> list[str]:
     """What the user should know of the plan: fallbacks, and ternary types of other weights."""
     found = [
         f"{s.entry.name}: rows of {s.entry.shape[-1]} weights are no whole blocks of "
@@ -136,7 +135,7 @@ def _beginning(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float3
     return read_rows(tensor, first, last)
 
 
-def _check_readable(provider: GGUFProvider, changed: Sequence[Step]) -> None:
+def _check_readable(provider: WeightProvider, changed: Sequence[Step]) -> None:
     for step in changed:
         entry = step.entry
         if len(entry.shape) > 3:
@@ -158,7 +157,7 @@ def _check_readable(provider: GGUFProvider, changed: Sequence[Step]) -> None:
             )
 
 
-def _refuse_requantizing(provider: GGUFProvider, changed: Sequence[Step]) -> None:
+def _refuse_requantizing(provider: WeightProvider, changed: Sequence[Step]) -> None:
     lossy = [
         step
         for step in changed
@@ -174,7 +173,7 @@ def _refuse_requantizing(provider: GGUFProvider, changed: Sequence[Step]) -> Non
         )
 
 
-def _with_scales(provider: GGUFProvider, steps: Sequence[Step]) -> list[Step]:
+def _with_scales(provider: WeightProvider, steps: Sequence[Step]) -> list[Step]:
     """The same with .scale tensors made where half precision needs them, and folded into I2_S."""
     by_name = {step.entry.name: step for step in steps}
     for step in steps:
@@ -203,7 +202,7 @@ def _with_scales(provider: GGUFProvider, steps: Sequence[Step]) -> list[Step]:
     return [by_name[entry.name] for entry in order]
 
 
-def _scale(provider: GGUFProvider, name: str) -> float | None:
+def _scale(provider: WeightProvider, name: str) -> float | None:
     tensor = provider.tensor(name)
     if tensor.type != "F32" or tensor.shape != (1,):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.tools.quantize.mixes import ALIASES, MIXES, TENSOR_TYPES
-from trinity.tools.quantize.quantization import Quantization, QuantizedTensor, quantize
+from trinity.quantization.mixes import ALIASES, MIXES, TENSOR_TYPES
+from trinity.quantization.quantization import Quantization, QuantizedTensor, quantize
 
 __all__ = ["ALIASES", "MIXES", "TENSOR_TYPES", "Quantization", "QuantizedTensor", "quantize"]

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -16,19 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
-from trinity.formats import GGUFProvider
+from trinity.formats.file_keys import file_keys
+from trinity.formats.gguf import GGUFProvider
+from trinity.formats.gguf_layout import DEFAULT_ALIGNMENT
+from trinity.formats.gguf_order import GGUFOrder
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
-from trinity.formats.provider import Tensor
+from trinity.formats.provider import Tensor, WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.option import check_option
-from trinity.tools.quantize.assignment import Overrides
-from trinity.tools.quantize.importance import Importance
-from trinity.tools.quantize.mixes import Mix, find_mix, find_tensor_type
-from trinity.tools.quantize.plan import Step, notes, planned
-from trinity.tools.quantize.rows import (
+from trinity.providers import open_weights
+from trinity.quantization.assignment import Overrides
+from trinity.quantization.importance import Importance
+from trinity.quantization.mixes import Mix, find_mix, find_tensor_type
+from trinity.quantization.plan import Step, notes, planned
+from trinity.quantization.rows import (
     Floats,
     encode_rows,
     in_order,
@@ -36,7 +40,7 @@ from trinity.tools.quantize.rows import (
     row_steps,
     whole_chunks,
 )
-from trinity.tools.quantize.ternary import bare_rows, i2_s_chunks
+from trinity.quantization.ternary import bare_rows, i2_s_chunks
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.code_files import take_cache_problem
 from trinity_kernels.team import default_threads
@@ -100,11 +104,12 @@ def quantize(
     threads: int | None = None,
     progress: Progress = lambda done, total, name: None,
 ) -> Quantization:
-    """Write the GGUF model ``source`` to the file ``path`` with its weights in another type.
+    """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
 
-    ``type`` is a mix's name, such as "Q4_K_M", in any case. ``tensor_types`` are pairs of a
-    regular expression and a type: the first that is found in a tensor's name counts. ``pure``
-    gives all matrices the mix's main type. ``imatrix`` names an importance matrix. ``dry_run``
+    Its weights get another type: ``type`` is a mix's name, such as "Q4_K_M", in any case.
+    ``tensor_types`` are pairs of a regular expression and a type: the first that is found in a
+    tensor's name counts. ``pure`` gives all matrices the mix's main type. ``imatrix`` names an
+    importance matrix. ``dry_run``
     writes nothing. ``threads`` default to the physical cores. ``progress`` is called with bytes
     done, bytes in all, and the tensor to come.
 
@@ -121,38 +126,66 @@ def quantize(
     overrides = _overrides(token_embedding_type, output_tensor_type, tensor_types, pure)
     threads = check_option(LoadOptions, "threads", threads)
     target = path_text(path)
-    catch_bus_errors(TABLE)
-    with GGUFProvider(source) as provider:
+    with closing(open_weights(source)) as provider:
         _check_target(target, provider, overwrite or dry_run)
-        importance = None if imatrix is None else Importance(imatrix)
-        steps = planned(
+        return write_quantized(
             provider,
+            target,
             mix,
             overrides,
-            has_imatrix=importance is not None,
+            importance=None if imatrix is None else Importance(imatrix),
             allow_requantize=allow_requantize,
+            dry_run=dry_run,
+            threads=threads,
+            progress=progress,
         )
-        remarks = notes(provider, steps)
-        if importance is not None:
-            remarks += importance.notes([s.assigned for s in steps if not s.is_copy])
-        writer = GGUFWriter(target, alignment=provider.alignment)
-        _add_keys(writer, provider, mix, importance)
-        count = threads or default_threads()
-        with ThreadPoolExecutor(count, "trinity-quantize") as pool:
-            making = _Making(provider, importance, pool, count + 1, progress)
-            made = tuple(making.add(writer, step) for step in steps)
-            done = Quantization(
-                target,
-                mix.name,
-                provider.config.architecture,
-                made,
-                provider.size_bytes,
-                writer.size_bytes,
-                tuple(remarks),
-            )
-            if not dry_run:
-                _check_space(target, writer.size_bytes)
-                writer.finish()
+
+
+def write_quantized(
+    provider: WeightProvider,
+    target: str,
+    mix: Mix,
+    overrides: Overrides,
+    *,
+    importance: Importance | None = None,
+    allow_requantize: bool = False,
+    dry_run: bool = False,
+    threads: int | None = None,
+    progress: Progress = lambda done, total, name: None,
+) -> Quantization:
+    """As ``quantize``, of a model that is open, over whatever file ``target`` is."""
+    catch_bus_errors(TABLE)
+    is_gguf = isinstance(provider, GGUFProvider)
+    model = provider if is_gguf else GGUFOrder(provider)
+    steps = planned(
+        model,
+        mix,
+        overrides,
+        has_imatrix=importance is not None,
+        allow_requantize=allow_requantize,
+    )
+    remarks = notes(model, steps)
+    if importance is not None:
+        remarks += importance.notes([s.assigned for s in steps if not s.is_copy])
+    alignment = provider.alignment if isinstance(provider, GGUFProvider) else DEFAULT_ALIGNMENT
+    writer = GGUFWriter(target, alignment=alignment)
+    _add_keys(writer, provider, mix, importance)
+    count = threads or default_threads()
+    with ThreadPoolExecutor(count, "trinity-quantize") as pool:
+        making = _Making(model, importance, pool, count + 1, progress)
+        made = tuple(making.add(writer, step) for step in steps)
+        done = Quantization(
+            target,
+            mix.name,
+            provider.config.architecture,
+            made,
+            sum(os.path.getsize(path) for path in provider.paths),
+            writer.size_bytes,
+            (*model.notes, *remarks),
+        )
+        if not dry_run:
+            _check_space(target, writer.size_bytes)
+            writer.finish()
     problem = take_cache_problem()
     if problem is not None:
         done = replace(done, notes=(*done.notes, problem))
@@ -165,7 +198,7 @@ class _Making:
 
     def __init__(
         self,
-        provider: GGUFProvider,
+        provider: WeightProvider,
         importance: Importance | None,
         pool: Executor,
         ahead: int,
@@ -200,6 +233,7 @@ class _Making:
             yield np.full(step.entry.shape, step.scale, "<f4")
             return
         tensor = self.provider.tensor(step.entry.name)  # now: a file that has shrunk is noticed
+        _ = tensor.data  # where it is made, once, before several threads ask
         type_name = step.assigned.type
         if step.is_copy:
             yield from whole_chunks(tensor, _COPIED_BYTES)
@@ -244,7 +278,7 @@ def _overrides(
     )
 
 
-def _check_target(target: str, provider: GGUFProvider, overwrite: bool) -> None:
+def _check_target(target: str, provider: WeightProvider, overwrite: bool) -> None:
     if os.path.isdir(target):
         raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
     for path in provider.paths:
@@ -268,10 +302,14 @@ def _check_space(target: str, needed: int) -> None:
 
 
 def _add_keys(
-    writer: GGUFWriter, provider: GGUFProvider, mix: Mix, importance: Importance | None
+    writer: GGUFWriter, provider: WeightProvider, mix: Mix, importance: Importance | None
 ) -> None:
     """The keys of the source, then those that quantizing sets, in llama.cpp's order."""
     ours = {} if importance is None else importance.keys()
+    if not isinstance(provider, GGUFProvider):
+        for key, value in {**file_keys(provider.metadata, mix.file_type), **ours}.items():
+            writer.add(key, value, "array[string]" if isinstance(value, list) else None)
+        return
     for key in provider.metadata:
         if key not in _REPLACED_KEYS and key not in ours:
             writer.add_encoded(key, provider.metadata.encoded(key))

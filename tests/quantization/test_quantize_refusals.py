@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tests.formats import raw_gguf as raw
+from tests.quantization.test_quantize import split
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import model_directory
-from tests.tools.test_quantize import split
 from trinity.errors import ConfigError, FormatError, InputError, UnsupportedError
 from trinity.formats import GGUFProvider, GGUFWriter
-from trinity.tools.quantize import quantization, quantize, rows
+from trinity.quantization import quantization, quantize, rows
 from trinity_kernels.quants import TYPES
 
 

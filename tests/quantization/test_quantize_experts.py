@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from tests.expert_models import EXPERTS, LAYERS, Layout, write_expert_model
 from tests.naive import float_tensors, naive_logits
+from trinity import quantization as package
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider
 from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
 from trinity.model import load
 from trinity.providers import open_weights
-from trinity.tools import quantize as package
-from trinity.tools.quantize import quantize
-from trinity.tools.quantize.rows import row_steps
+from trinity.quantization import quantize
+from trinity.quantization.rows import row_steps
 from trinity_kernels.quantizers import quantize_rows
 
 TOKENS = [1, 270, 280, 300, 261, 33, 44, 5]

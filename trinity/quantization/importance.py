@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.formats.imatrix import Imatrix, read_imatrix
-from trinity.tools.quantize.assignment import Assigned
+from trinity.quantization.assignment import Assigned
 from trinity_kernels.quantizers import SEARCHED
 
 Floats = NDArray[np.float32]

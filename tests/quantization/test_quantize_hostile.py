@@ -11,7 +11,7 @@ import pytest
 from tests.tiny_models import write_tiny_model
 from trinity.errors import TrinityError
 from trinity.formats import GGUFProvider
-from trinity.tools.quantize import quantize
+from trinity.quantization import quantize
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -18,7 +18,7 @@ from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
-from trinity.tools.quantize import quantize, rows
+from trinity.quantization import quantize, rows
 
 GOLDENS = Path(__file__).resolve().parents[1] / "data" / "quantize_types.json"
 

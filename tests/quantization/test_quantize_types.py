@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trinity.errors import InputError, UnsupportedError
-from trinity.tools.quantize.assignment import (
+from trinity.quantization.assignment import (
     Assigned,
     Entry,
     Network,
@@ -21,7 +21,7 @@ from trinity.tools.quantize.assignment import (
     assign,
     is_quantized,
 )
-from trinity.tools.quantize.mixes import (
+from trinity.quantization.mixes import (
     ALIASES,
     MIXES,
     PLAIN,

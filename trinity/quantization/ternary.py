@@ -15,7 +15,7 @@ import numpy as np
 
 from trinity.errors import UnsupportedError
 from trinity.formats.provider import Tensor
-from trinity.tools.quantize.rows import (
+from trinity.quantization.rows import (
     I2_S_BLOCK,
     Bytes,
     Floats,

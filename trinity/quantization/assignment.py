@@ -13,7 +13,7 @@ from math import prod
 
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
-from trinity.tools.quantize.mixes import Mix
+from trinity.quantization.mixes import Mix
 from trinity_kernels.ggml import TYPES_BY_NAME
 
 _LAYER = re.compile(r"blk\.(\d+)\.")

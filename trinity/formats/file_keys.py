@@ -19,6 +19,7 @@ _LLAMA_CPPS = (
     "A.attention.key_length", "A.attention.value_length", "general.file_type", "A.vocab_size",
     "A.rope.dimension_count",
 )  # fmt: skip
+_MICROSOFT_FORM = ("bitnet-b1.58", "bitnet")
 _SCALING = ("A.rope.scaling.type", "A.rope.scaling.factor")
 _TOKENIZER = (
     "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens",
@@ -31,32 +32,21 @@ _LAST = ("tokenizer.chat_template", "general.quantization_version")
 _NOT_MICROSOFTS = ("A.attention.key_length", "A.attention.value_length")
 
 
-def file_keys(
-    model: Mapping[str, object],
-    tokenizer: Mapping[str, object],
-    file_type: int,
-    *,
-    microsoft_form: bool,
-) -> dict[str, object]:
-    """All keys of the file, in order.
+def file_keys(given: Mapping[str, object], file_type: int) -> dict[str, object]:
+    """All keys of the file, of which ``given`` are the model's, in order.
 
-    Source of the order: ``microsoft_form``, Microsoft's BitNet b1.58 2B-4T file; else llama.cpp's
-    convert_hf_to_gguf.py.
+    Source of the order: for BitNet's architectures Microsoft's BitNet b1.58 2B-4T file; else
+    llama.cpp's convert_hf_to_gguf.py.
     """
-    keys = {
-        **model,
-        **tokenizer,
-        "general.file_type": file_type,
-        "general.quantization_version": 2,
-    }
-    architecture = str(model["general.architecture"])
+    keys = {**given, "general.file_type": file_type, "general.quantization_version": 2}
+    architecture = str(given["general.architecture"])
     first: tuple[str, ...] = _LLAMA_CPPS
-    if microsoft_form:
+    if architecture in _MICROSOFT_FORM:
         first = _MICROSOFTS
         for key in _NOT_MICROSOFTS:
             del keys[_full(key, architecture)]
-        if tokenizer["tokenizer.ggml.model"] == "gpt2":
-            rows = model[f"{architecture}.vocab_size"]
+        if given["tokenizer.ggml.model"] == "gpt2":
+            rows = given[f"{architecture}.vocab_size"]
             assert isinstance(rows, int)
             keys["tokenizer.ggml.scores"] = np.zeros(rows, np.float32)
     usual = [_full(key, architecture) for key in (*first, *_SCALING, *_TOKENIZER)]

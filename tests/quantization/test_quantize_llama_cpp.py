@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tests.naive import naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.providers import open_weights
+from trinity.quantization import MIXES, quantize
 from trinity.runtime.engine import load_engine
 from trinity.runtime.interface import Rows
-from trinity.tools.quantize import MIXES, quantize
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed"

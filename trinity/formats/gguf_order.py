@@ -1,0 +1,153 @@
+"""Any model's tensors as a GGUF file has them: experts in stacks, rows of Q and K permuted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.formats.defaults import Defaults
+from trinity.formats.made_tensor import MadeTensor
+from trinity.formats.provider import Tensor, WeightProvider
+from trinity.formats.ternary_tensor import TernaryMatrix, TernaryTensor
+
+_EXPERT = re.compile(r"(blk\.\d+\.\w+_exps)\.(\d+)\.weight")
+_TURNED = re.compile(r"blk\.(\d+)\.attn_(q|k)\.(?:weight|bias)")
+_PIECE_BYTES = 1 << 23
+
+
+class GGUFOrder:
+    """A provider whose tensors have the names and the order of rows that GGUF has for them.
+
+    The other provider is left to whoever opened it.
+    """
+
+    def __init__(self, provider: WeightProvider) -> None:
+        self._provider = provider
+        self._experts: dict[str, list[str]] = {}
+        self._names: list[str] = []
+        for name in provider.tensor_names():
+            match = _EXPERT.fullmatch(name)
+            if match is None:
+                self._names.append(name)
+                continue
+            stack = f"{match[1]}.weight"
+            if stack not in self._experts:
+                self._experts[stack] = []
+                self._names.append(stack)
+            self._experts[stack].append(name)  # providers have them in order
+
+    @property
+    def path(self) -> str:
+        """Where the model lies."""
+        return self._provider.path
+
+    @property
+    def paths(self) -> list[str]:
+        """All files that the model is read from."""
+        return self._provider.paths
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks that the user should see, and what of the model GGUF cannot say."""
+        config, notes = self.config, self._provider.notes
+        context = self.metadata.get(f"{config.architecture}.context_length")
+        if context == config.context_length:
+            return notes
+        return [
+            *notes,
+            f"the model sees the last {config.sliding_window} tokens only, which GGUF's "
+            f"{config.architecture} cannot say: its context length is set to {context}, where that "
+            f"makes no difference, instead of {config.context_length}",
+        ]
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The model's keys."""
+        return self._provider.metadata
+
+    @property
+    def config(self) -> ModelConfig:
+        """The configuration."""
+        return self._provider.config
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the model's files say of its use."""
+        return self._provider.defaults
+
+    @property
+    def rope_interleaved(self) -> bool:
+        """True: that is the order."""
+        return True
+
+    def tensor_names(self) -> list[str]:
+        """All names, in the provider's order."""
+        return self._names
+
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        self._provider.check()
+
+    def close(self) -> None:
+        """Nothing: the other provider is left open."""
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of a name, made when its bytes are asked for where the provider's is other."""
+        if name in self._experts:
+            return self._stack(name, self._experts[name])
+        tensor, heads = self._provider.tensor(name), self._heads(name)
+        if not heads:
+            return tensor
+        if isinstance(tensor, TernaryTensor):
+            matrix = partial(_permuted_matrix, tensor, heads)
+            scale = tensor.known_scale
+            return TernaryTensor(name, tensor.shape, matrix, scale, tensor.source, tensor.origin)
+        make = partial(_permuted_rows, tensor, heads)
+        return MadeTensor(name, tensor.shape, tensor.type, make, tensor.source, tensor.origin)
+
+    def _heads(self, name: str) -> int:
+        """Of how many heads the rows are permuted; 0: they stay."""
+        match = None if self._provider.rope_interleaved else _TURNED.fullmatch(name)
+        if match is None:
+            return 0
+        config = self._provider.config
+        return config.num_heads if match[2] == "q" else config.kv_heads_of(int(match[1]))
+
+    def _stack(self, name: str, parts: list[str]) -> Tensor:
+        first = self._provider.tensor(parts[0])
+        shape = (len(parts), *first.shape)
+        make = partial(self._stacked, parts)
+        return MadeTensor(name, shape, first.type, make, first.source, first.origin)
+
+    def _stacked(self, parts: list[str]) -> Iterator[NDArray[np.generic]]:
+        for part in parts:
+            yield from self._provider.tensor(part).pieces(_PIECE_BYTES)
+
+
+def permuted(array: NDArray[np.generic], heads: int) -> NDArray[np.generic]:
+    """Rows of Q or K in llama.cpp's order, as a view with the axes heads, pairs, 2 and the rest.
+
+    Within a head, dimension i of the first half and i of the second become 2i and 2i + 1.
+    Source: llama.cpp conversion/llama.py, LlamaModel.permute.
+    """
+    pairs = array.shape[0] // heads // 2
+    return array.reshape(heads, 2, pairs, *array.shape[1:]).swapaxes(1, 2)
+
+
+def _permuted_rows(tensor: Tensor, heads: int) -> Iterator[NDArray[np.generic]]:
+    """Head by head: in every type that has rows, a row's bytes stay together."""
+    rows = tensor.data.reshape(tensor.shape[0], -1)
+    size = len(rows) // heads
+    for first in range(0, len(rows), size):
+        yield permuted(rows[first : first + size], 1)
+
+
+def _permuted_matrix(tensor: TernaryTensor, heads: int) -> TernaryMatrix:
+    matrix = tensor.matrix()
+    codes = permuted(matrix.codes, heads).reshape(matrix.codes.shape)
+    return TernaryMatrix(codes.view(np.uint8), matrix.scale)

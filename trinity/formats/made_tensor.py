@@ -1,0 +1,85 @@
+"""Tensors whose bytes lie in no file as they are needed: they are made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.gguf_types import tensor_nbytes
+from trinity.formats.provider import Tensor
+
+Bytes = NDArray[np.uint8]
+
+
+class MadeTensor(Tensor):
+    """A tensor that ``make`` makes, in pieces of whole rows in order; of I2_S in any pieces.
+
+    The bytes are kept with the object once ``data`` was asked for; ``pieces`` keeps nothing.
+    """
+
+    __slots__ = ("_made", "_make")
+    _make: Callable[[], Iterator[NDArray[np.generic]]]
+    _made: Bytes | None
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        type: str,
+        make: Callable[[], Iterator[NDArray[np.generic]]],
+        source: str = "",
+        origin: str = "",
+    ) -> None:
+        values = {"name": name, "shape": shape, "type": type, "source": source, "tiling": None,
+                  "origin": origin, "_make": make, "_made": None}  # fmt: skip
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor in its type."""
+        found = tensor_nbytes(self.type, self.shape[::-1])
+        assert found is not None, self
+        return found
+
+    @property
+    def data(self) -> Bytes:
+        """All bytes, in new memory."""
+        made = self._made
+        if made is None:
+            made = np.empty(self.nbytes, np.uint8)
+            end = 0
+            for piece in self._bytes():
+                start, end = end, end + piece.nbytes
+                made[start:end] = piece
+            assert end == made.nbytes, self.name
+            made.flags.writeable = False
+            object.__setattr__(self, "_made", made)
+        return made
+
+    def pieces(self, nbytes: int) -> Iterator[Bytes]:
+        """The data as it is made, in pieces of whole rows; of I2_S all at once."""
+        if self.type == "I2_S":
+            yield self.data
+            return
+        yield from self._bytes()
+
+    def _bytes(self) -> Iterator[Bytes]:
+        for piece in self._make():
+            yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+
+
+def rows_of(elements: NDArray[np.generic], most: int) -> Iterator[NDArray[np.generic]]:
+    """Parts of an array, in order, of at most ``most`` elements; the last axis stays whole."""
+    if elements.size <= most or elements.ndim == 1:
+        yield elements
+        return
+    step = most // (elements.size // len(elements))
+    if step:
+        for first in range(0, len(elements), step):
+            yield elements[first : first + step]
+        return
+    for part in elements:
+        yield from rows_of(part, most)

@@ -1,0 +1,80 @@
+"""Directories of Hugging Face's format, and the .safetensors file of one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from trinity.errors import InputError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.foreign import is_safetensors
+from trinity.formats.huggingface.files import CONFIG, files_of_directory, model_name
+from trinity.formats.mapping import directory_refusal
+from trinity.formats.provider import WeightProvider
+from trinity.load_options import LoadOptions
+from trinity.providers.huggingface import HuggingFaceProvider
+from trinity.providers.kind import Kind, Notice
+from trinity.providers.near import near
+
+_HEAD_BYTES = 16
+
+
+def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    if not os.path.lexists(os.path.join(name, CONFIG)):
+        raise InputError(directory_refusal(name))
+    return _opened(name, name, None, options, notice)
+
+
+def _open_file(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    directory = os.path.dirname(name) or "."
+    if not os.path.lexists(os.path.join(directory, CONFIG)):
+        raise InputError(
+            f"{name}: a safetensors file holds weights alone, and there is no {CONFIG} beside it; "
+            "put it into the directory of the whole model"
+        )
+    return _opened(name, directory, os.path.basename(name), options, notice)
+
+
+def _opened(
+    path: str, directory: str, single: str | None, options: LoadOptions, notice: Notice
+) -> WeightProvider:
+    files = files_of_directory(directory)
+    checkpoint = Checkpoint(directory, single)
+    try:
+        provider = HuggingFaceProvider(
+            path,
+            files,
+            checkpoint,
+            name=model_name(directory),
+            weight_scale=options.weight_scale,
+        )
+    except BaseException:
+        checkpoint.close()
+        raise
+    for note in provider.notes:
+        notice(f"note: {note}")
+    return provider
+
+
+def _is_safetensors(name: str) -> bool:
+    with suppress(OSError, ValueError):
+        if os.path.isfile(name):
+            with open(name, "rb") as file:
+                head = file.read(_HEAD_BYTES)
+            return name.endswith(".safetensors") or is_safetensors(head, os.path.getsize(name))
+    return False
+
+
+def _near_directories(name: str) -> list[str]:
+    """Directories beside one that does not exist that hold a model and have a name like its."""
+    folder, last = os.path.split(name.rstrip(os.sep))
+    found: list[str] = []
+    with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
+        found = [e.name for e in entries if os.path.isfile(os.path.join(e.path, CONFIG))]
+    return [os.path.join(folder, one) for one in near(last, found)]
+
+
+DIRECTORY = Kind(
+    "a directory of Hugging Face's format", os.path.isdir, _open_directory, _near_directories
+)
+SAFETENSORS_FILE = Kind("a .safetensors file beside its config.json", _is_safetensors, _open_file)

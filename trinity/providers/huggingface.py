@@ -1,0 +1,196 @@
+"""A model of Hugging Face's format as a WeightProvider, wherever its files lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from trinity.config import ModelConfig
+from trinity.errors import FormatError, InputError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.configuration import config_from_metadata
+from trinity.formats.defaults import Defaults
+from trinity.formats.huggingface.canonical import CanonicalTensors
+from trinity.formats.huggingface.files import CONFIG
+from trinity.formats.huggingface.generation import generation_defaults
+from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
+from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.tensors import hf_tensors, other_networks
+from trinity.formats.json_object import read_json_object
+from trinity.formats.provider import Tensor
+from trinity.formats.ternary_tensor import TernaryTensor
+from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
+
+# Products of ternary layers with int8 inputs keep their size where the scale is near
+# 1 / sqrt(inputs), 0.02 for 2,560 of them; the largest of published models is near 2. An inverted
+# scale of 0.02 is 50.
+LARGEST_USUAL_SCALE = 8.0
+
+
+class HuggingFaceProvider:
+    """An open model of Hugging Face's format.
+
+    ``files`` has the paths of config.json and the files that describe the tokenizer, by name (see
+    ``formats/huggingface/files.py``); ``name`` is the model's. The checkpoint is closed with the
+    provider. ``weight_scale`` says whether packed ternary weights "multiply" or "divide" by their
+    weight_scale, where config.json is wrong about it. Everything but the weights and the tokenizer
+    is checked here: raises FormatError, ConfigError or UnsupportedError for a model that is
+    damaged, contradicts itself or is of a kind that trinity does not know, InputError where
+    config.json is missing.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        files: Mapping[str, str],
+        checkpoint: Checkpoint,
+        *,
+        name: str,
+        weight_scale: str | None = None,
+    ) -> None:
+        self._path = path
+        self._files = files
+        self._checkpoint = checkpoint
+        if CONFIG not in files:
+            raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
+        family, self._hf = read_model(read_json_object(files[CONFIG]), files[CONFIG])
+        self._family = family
+        model = model_metadata(self._hf, family, name)
+        ternary = family.ternary_form(self._hf)
+        if weight_scale is not None:
+            if ternary is None or not ternary.packed:
+                raise InputError(
+                    "weight_scale is for packed ternary weights, which this model has not"
+                )
+            ternary = replace(ternary, divides=weight_scale == "divide")
+        self._ternary = ternary
+        needed = hf_tensors(self._hf, family, checkpoint)
+        self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
+        self._tensors = CanonicalTensors(needed, ternary, checkpoint)
+        factors = self._hf.rope.scaling.tensors(self._hf.rope.theta, family.rope_dim(self._hf))
+        self._factors = {
+            name: Tensor(name, values.shape, "F32", values.view(np.uint8), files[CONFIG])
+            for name, values in factors.items()
+        }
+        self._shapes = {**self._tensors.shapes, **{n: t.shape for n, t in self._factors.items()}}
+        self._metadata = _Metadata(model, self._tokenizer_keys)
+
+    @property
+    def path(self) -> str:
+        """Where the model lies, as it was given."""
+        return self._path
+
+    @property
+    def paths(self) -> list[str]:
+        """The files of the weights, then those that describe the model."""
+        return [*self._checkpoint.paths, *self._files.values()]
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the model is left out or looks wrong."""
+        return [*self._left_out(), *self._inverted_scales()]
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The model's keys and those of its tokenizer, which is read when one is asked for."""
+        return self._metadata
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The configuration. Raises ConfigError or UnsupportedError where the keys give none."""
+        found = config_from_metadata(
+            self._metadata.model, self._shapes, source=self._path, num_tokens=self._hf.vocab_size
+        )
+        return beyond_gguf(found, self._hf, self._family)
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """The ends of answers and the sampling of generation_config.json."""
+        return generation_defaults(self._files)
+
+    @property
+    def rope_interleaved(self) -> bool:
+        """False where GGUF has rows of Q and K permuted, which are here as they were trained."""
+        return self._rope_interleaved
+
+    def tensor_names(self) -> list[str]:
+        """All tensor names, layer by layer between embedding and output; then factors of RoPE."""
+        return list(self._shapes)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name. Raises FormatError where there is none or the file was cut."""
+        if name in self._factors:
+            return self._factors[name]
+        if name not in self._shapes:
+            raise FormatError(f"{self._path}: there is no tensor {name!r}")
+        return self._tensors.tensor(name)
+
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        self._checkpoint.check()
+
+    def close(self) -> None:
+        """Release the mappings; tensors given out before must no longer be used."""
+        self._checkpoint.close()
+
+    def _tokenizer_keys(self) -> dict[str, object]:
+        rows = self._hf.vocab_size
+        return tokenizer_metadata(self._files, self._path, rows, self._family.tokenizer)
+
+    def _left_out(self) -> list[str]:
+        config, family = self._hf, self._family
+        notes = []
+        if other_networks(config, family):
+            notes.append(
+                f"of a {config.class_name} the part that writes is read; those for images and "
+                "sound are left out"
+            )
+        return notes
+
+    def _inverted_scales(self) -> list[str]:
+        tensors = (self._tensors.tensor(name) for name in self._tensors.shapes)
+        scales = [
+            float(tensor.known_scale)
+            for tensor in tensors
+            if isinstance(tensor, TernaryTensor) and tensor.known_scale is not None
+        ]
+        if self._ternary is None or not scales or median(scales) <= LARGEST_USUAL_SCALE:
+            return []
+        used, other = ("divide", "multiply") if self._ternary.divides else ("multiply", "divide")
+        return [
+            f"the layers' scales look inverted: half of them exceed {median(scales):.3g}, "
+            f"where below {LARGEST_USUAL_SCALE:g} is usual; weight_scale was taken to {used}, "
+            f"by config.json; if the model writes nonsense, give --weight-scale {other}"
+        ]
+
+
+class _Metadata(Mapping[str, object]):
+    """Keys that are there, and others that are made when one of them is asked for."""
+
+    def __init__(
+        self, model: Mapping[str, object], tokenizer: Callable[[], dict[str, object]]
+    ) -> None:
+        self.model = model
+        self._read = tokenizer
+        self._tokenizer: dict[str, object] | None = None
+
+    def __getitem__(self, key: str) -> object:
+        if key in self.model or not key.startswith("tokenizer."):
+            return self.model[key]
+        return self._made()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.model
+        yield from self._made()
+
+    def __len__(self) -> int:
+        return len(self.model) + len(self._made())
+
+    def _made(self) -> dict[str, object]:
+        if self._tokenizer is None:
+            self._tokenizer = self._read()
+        return self._tokenizer

@@ -1,0 +1,178 @@
+"""A model quantized while it is loaded: once, into a file of the cache that later starts map."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trinity.config import ModelConfig
+from trinity.errors import FormatError, InputError
+from trinity.formats.defaults import Defaults
+from trinity.formats.gguf import GGUFProvider
+from trinity.formats.provider import Tensor, WeightProvider
+from trinity.load_options import LoadOptions
+from trinity.quantization.assignment import Overrides
+from trinity.quantization.mixes import find_mix
+from trinity.quantization.quantization import write_quantized
+
+# Counted up when the same source would become another file.
+_FORMAT = 1
+Notice = Callable[[str], None]
+
+
+class Quantized:
+    """A provider with the weights of another file: those of ``weights``, made of ``source``.
+
+    Configuration and defaults are the source's, which may say what GGUF has no key for.
+    """
+
+    def __init__(self, source: WeightProvider, weights: GGUFProvider) -> None:
+        self._source = source
+        self._weights = weights
+
+    @property
+    def path(self) -> str:
+        """Where the source lies."""
+        return self._source.path
+
+    @property
+    def paths(self) -> list[str]:
+        """The source's files and that of the weights."""
+        return [*self._source.paths, *self._weights.paths]
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the source."""
+        return self._source.notes
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The keys, as the file of the weights has them."""
+        return self._weights.metadata
+
+    @property
+    def config(self) -> ModelConfig:
+        """The source's configuration."""
+        return self._source.config
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the source's files say of its use."""
+        return self._source.defaults
+
+    @property
+    def rope_interleaved(self) -> bool:
+        """True, as in every GGUF file."""
+        return True
+
+    def tensor_names(self) -> list[str]:
+        """All tensor names, in file order."""
+        return self._weights.tensor_names()
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name. Raises FormatError where there is none."""
+        return self._weights.tensor(name)
+
+    def check(self) -> None:
+        """Raise FormatError where the file of the weights was cut since it was opened."""
+        self._weights.check()
+
+    def close(self) -> None:
+        """Release both."""
+        self._weights.close()
+        self._source.close()
+
+
+def quantized(
+    provider: WeightProvider, options: LoadOptions, type: str, notice: Notice
+) -> Quantized:
+    """The model with its weights in the mix ``type``, made now where the cache lacks it.
+
+    The cache's file is known by the paths, sizes and times of modification of the source's files,
+    so a source that has changed is quantized anew, in place of what was made of it before. It
+    appears whole or not at all: of two first runs at once each makes one, and the last stays.
+    ``notice`` gets lines of progress. Raises InputError for an unknown type, for weights that are
+    quantized already, and where the cache cannot be written.
+    """
+    mix = find_mix(type)
+    folder = _folder()
+    stem = f"{_plain(provider.path)}-{mix.name}-{_digest(_places(provider, options))}"
+    path = str(folder / f"{stem}-{_digest(_state(provider))}.gguf")
+    if not os.path.exists(path):
+        _make_folder(folder)
+        notice(f"quantizing to {mix.name}, kept in {path}")
+        told = [-1]
+
+        def progress(done: int, total: int, name: str) -> None:
+            tenth = 10 * done // max(total, 1)
+            if tenth > told[0]:
+                told[0] = tenth
+                notice(f"quantizing to {mix.name}: {10 * tenth}%")
+
+        threads = options.threads
+        write_quantized(provider, path, mix, Overrides(), threads=threads, progress=progress)
+        _remove_older(folder, stem, path)
+    try:
+        return Quantized(provider, GGUFProvider(path))
+    except FormatError as error:
+        raise FormatError(f"{error}; remove the file: it is made anew at the next start") from error
+
+
+def _folder() -> Path:
+    """Where quantized weights are kept, beside the compiled kernels."""
+    if chosen := os.environ.get("TRINITY_CACHE_DIR"):
+        return Path(chosen) / "weights"
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "trinity" / "weights"
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: quantized weights cannot be kept there: {error.strerror}; set "
+            "TRINITY_CACHE_DIR to a folder that can be written"
+        ) from error
+
+
+def _places(provider: WeightProvider, options: LoadOptions) -> object:
+    """Which model it is, and what else decides how it is read."""
+    config = None if options.tl_config is None else os.path.realpath(os.fsdecode(options.tl_config))
+    paths = [os.path.realpath(path) for path in provider.paths]
+    return [paths, options.i2s_layout, config, options.weight_scale]
+
+
+def _state(provider: WeightProvider) -> object:
+    """In what state its files are, and how they are quantized."""
+    found = [os.stat(path) for path in provider.paths]
+    return [_FORMAT, [(state.st_size, state.st_mtime_ns) for state in found]]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def _plain(path: str) -> str:
+    """A model's name as a part of a file's name."""
+    name = os.path.basename(os.path.abspath(path)).removesuffix(".gguf")
+    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:60] or "model"
+
+
+def _remove_older(folder: Path, stem: str, path: str) -> None:
+    """What was made of the same files in another state."""
+    for other in folder.glob(f"{stem}-*.gguf"):
+        if str(other) != path:
+            with suppress(OSError):
+                other.unlink()
