@@ -34,7 +34,9 @@ def test_numbers_that_leave_it_to_the_engine() -> None:
 
 
 def test_what_is_not_known_is_told() -> None:
-    found = read_params({"num_gpu": 1, "use_mmap": True, "mirostat": 1, "typical_p": 0.5}, ConfigError)
+    found = read_params(
+        {"num_gpu": 1, "use_mmap": True, "mirostat": 1, "typical_p": 0.5}, ConfigError
+    )
     assert (found.options, found.loading) == ({}, {})
     assert len(found.notices) == 2
     assert "mirostat" in found.notices[0]
