@@ -12,10 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import trinity
+from tests.formats.raw_safetensors import entry, file_bytes
 from tests.ollama_stores import layer, write_manifest, write_store
 from tests.tiny_models import write_tiny_model
 from trinity.cli import app
 from trinity.errors import ConfigError, FormatError, InputError, TrinityError, UnsupportedError
+from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.ollama import store as stores_module
 from trinity.model import Model, load_tokenizer
 from trinity.providers import open_weights
@@ -47,16 +49,16 @@ def test_store_of_ollama(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder = shared_data / "formats/ollama"
     golden = json.loads((folder / "gguf-store.golden.json").read_text())["models"]
     monkeypatch.setenv("OLLAMA_MODELS", str(folder / "gguf-store"))
-    for name, entry in golden.items():
-        ids = entry["prompt_ids"] + entry["greedy_ids"]
-        with trinity.load(shared_data / "models" / entry["gguf"]) as model:
+    for name, known in golden.items():
+        ids = known["prompt_ids"] + known["greedy_ids"]
+        with trinity.load(shared_data / "models" / known["gguf"]) as model:
             expected = model.logits(ids)
         with trinity.load(f"ollama:{name}") as model:
             assert np.array_equal(model.logits(ids), expected)
             found = model.generate(
-                entry["prompt_ids"], temperature=0, repetition_penalty=1, max_tokens=16
+                known["prompt_ids"], temperature=0, repetition_penalty=1, max_tokens=16
             )
-            assert found.token_ids == entry["greedy_ids"]
+            assert found.token_ids == known["greedy_ids"]
 
 
 def test_layers_of_ollamas_store(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +244,6 @@ def test_format_that_is_built_into_ollama(root: Path, gguf: Path) -> None:
     [
         (["model", "adapter"], {}, "the adapter layer sha256:"),
         (["model", "model"], {}, "2 model layers"),
-        (["tensor"], {}, "tensor layers"),
         (["model"], {"model_format": "safetensors"}, "model_format is 'safetensors'"),
         (["model"], {"remote_host": "https://ollama.com"}, "a cloud model"),
     ],
@@ -254,6 +255,56 @@ def test_what_trinity_does_not_run(
     write_manifest(root, "registry.ollama.ai/library/m/latest", layers, config)
     with pytest.raises(UnsupportedError, match=what):
         open_weights("ollama:m")
+
+
+def write_tensors(root: Path, directory: Path, **layers: object) -> None:
+    """A store with the model of a directory of Hugging Face's form, a blob for each tensor."""
+    kinds = [layer(root, kind, content) for kind, content in layers.items()]
+    with Checkpoint(directory) as checkpoint:
+        for name in checkpoint.names():
+            tensor = checkpoint.tensor(name)
+            header = {name: entry(tensor.dtype, list(tensor.shape), 0, tensor.data.nbytes)}
+            raw = file_bytes(header, bytes(tensor.data))
+            kinds.append({**layer(root, "tensor", raw), "name": f"layer of {name}"})
+    for path in sorted(directory.glob("*.json")) + sorted(directory.glob("tokenizer.model")):
+        kinds.append({**layer(root, "json", path.read_bytes()), "name": path.name})
+    kinds.append({**layer(root, "json", "{}"), "name": "draft/config.json"})
+    config = {"model_format": "safetensors"}
+    write_manifest(root, "registry.ollama.ai/library/m/latest", kinds, config)
+
+
+def test_tensor_blobs(root: Path) -> None:
+    directory = Path(__file__).parents[1] / "data/hf/llama-sharded"
+    write_tensors(root, directory, template=LEGACY, params={"top_k": 3})
+    ids = list(range(3, 20))
+    with trinity.load(directory) as model:
+        expected = model.logits(ids)
+        ends = model.defaults.end_ids
+    with trinity.load("ollama:m") as model:
+        assert np.array_equal(model.logits(ids), expected)
+        assert model.defaults.end_ids == ends
+        assert model._request({}).sampling.top_k == 3
+        assert rendered(model).endswith("Q hello A ")
+        assert model.config.name == "m"
+
+
+def test_tensor_blob_that_is_damaged(root: Path) -> None:
+    write_tensors(root, Path(__file__).parents[1] / "data/hf/llama-sharded")
+    blobs = sorted((root / "blobs").iterdir(), key=lambda blob: blob.stat().st_size)
+    blobs[-1].write_bytes(b"\xff" * blobs[-1].stat().st_size)
+    with pytest.raises(FormatError, match=r"ollama:m: .*/latest: the tensor layer sha256:"):
+        open_weights("ollama:m")
+    blobs[-1].unlink()
+    with pytest.raises(InputError, match=r"the tensor layer sha256:\w* is missing"):
+        open_weights("ollama:m")
+
+
+def test_quantized_tensor_blobs_are_refused(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(shared_data / "formats/ollama/tensor-store"))
+    with pytest.raises(UnsupportedError, match=r"tensor 'lm_head.weight' is quantized \(int8\)"):
+        open_weights("ollama:tiny-llama:q4")
 
 
 def test_projector_is_ignored(root: Path, gguf: Path) -> None:

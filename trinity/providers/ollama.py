@@ -16,15 +16,22 @@ from trinity.load_options import LoadOptions
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.near import near
 from trinity.providers.ollama_templates import templates_of
+from trinity.providers.ollama_tensors import OllamaTensors, open_tensors
 
 
 def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
     layers = read_layers(_manifest(name))
     for line in layers.notices:
         notice(line)
-    model = OllamaModel(layers, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
+    model: OllamaModel | OllamaTensors
+    if layers.is_gguf:
+        model = OllamaModel(layers, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
+    else:
+        model = open_tensors(layers, options.weight_scale)
+        for note in model.notes:
+            notice(f"note: {note}")
     try:
-        model.templates = templates_of(layers, model.metadata, notice)
+        model.templates = templates_of(layers, model.jinja, notice)
     except BaseException:
         model.close()
         raise

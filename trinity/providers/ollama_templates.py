@@ -1,4 +1,4 @@
-"""Which chat template of a model in Ollama's store is used: the store's Go one or the file's Jinja.
+"""Which chat template of a model in Ollama's store is used: the store's, or its files' own.
 
 Source of the order: Ollama, server/images.go, shouldPreferChatTemplate and the functions beside
 it. A Go template that trinity cannot render gives way to the file's Jinja template, too.
@@ -7,7 +7,6 @@ it. A Go template that trinity cannot render gives way to the file's Jinja templ
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from trinity.errors import TokenizerError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate
@@ -15,7 +14,6 @@ from trinity.formats.ollama.model import Layers
 from trinity.providers.kind import Notice
 from trinity.tokenizers.go_template import GoTemplate
 
-_JINJA = "tokenizer.chat_template"
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _TOOL_ANSWERS = (
@@ -25,16 +23,13 @@ _TOOL_ANSWERS = (
 )  # fmt: skip
 
 
-def templates_of(
-    layers: Layers, metadata: Mapping[str, object], notice: Notice
-) -> tuple[ChatTemplate, ...]:
-    """What goes before the Jinja template of the GGUF file's ``metadata``: one template or none.
+def templates_of(layers: Layers, jinja: object, notice: Notice) -> tuple[ChatTemplate, ...]:
+    """What goes before ``jinja``, the template of the weights' own files: one template or none.
 
     A model without any gets the text of the messages as it is. ``notice`` is told where the answer
     is not the store's own template.
     """
     name, own = layers.manifest.typed, layers.template
-    jinja = metadata.get(_JINJA)
     jinja = jinja if isinstance(jinja, str) else None
     if layers.renderer is not None:
         if jinja is None:
@@ -54,7 +49,7 @@ def templates_of(
         parsed = GoTemplate(own.text)
         parsed.try_out()
     except (UnsupportedError, TokenizerError) as error:
-        notice(f"{name}: {error}; the chat template of the GGUF file is used instead")
+        notice(f"{name}: {error}; the chat template of its own files is used instead")
         return ()
     return () if _prefers(jinja, parsed, own.text) else (own,)
 

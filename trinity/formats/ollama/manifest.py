@@ -50,6 +50,15 @@ class Manifest:
             advice = f"`ollama pull {self.typed.removeprefix(PREFIX)}` restores it"
         return kind(f"{self.typed}: {self.path}: {what}; {advice}")
 
+    def within(self, what: str, error: TrinityError) -> TrinityError:
+        """An error of a part of the model, ``what``, as one of the model."""
+        text = str(error)
+        if text.startswith(f"{self.typed}: {self.path}: "):
+            return error
+        return self.error(
+            type(error), f"{what}: {text}", "if it is damaged, `ollama pull` it again"
+        )
+
 
 def read_manifest(store: Store, path: str, typed: str) -> Manifest:
     """The manifest at ``path``, for a name that was given as ``typed``.

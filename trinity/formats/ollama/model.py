@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trinity.config import ModelConfig
 from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate, Defaults, Message
 from trinity.formats.gguf import GGUFProvider
@@ -17,8 +18,8 @@ from trinity.formats.ollama.blob import blob_path, small_blob, small_text
 from trinity.formats.ollama.manifest import Layer, Manifest
 from trinity.formats.ollama.params import Params, read_params
 
-_READ = ("model", "template", "prompt", "system", "params", "messages")
-_OF_NO_USE = ("license", "embed", "json")
+_READ = ("model", "tensor", "json", "template", "prompt", "system", "params", "messages")
+_OF_NO_USE = ("license", "embed")
 _MEMORY = 40_000_000  # of a JSON text's objects
 
 
@@ -38,9 +39,35 @@ class Layers:
     params: Params
     notices: tuple[str, ...]
 
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the weights are a GGUF file, and not a blob for each tensor."""
+        return bool(self.manifest.of_kind("model"))
+
+    def over(
+        self, own: Defaults, templates: tuple[ChatTemplate, ...], config: ModelConfig
+    ) -> Defaults:
+        """The layers' defaults before those that the weights' files have of their ``own``.
+
+        A context longer than the model's is cut to it, as in Ollama.
+        """
+        loading = dict(self.params.loading)
+        wanted = loading.get("context_length")
+        if isinstance(wanted, int):
+            loading["context_length"] = min(wanted, config.context_length)
+        return Defaults(
+            templates=templates,
+            system=self.system,
+            messages=self.messages,
+            options={**own.options, **self.params.options},
+            loading=loading,
+            end_ids=own.end_ids,
+            source=f"{self.manifest.typed}: {self.manifest.path}: its params layer",
+        )
+
 
 def read_layers(manifest: Manifest) -> Layers:
-    """Read and check all small layers of a model whose weights are a GGUF file.
+    """Read and check all small layers of a model.
 
     Raises: FormatError and ConfigError where one is damaged or malformed, InputError where it is
     missing, UnsupportedError for a model that trinity does not run.
@@ -88,30 +115,17 @@ class OllamaModel(GGUFProvider):
         try:
             super().__init__(blob_path(manifest, layer), i2s_layout=i2s_layout, tl_config=tl_config)
         except TrinityError as error:
-            if str(error).startswith(f"{manifest.typed}: "):
-                raise
-            what = f"the model layer {layer.digest}: {error}"
-            raise manifest.error(type(error), what, "if so, `ollama pull` it again") from error
+            raise manifest.within(f"the model layer {layer.digest}", error) from error
+
+    @property
+    def jinja(self) -> object:
+        """The GGUF file's own chat template, if it has one."""
+        return self.metadata.get("tokenizer.chat_template")
 
     @property
     def defaults(self) -> Defaults:
-        """The layers' options before those of the GGUF file.
-
-        A context longer than the model's own is cut to it, as in Ollama.
-        """
-        layers, options = self.layers, dict(super().defaults.options)
-        loading = dict(layers.params.loading)
-        wanted = loading.get("context_length")
-        if isinstance(wanted, int):
-            loading["context_length"] = min(wanted, self.config.context_length)
-        return Defaults(
-            templates=self.templates,
-            system=layers.system,
-            messages=layers.messages,
-            options={**options, **layers.params.options},
-            loading=loading,
-            source=f"{layers.manifest.typed}: {layers.manifest.path}: its params layer",
-        )
+        """The layers' defaults before those of the GGUF file."""
+        return self.layers.over(super().defaults, self.templates, self.config)
 
 
 def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
@@ -123,21 +137,18 @@ def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
             "take one that runs locally",
         )  # fmt: skip
     models = manifest.of_kind("model")
-    if not models and manifest.of_kind("tensor"):
-        raise manifest.error(
-            UnsupportedError, "its weights are tensor layers, which trinity does not read",
-            "take a GGUF model, or the directory that it was made of",
-        )  # fmt: skip
-    if not models:
+    if not models and not manifest.of_kind("tensor"):
         raise manifest.error(FormatError, "the manifest has no model layer")
     if len(models) > 1:
         raise manifest.error(
             UnsupportedError, f"{len(models)} model layers; trinity reads one GGUF file",
             "merge its parts with llama.cpp's gguf-split",
         )  # fmt: skip
-    if config.get("model_format") not in (None, "", "gguf"):
+    known = ("gguf", "") if models else ("safetensors",)
+    found = config.get("model_format") or known[0]
+    if found not in known:
         raise manifest.error(
-            UnsupportedError, f"its model_format is {config['model_format']!r:.40}, not gguf",
+            UnsupportedError, f"its model_format is {found!r:.40}, not {known[0]}",
             "take a GGUF model",
         )  # fmt: skip
     adapters = manifest.of_kind("adapter")

@@ -153,6 +153,8 @@ def _equal(arguments: Sequence[Value], budget: Budget) -> Value:
 def _same(one: Value, other: Value, budget: Budget) -> bool:
     if isinstance(one, Absent) or isinstance(other, Absent):
         return _is_nil(one) and _is_nil(other)
+    if type(one) is type(other) and (_is_nil(one) or _is_nil(other)):
+        return _is_nil(one) and _is_nil(other)
     if isinstance(one, Struct) and one.is_pointer and isinstance(other, Struct):
         return one is other
     _comparable(one, other)
