@@ -101,8 +101,8 @@ class LoadOptions:
     quantize: Annotated[
         str | None,
         Option(
-            "Quantize the weights while loading, to a type such as Q4_K_M; the result is kept in the "
-            "cache.",
+            "Quantize the weights while loading, to a type such as Q4_K_M; the cache keeps the "
+            "result.",
             ("--quantize",),
             values="a type of `trinity quantize`",
         ),

@@ -13,7 +13,6 @@ import pytest
 from tests.formats import raw_gguf as raw
 from tests.quantization.test_quantize import split
 from tests.tiny_models import write_tiny_model
-from tests.tools.golden_models import model_directory
 from trinity.errors import ConfigError, FormatError, InputError, UnsupportedError
 from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.quantization import quantization, quantize, rows
@@ -116,13 +115,13 @@ def test_too_little_space(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
     [
         ("missing.gguf", InputError, "there is no such file"),
         ("text.gguf", FormatError, "not a GGUF file"),
-        ("bitnet-packed", FormatError, "convert its directory with `python -m trinity convert`"),
+        ("empty", InputError, "no config.json and no .gguf file"),
         ("vocab.gguf", ConfigError, "embedding_length"),
     ],
 )
 def test_what_is_no_model(name: str, error: type[Exception], message: str, tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello, this is a text")
-    model_directory("bitnet-packed", tmp_path)
+    (tmp_path / "empty").mkdir()
     key = raw.key_value("general.architecture", raw.STRING, raw.string("llama"))
     (tmp_path / "vocab.gguf").write_bytes(raw.gguf([key], [], b""))
     with pytest.raises(error, match=message):

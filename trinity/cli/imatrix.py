@@ -35,7 +35,7 @@ def imatrix(
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="FILE", help="The model, a GGUF file."),
+        typer.Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}."),
     ] = None,
     file: Annotated[
         str | None,

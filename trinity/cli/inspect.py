@@ -4,7 +4,8 @@ which kernels multiply its weights."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,7 @@ LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
 def inspect(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="FILE", help="The model, a GGUF file.", show_default=False),
+        typer.Argument(metavar="MODEL", help=options.MODEL_HELP + ".", show_default=False),
     ] = None,
     diff: Annotated[
         str | None,
@@ -213,7 +214,8 @@ def header(provider: WeightProvider) -> dict[str, object]:
     from trinity.formats import GGUFProvider
 
     if not isinstance(provider, GGUFProvider):
-        return {}
+        nbytes = sum(os.path.getsize(path) for path in provider.paths)
+        return {"format": "Hugging Face", "files": provider.paths, "bytes": nbytes}
     return {
         "format": "GGUF",
         "version": provider.version,
@@ -246,7 +248,10 @@ def value_of(provider: WeightProvider, key: str, most: int) -> object:
         if nbytes > most or (length is not None and length > LONGEST_SHOWN):
             length = nbytes if length is None else length
             return {"array": provider.metadata.value_type(key), "length": length}
-    return plain(provider.metadata[key])
+    value = provider.metadata[key]
+    if isinstance(value, Sized) and not isinstance(value, str) and len(value) > LONGEST_SHOWN:
+        return {"array": type(value[0]).__name__, "length": len(value)}  # type: ignore[index]
+    return plain(value)
 
 
 def plain(value: object) -> object:

@@ -14,13 +14,12 @@ from trinity.load_options import LoadOptions
 from trinity.option import Declared, declared
 from trinity.runtime.options import generation_options
 
-ModelPath = Annotated[
-    str, typer.Option("--model", "-m", metavar="FILE", help="The model, a GGUF file.")
-]
+MODEL_HELP = "The model: a GGUF file or a directory of Hugging Face's format"
+ModelPath = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}.")]
 ModelOrDemo = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", metavar="FILE", help="The model, a GGUF file; the demo model if not given."
+        "--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")]

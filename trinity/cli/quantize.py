@@ -26,7 +26,7 @@ TYPES = (
 
 @options.takes(loading=options.only(options.LOADING, "threads"))
 def quantize(
-    source: Annotated[str, typer.Argument(metavar="IN", help="The model, a GGUF file.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help=f"{options.MODEL_HELP}.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The GGUF file to write.")],
     type: Annotated[str, typer.Argument(metavar="TYPE", help=f"{TYPES}.")],
     token_embedding_type: Annotated[

@@ -17,6 +17,7 @@ from trinity.providers.kind import Kind, Notice
 from trinity.providers.near import near
 
 _HEAD_BYTES = 16
+_MENTIONED_COPY = 1 << 24  # bytes; norms stay far below
 
 
 def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
@@ -53,6 +54,11 @@ def _opened(
         raise
     for note in provider.notes:
         notice(f"note: {note}")
+    if provider.copied_bytes > _MENTIONED_COPY:
+        notice(
+            f"note: {provider.copied_bytes / 1e6:,.0f} MB of weights lie in another order or form "
+            "than they are multiplied in: to run, the model takes so much memory beside its files"
+        )
     return provider
 
 

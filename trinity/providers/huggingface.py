@@ -95,6 +95,11 @@ class HuggingFaceProvider:
         return [*self._left_out(), *self._inverted_scales()]
 
     @property
+    def copied_bytes(self) -> int:
+        """Bytes of weights that cannot be used where they are mapped; see CanonicalTensors."""
+        return self._tensors.copied_bytes()
+
+    @property
     def metadata(self) -> Mapping[str, object]:
         """The model's keys and those of its tokenizer, which is read when one is asked for."""
         return self._metadata

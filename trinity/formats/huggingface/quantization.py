@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.values import Values, shown
+
+_INSTEAD = "take the model it was made from, or a GGUF file of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,23 @@ def read_quantization(values: Values, methods: Collection[str]) -> Ternary | Non
 
     Weights in MXFP4 need no word: their tensors' names tell.
     """
+    own = values.values.get("quantization")
+    if isinstance(own, dict) and "bits" in own:
+        raise UnsupportedError(
+            f"{values.source}: quantization is {shown(own)}: a model quantized by MLX, which "
+            f"trinity does not read; {_INSTEAD}"
+        )
     value = values.values.get("quantization_config")
     if value is None:
         return None
     method = value.get("quant_method") if isinstance(value, dict) else value
-    if not isinstance(value, dict) or method not in methods:
+    if not isinstance(value, dict) or not isinstance(method, str) or method not in methods:
         known = " and ".join([*methods, "models that are not quantized"])
         raise UnsupportedError(
             f"{values.source}: quantization_config has the method {shown(method)}; of this class "
-            f"trinity reads {known}"
+            f"trinity reads {known}; {_INSTEAD}"
         )
-    return _bitnet(values.inner("quantization_config")) if method == "bitnet" else None
+    return METHODS[method](values.inner("quantization_config"))
 
 
 def _bitnet(read: Values) -> Ternary:
@@ -63,3 +71,10 @@ def _bitnet(read: Values) -> Ternary:
     # Only AutoBitLinear has an online mode; BitLinear is always packed.
     online = linear_class == "autobitlinear" and mode == "online"
     return Ternary(packed=not online, divides=linear_class == "bitlinear")
+
+
+# The values of quant_method that are known, and what reads the rest of the object.
+METHODS: Mapping[str, Callable[[Values], Ternary | None]] = {
+    "bitnet": _bitnet,
+    "mxfp4": lambda read: None,
+}
