@@ -40,11 +40,26 @@ def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[st
     every string is text that UTF-8 can hold, and the objects fit into ``memory`` bytes beyond
     three times the text.
     """
+    value = _parsed(raw, source, memory)
+    if not isinstance(value, dict):
+        raise FormatError(f"{source}: holds a {type(value).__name__}, not a JSON object")
+    return value
+
+
+def parse_json_list(raw: bytes, source: str, memory: int = _MEMORY) -> list[object]:
+    """The list of the JSON text ``raw``; as ``parse_json_object``."""
+    value = _parsed(raw, source, memory)
+    if not isinstance(value, list):
+        raise FormatError(f"{source}: holds a {type(value).__name__}, not a JSON list")
+    return value
+
+
+def _parsed(raw: bytes, source: str, memory: int) -> object:
     escaped = b"\\ud" in raw or b"\\uD" in raw  # the only way to a lone surrogate
     if _object_bytes(raw, escaped) > memory + 3 * len(raw):
         raise FormatError(f"{source}: its {len(raw)} bytes hold more values than such a file has")
     try:
-        value = json.loads(
+        value: object = json.loads(
             raw.decode(), object_pairs_hook=_unique_names, parse_constant=_no_constant
         )
         if escaped:
@@ -54,8 +69,6 @@ def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[st
     except ValueError as error:  # also JSONDecodeError, UnicodeError and our own two
         reason = " ".join(str(error).split())[:200]
         raise FormatError(f"{source}: no valid JSON: {reason}; download it again") from None
-    if not isinstance(value, dict):
-        raise FormatError(f"{source}: holds a {type(value).__name__}, not a JSON object")
     return value
 
 

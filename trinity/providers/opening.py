@@ -11,9 +11,10 @@ from trinity.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, SAFETENSORS_FILE
 from trinity.providers.gguf_file import GGUF_FILE
 from trinity.providers.kind import Kind, Notice
+from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
 # Prefixes first, then what lies under a path, then names without a path.
-KINDS: tuple[Kind, ...] = (DIRECTORY, SAFETENSORS_FILE, GGUF_FILE)
+KINDS: tuple[Kind, ...] = (OLLAMA, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE)
 
 
 def open_weights(

@@ -14,6 +14,7 @@ from typing import Any
 from trinity.confined import Confined
 from trinity.errors import ConfinedError, TokenizerError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate
+from trinity.tokenizers.go_template.rendering import render_go
 
 LONGEST_TEMPLATE = 1 << 17  # characters; the longest in use have some 30,000
 
@@ -106,7 +107,7 @@ def render_chat(
 
 
 # By the language of a template; one outside of what the function knows is UnsupportedError.
-_RENDERERS: dict[str, Callable[..., str]] = {"jinja": render_chat}
+_RENDERERS: dict[str, Callable[..., str]] = {"jinja": render_chat, "go": render_go}
 
 
 def _check_length(text: str, names: object) -> None:

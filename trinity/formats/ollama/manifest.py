@@ -1,0 +1,112 @@
+"""Manifests: what a model in the store consists of.
+
+Source: Ollama, manifest/manifest.go and layer.go.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trinity.errors import FormatError, InputError, TrinityError
+from trinity.formats.json_object import read_json_object
+from trinity.formats.ollama.store import Store
+
+_DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})", re.ASCII)
+_MOST_LAYERS = 100_000  # a model of tensor blobs has one for each tensor
+PREFIX = "ollama:"
+IMAGE = "application/vnd.ollama.image."
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One blob: its kind (the last word of its media type), digest, bytes, and perhaps a name."""
+
+    kind: str
+    digest: str
+    size: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A read manifest; ``typed`` is the model's name as it was given."""
+
+    store: Store
+    path: str
+    typed: str
+    config: Layer | None
+    layers: tuple[Layer, ...]
+
+    def of_kind(self, *kinds: str) -> list[Layer]:
+        """Its layers of these kinds, in order."""
+        return [layer for layer in self.layers if layer.kind in kinds]
+
+    def error(self, kind: type[TrinityError], what: str, advice: str | None = None) -> TrinityError:
+        """An error about this model: its name, its manifest, what is wrong, what to do."""
+        if advice is None:
+            advice = f"`ollama pull {self.typed.removeprefix(PREFIX)}` restores it"
+        return kind(f"{self.typed}: {self.path}: {what}; {advice}")
+
+    def within(self, what: str, error: TrinityError) -> TrinityError:
+        """An error of a part of the model, ``what``, as one of the model."""
+        text = str(error)
+        if text.startswith(f"{self.typed}: {self.path}: "):
+            return error
+        return self.error(
+            type(error), f"{what}: {text}", "if it is damaged, `ollama pull` it again"
+        )
+
+
+def read_manifest(store: Store, path: str, typed: str) -> Manifest:
+    """The manifest at ``path``, for a name that was given as ``typed``.
+
+    Raises: FormatError where it is malformed or lies elsewhere, InputError where it cannot be read.
+    """
+    empty = Manifest(store, path, typed, None, ())
+    inside = os.path.join(os.path.realpath(store.manifests), "")
+    if not os.path.realpath(path).startswith(inside):
+        raise empty.error(FormatError, "a link out of the store, where manifests do not lie")
+    try:
+        value = read_json_object(path)
+    except (FormatError, InputError) as error:
+        what = str(error).removeprefix(f"{path}: ")
+        raise empty.error(type(error), f"the manifest is unusable: {what}") from error
+    config, layers = value.get("config"), value.get("layers")
+    if layers is None:
+        layers = []
+    if not isinstance(layers, list) or not isinstance(config, Mapping | None):
+        raise empty.error(
+            FormatError, 'no manifest: "config" and "layers" are missing or malformed'
+        )
+    if len(layers) > _MOST_LAYERS:
+        raise empty.error(FormatError, f"{len(layers)} layers, more than any model has")
+    return Manifest(
+        store, path, typed,
+        _layer(empty, config) if config and config.get("digest") else None,
+        tuple(_layer(empty, layer) for layer in layers),
+    )  # fmt: skip
+
+
+def _layer(manifest: Manifest, value: object) -> Layer:
+    if not isinstance(value, Mapping):
+        raise manifest.error(FormatError, "a layer that is no JSON object")
+    media, digest = value.get("mediaType"), value.get("digest")
+    size, name = value.get("size"), value.get("name") or ""
+    if not isinstance(media, str) or not isinstance(name, str):
+        raise manifest.error(FormatError, 'a layer whose "mediaType" or "name" is no text')
+    found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+    if found is None:
+        raise manifest.error(
+            FormatError,
+            f"a {media[-40:]!r} layer has the digest {digest!r:.100}; expected sha256: and 64 "
+            "hexadecimal digits",
+        )
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise manifest.error(
+            FormatError, f"the layer {digest} has the size {size!r:.40}; expected bytes"
+        )
+    kind = media.removeprefix(IMAGE)
+    return Layer(kind, "sha256:" + found[1].lower(), size, name)

@@ -1,0 +1,199 @@
+"""A model in Ollama's store: its GGUF file, and what the layers beside it say.
+
+Source: Ollama, server/images.go, GetModel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trinity.config import ModelConfig
+from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
+from trinity.formats.defaults import ChatTemplate, Defaults, Message
+from trinity.formats.gguf import GGUFProvider
+from trinity.formats.json_object import parse_json_list, parse_json_object
+from trinity.formats.ollama.blob import blob_path, small_blob, small_text
+from trinity.formats.ollama.manifest import Layer, Manifest
+from trinity.formats.ollama.params import Params, read_params
+
+_READ = ("model", "tensor", "json", "template", "prompt", "system", "params", "messages")
+_OF_NO_USE = ("license", "embed")
+_MEMORY = 40_000_000  # of a JSON text's objects
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What a manifest's small layers say.
+
+    ``renderer``: the name of a format that is built into Ollama, which then goes before
+    ``template``. ``notices``: lines that the user should see.
+    """
+
+    manifest: Manifest
+    renderer: str | None
+    template: ChatTemplate | None
+    system: str | None
+    messages: tuple[Message, ...]
+    params: Params
+    notices: tuple[str, ...]
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the weights are a GGUF file, and not a blob for each tensor."""
+        return bool(self.manifest.of_kind("model"))
+
+    def over(
+        self, own: Defaults, templates: tuple[ChatTemplate, ...], config: ModelConfig
+    ) -> Defaults:
+        """The layers' defaults before those that the weights' files have of their ``own``.
+
+        A context longer than the model's is cut to it, as in Ollama.
+        """
+        loading = dict(self.params.loading)
+        wanted = loading.get("context_length")
+        if isinstance(wanted, int):
+            loading["context_length"] = min(wanted, config.context_length)
+        return Defaults(
+            templates=templates,
+            system=self.system,
+            messages=self.messages,
+            options={**own.options, **self.params.options},
+            loading=loading,
+            end_ids=own.end_ids,
+            source=f"{self.manifest.typed}: {self.manifest.path}: its params layer",
+        )
+
+
+def read_layers(manifest: Manifest) -> Layers:
+    """Read and check all small layers of a model.
+
+    Raises: FormatError and ConfigError where one is damaged or malformed, InputError where it is
+    missing, UnsupportedError for a model that trinity does not run.
+    """
+    config = _object(manifest, manifest.config) if manifest.config else {}
+    _refuse(manifest, config)
+    notices = [
+        f"{manifest.typed}: its {layer.kind} layer is ignored"
+        + (": trinity reads text alone" if layer.kind == "projector" else "")
+        for layer in manifest.layers
+        if layer.kind not in (*_READ, *_OF_NO_USE)
+    ]
+    params, options = _last(manifest, "params"), Params()
+    if params is not None:
+        what = f"the params layer {params.digest}"
+        options = read_params(
+            _object(manifest, params), lambda wrong: _config_error(manifest, f"{what}: {wrong}")
+        )
+    template = _last(manifest, "template", "prompt")
+    system, messages = _last(manifest, "system"), _last(manifest, "messages")
+    renderer = config.get("renderer") or config.get("parser")
+    return Layers(
+        manifest,
+        renderer if isinstance(renderer, str) else None,
+        None
+        if template is None
+        else ChatTemplate(small_text(manifest, template), "go", f"its layer {template.digest}"),
+        None if system is None else small_text(manifest, system),
+        () if messages is None else _messages(manifest, messages),
+        options,
+        (*notices, *(f"{manifest.typed}: {notice}; it is ignored" for notice in options.notices)),
+    )
+
+
+class OllamaModel(GGUFProvider):
+    """The GGUF file of a model in the store, with the defaults that the store adds to it."""
+
+    def __init__(
+        self, layers: Layers, *, i2s_layout: str = "x86", tl_config: str | os.PathLike[str] | None
+    ) -> None:
+        manifest = layers.manifest
+        (layer,) = manifest.of_kind("model")
+        self.layers = layers
+        self.templates: tuple[ChatTemplate, ...] = ()
+        try:
+            super().__init__(blob_path(manifest, layer), i2s_layout=i2s_layout, tl_config=tl_config)
+        except TrinityError as error:
+            raise manifest.within(f"the model layer {layer.digest}", error) from error
+
+    @property
+    def jinja(self) -> object:
+        """The GGUF file's own chat template, if it has one."""
+        return self.metadata.get("tokenizer.chat_template")
+
+    @property
+    def defaults(self) -> Defaults:
+        """The layers' defaults before those of the GGUF file."""
+        return self.layers.over(super().defaults, self.templates, self.config)
+
+
+def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
+    """Raise where the model is none that trinity runs."""
+    host = config.get("remote_host")
+    if host:
+        raise manifest.error(
+            UnsupportedError, f"a cloud model: its weights are at {host!r:.80}, not here",
+            "take one that runs locally",
+        )  # fmt: skip
+    models = manifest.of_kind("model")
+    if not models and not manifest.of_kind("tensor"):
+        raise manifest.error(FormatError, "the manifest has no model layer")
+    if len(models) > 1:
+        raise manifest.error(
+            UnsupportedError, f"{len(models)} model layers; trinity reads one GGUF file",
+            "merge its parts with llama.cpp's gguf-split",
+        )  # fmt: skip
+    known = ("gguf", "") if models else ("safetensors",)
+    found = config.get("model_format") or known[0]
+    if found not in known:
+        raise manifest.error(
+            UnsupportedError, f"its model_format is {found!r:.40}, not {known[0]}",
+            "take a GGUF model",
+        )  # fmt: skip
+    adapters = manifest.of_kind("adapter")
+    if adapters:
+        raise manifest.error(
+            UnsupportedError,
+            f"the adapter layer {adapters[0].digest}: trinity does not apply adapters of the store",
+            "take the model that it was made for",
+        )
+
+
+def _last(manifest: Manifest, *kinds: str) -> Layer | None:
+    found = manifest.of_kind(*kinds)
+    return found[-1] if found else None
+
+
+def _object(manifest: Manifest, layer: Layer) -> dict[str, object]:
+    raw = small_blob(manifest, layer)
+    try:
+        return parse_json_object(raw, "", _MEMORY)
+    except FormatError as error:
+        raise _malformed(manifest, layer, error) from error
+
+
+def _messages(manifest: Manifest, layer: Layer) -> tuple[Message, ...]:
+    raw = small_blob(manifest, layer)
+    try:
+        values = parse_json_list(raw, "", _MEMORY)
+    except FormatError as error:
+        raise _malformed(manifest, layer, error) from error
+    found = []
+    for value in values:
+        if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+            raise _malformed(manifest, layer, 'a message has no "role"')
+        if not isinstance(value.get("content", ""), str):
+            raise _malformed(manifest, layer, 'the "content" of a message is no text')
+        found.append({"content": "", **value})
+    return tuple(found)
+
+
+def _malformed(manifest: Manifest, layer: Layer, what: object) -> TrinityError:
+    return manifest.error(
+        FormatError, f"the {layer.kind} layer {layer.digest}: {str(what).removeprefix(': ')}"
+    )
+
+
+def _config_error(manifest: Manifest, what: str) -> ConfigError:
+    return ConfigError(str(manifest.error(ConfigError, what)))

@@ -1,0 +1,90 @@
+"""A model's name as Ollama writes it: ``[host/][namespace/]model[:tag]``.
+
+Source: Ollama, types/model/name.go, ParseName and IsValid.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HOST, NAMESPACE, TAG, SCHEME = "registry.ollama.ai", "library", "latest", "https"
+_MISSING = "!MISSING!"  # stands for a part that a separator promises; never valid
+_FIRST = "[A-Za-z0-9_]"
+_PARTS = {
+    "host": re.compile(_FIRST + r"[A-Za-z0-9_\-.:]{0,349}"),
+    "namespace": re.compile(_FIRST + r"[A-Za-z0-9_\-]{0,79}"),
+    "model": re.compile(_FIRST + r"[A-Za-z0-9_\-.]{0,79}"),
+    "tag": re.compile(_FIRST + r"[A-Za-z0-9_\-.]{0,79}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name with its defaults filled in; see ``problem`` for whether it is one."""
+
+    host: str
+    namespace: str
+    model: str
+    tag: str
+    scheme: str = SCHEME
+
+    @property
+    def parts(self) -> tuple[str, str, str, str]:
+        """The folders and the file of the manifest, below ``manifests``."""
+        return self.host, self.namespace, self.model, self.tag
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it; None where it is valid."""
+        for kind, part in zip(_PARTS, self.parts, strict=True):
+            if not _PARTS[kind].fullmatch(part):
+                shown = "missing" if part in ("", _MISSING) else f"{part[:80]!r}"
+                return f"its {kind} is {shown}"
+        return None
+
+    @property
+    def shortest(self) -> str:
+        """The name without host and namespace where these are the usual ones."""
+        short = f"{self.model}:{self.tag}"
+        if self.host.lower() != HOST:
+            return f"{self.host}/{self.namespace}/{short}"
+        return short if self.namespace.lower() == NAMESPACE else f"{self.namespace}/{short}"
+
+
+def parse_name(text: str) -> Name:
+    """The name that ``text`` is, perhaps an invalid one."""
+    tag = ""
+    if text.rfind(":") > text.rfind("/"):
+        text, tag = _cut(text, ":")
+    host = namespace = scheme = ""
+    if "/" not in text:
+        model = text
+    else:
+        text, model = _cut(text, "/")
+        if "/" not in text:
+            namespace = text
+        else:
+            text, namespace = _cut(text, "/")
+            scheme, separator, host = text.partition("://")
+            if not separator:
+                scheme, host = "", text
+    return Name(host or HOST, namespace or NAMESPACE, model, tag or TAG, scheme or SCHEME)
+
+
+def without_source(text: str) -> tuple[str, bool]:
+    """The name without ``:local`` or ``:cloud``, and whether it means a model on a server.
+
+    Source: Ollama, internal/modelref/modelref.go, ParseRef.
+    """
+    text = text.strip()
+    base, _, last = text.rpartition(":")
+    source = last.strip().lower()
+    if base and source in ("local", "cloud"):
+        return base, source == "cloud"
+    return text, bool(base) and "/" not in source and source.endswith("-cloud")
+
+
+def _cut(text: str, separator: str) -> tuple[str, str]:
+    before, _, after = text.rpartition(separator)
+    return before or _MISSING, after or _MISSING

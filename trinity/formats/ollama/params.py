@@ -1,0 +1,89 @@
+"""A model's parameters: Ollama's names of options to trinity's.
+
+Source: Ollama, api/types.go, Options and FromMap. Unknown keys are skipped with a notice, wrong
+types are errors; a number with a fraction is cut where an integer is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trinity.errors import ConfigError
+
+_INTEGERS = {
+    "num_ctx": "context_length",
+    "num_thread": "threads",
+    "num_predict": "max_tokens",
+    "seed": "seed",
+    "top_k": "top_k",
+    "repeat_last_n": "penalty_last_n",
+}
+_NUMBERS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repeat_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+_LOADING = frozenset({"context_length", "threads"})
+# Of Ollama's own runner: where memory lies, how large its batches are.
+_OF_THE_RUNNER = frozenset(
+    {"num_keep", "num_batch", "num_gpu", "main_gpu", "use_mmap", "draft_num_predict"}
+)
+_MOST = 1 << 63  # as Ollama's integers
+# Below these a number means that the engine decides.
+_LEAST = {"context_length": 1, "threads": 1, "max_tokens": 1, "seed": 0}
+
+
+@dataclass(slots=True)
+class Params:
+    """Options of a request, options of loading, and what a user should know of the rest."""
+
+    options: dict[str, object] = field(default_factory=dict)
+    loading: dict[str, object] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+def read_params(params: Mapping[str, object], error: Callable[[str], ConfigError]) -> Params:
+    """What the object of a params layer means; ``error`` makes an error of what is wrong with it.
+
+    Raises that error where a value is of another type than Ollama takes.
+    """
+    found = Params()
+    for key, value in params.items():
+        if value is None or key in _OF_THE_RUNNER:
+            continue
+        if key in _INTEGERS:
+            _put(found, _INTEGERS[key], int(_number(key, value, error)))
+        elif key in _NUMBERS:
+            found.options[_NUMBERS[key]] = _number(key, value, error)
+        elif key == "stop":
+            found.options["stop"] = _stop(value, error)
+        elif key == "typical_p":
+            if _number(key, value, error) != 1:
+                found.notices.append("its parameter typical_p is not known to trinity's sampler")
+        else:
+            found.notices.append(f"its parameter {key[:40]!r} is unknown")
+    return found
+
+
+def _put(found: Params, option: str, value: int) -> None:
+    if value < _LEAST.get(option, value):
+        return
+    if option in ("top_k", "penalty_last_n"):
+        value = max(value, {"top_k": 0, "penalty_last_n": -1}[option])
+    (found.loading if option in _LOADING else found.options)[option] = value
+
+
+def _number(key: str, value: object, error: Callable[[str], ConfigError]) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST < value < _MOST:
+        raise error(f"{key} is {value!r:.40}; expected a number")
+    return value
+
+
+def _stop(value: object, error: Callable[[str], ConfigError]) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise error(f"stop is {value!r:.40}; expected a list of texts")
+    return [one for one in value if one]

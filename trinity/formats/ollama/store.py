@@ -1,0 +1,111 @@
+"""Where Ollama keeps models, and the manifest of a name.
+
+Sources: Ollama, envconfig/config.go, Models; server/routes.go, getExistingName.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from trinity.errors import InputError
+from trinity.formats.ollama.name import Name
+
+SERVICE_STORE = "/usr/share/ollama/.ollama/models"  # of the user that the Linux service runs as
+MOST_NAMES = 2000  # that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store's folder, with ``manifests`` and ``blobs`` in it."""
+
+    root: str
+
+    @property
+    def manifests(self) -> str:
+        """The folder of manifests."""
+        return os.path.join(self.root, "manifests")
+
+    @property
+    def blobs(self) -> str:
+        """The folder of blobs."""
+        return os.path.join(self.root, "blobs")
+
+    def manifest_path(self, name: Name) -> str:
+        """Where the manifest of a valid name belongs."""
+        return os.path.join(self.manifests, *name.parts)
+
+    def find(self, name: Name) -> str | None:
+        """The path of a valid name's manifest, whose case may differ; None where there is none.
+
+        Raises InputError where a folder may not be searched.
+        """
+        exact = self.manifest_path(name)
+        if _is_there(exact):
+            return exact
+        found = self.manifests
+        for part in name.parts:
+            folded = sorted(one for one in _entries(found) if one.lower() == part.lower())
+            if not folded:
+                return None
+            found = os.path.join(found, part if part in folded else folded[0])
+        return found if os.path.isfile(found) else None
+
+    def names(self) -> Iterator[str]:
+        """The models in it, as short as they can be written; at most MOST_NAMES."""
+        left = MOST_NAMES
+        for parts in _walk(self.manifests, ()):
+            name = Name(*parts)
+            if name.problem is None:
+                yield name.shortest
+            left -= 1
+            if not left:
+                return
+
+
+def stores() -> tuple[Store, ...]:
+    """Where models may lie: OLLAMA_MODELS alone, or the user's store and the service's."""
+    chosen = os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'")
+    if chosen:
+        return (Store(chosen),)
+    home = os.path.join(os.path.expanduser("~"), ".ollama", "models")
+    return (Store(home), Store(SERVICE_STORE))
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise _refused(path, error) from error
+    return True
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise _refused(folder, error) from error
+
+
+def _refused(path: str, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or error
+    return InputError(
+        f"{path}: cannot be read ({reason}); the folders above it must be open to you: ask their "
+        "owner, or copy the store and set OLLAMA_MODELS"
+    )
+
+
+def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, str, str, str]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda one: one.name):
+            parts = (*above, entry.name)
+            if len(parts) == 4:
+                yield parts[0], parts[1], parts[2], parts[3]
+            elif entry.is_dir():
+                yield from _walk(entry.path, parts)

@@ -1,0 +1,76 @@
+"""Weights of a model in Ollama's store that are a blob for each tensor, or for a layer's experts.
+
+A blob is a safetensors file; its header says which tensors it has, the name of its layer does not.
+Source: Ollama, x/imagegen/manifest. Only plain floats are read.
+"""
+
+from __future__ import annotations
+
+from trinity.errors import FormatError, TrinityError, UnsupportedError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.ollama.blob import MOST_SMALL_BYTES, blob_path, small_blob
+from trinity.formats.ollama.manifest import Layer, Manifest
+from trinity.formats.safetensors import SafeTensorsFile
+
+_DRAFT = ("draft.", "draft/")  # of a second model, for speculation
+_QUANTIZED = ("U32", "U8")
+
+
+class TensorBlobs(Checkpoint):
+    """The tensors of all tensor layers.
+
+    Raises InputError where a blob is missing, FormatError where one is damaged or a tensor occurs
+    twice, UnsupportedError for quantized tensors.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.directory = f"{manifest.typed}: {manifest.path}"
+        self._manifest = manifest
+        self._files: list[SafeTensorsFile] = []
+        self._owners: dict[str, SafeTensorsFile] = {}
+        try:
+            for layer in manifest.of_kind("tensor"):
+                if not layer.name.startswith(_DRAFT):
+                    self._add_layer(layer)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_layer(self, layer: Layer) -> None:
+        what = f"the tensor layer {layer.digest}"
+        path = blob_path(self._manifest, layer)
+        try:
+            file = self._add(path)
+        except TrinityError as error:
+            raise self._manifest.within(what, error) from error
+        for name in file.names():
+            if name.startswith(_DRAFT):
+                continue
+            if name.endswith(".scale") or file.tensor(name).dtype in _QUANTIZED:
+                kind = file.metadata.get("quant_type", "an unnamed type")
+                raise self._manifest.error(
+                    UnsupportedError,
+                    f"{what}: tensor {name[:100]!r} is quantized ({kind[:20]}), and trinity reads "
+                    "plain tensors of a store alone",
+                    "take a GGUF model, or the directory that it was made of",
+                )
+            if name in self._owners:
+                raise self._manifest.error(
+                    FormatError, f"{what}: tensor {name[:100]!r} is also in another layer"
+                )
+            self._owners[name] = file
+
+
+def json_files(manifest: Manifest) -> dict[str, str]:
+    """Name to path of the files that describe the model, from its json layers.
+
+    Raises as ``blob_path`` and, for small ones, as ``small_blob``.
+    """
+    found = {}
+    for layer in manifest.of_kind("json"):
+        if "/" in layer.name or not layer.name:
+            continue
+        if layer.size <= MOST_SMALL_BYTES:
+            small_blob(manifest, layer)
+        found[layer.name] = blob_path(manifest, layer)
+    return found

@@ -1,0 +1,98 @@
+"""Names in Ollama's store: ``ollama:NAME[:TAG]``, and bare ones that exist there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+from trinity.errors import InputError, TrinityError, UnsupportedError
+from trinity.formats.ollama.manifest import PREFIX, Manifest, read_manifest
+from trinity.formats.ollama.model import OllamaModel, read_layers
+from trinity.formats.ollama.name import Name, parse_name, without_source
+from trinity.formats.ollama.store import stores
+from trinity.formats.provider import WeightProvider
+from trinity.load_options import LoadOptions
+from trinity.providers.kind import Kind, Notice
+from trinity.providers.near import near
+from trinity.providers.ollama_templates import templates_of
+from trinity.providers.ollama_tensors import OllamaTensors, open_tensors
+
+
+def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    layers = read_layers(_manifest(name))
+    for line in layers.notices:
+        notice(line)
+    model: OllamaModel | OllamaTensors
+    if layers.is_gguf:
+        model = OllamaModel(layers, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
+    else:
+        model = open_tensors(layers, options.weight_scale)
+        for note in model.notes:
+            notice(f"note: {note}")
+    try:
+        model.templates = templates_of(layers, model.jinja, notice)
+    except BaseException:
+        model.close()
+        raise
+    return model
+
+
+def _open_bare(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    notice(f"{name}: no file of that name; taking the model in Ollama's store ({PREFIX}{name})")
+    return _open(name, options, notice)
+
+
+def _manifest(typed: str) -> Manifest:
+    text, remote = without_source(typed.removeprefix(PREFIX))
+    if remote:
+        raise UnsupportedError(
+            f"{typed}: a model on Ollama's servers, whose weights are not on this machine; take "
+            "one that runs locally"
+        )
+    name = parse_name(text)
+    if name.problem is not None:
+        raise InputError(
+            f"{typed}: no name of a model in Ollama's store: {name.problem}; a name is written "
+            "[host/][namespace/]model[:tag]"
+        )
+    places = stores()
+    for store in places:
+        path = store.find(name)
+        if path is not None:
+            return read_manifest(store, path, typed)
+    tried = " and ".join(store.manifest_path(name) for store in places)
+    raise InputError(f"{typed}: there is no such model; tried {tried}; {_advice(name, text)}")
+
+
+def _advice(name: Name, text: str) -> str:
+    places = stores()
+    if not any(os.path.isdir(store.root) for store in places):
+        return "there is no store there: set OLLAMA_MODELS to the folder that holds manifests"
+    close = _near(name)
+    if close:
+        return f"did you mean {' or '.join(PREFIX + one for one in close)}?"
+    return f"`ollama pull {text}` downloads it; OLLAMA_MODELS names the store, if it lies elsewhere"
+
+
+def _near(name: Name) -> list[str]:
+    return near(name.shortest, (known for store in stores() for known in store.names()))
+
+
+def _claims_bare(name: str) -> bool:
+    text, remote = without_source(name)
+    parsed = parse_name(text)
+    if remote or parsed.problem is not None:
+        return False
+    with suppress(TrinityError):
+        return any(store.find(parsed) for store in stores())
+    return False
+
+
+def _close_bare(name: str) -> Iterable[str]:
+    parsed = parse_name(without_source(name)[0])
+    return _near(parsed) if parsed.problem is None else ()
+
+
+OLLAMA = Kind(f"{PREFIX}NAME[:TAG]", lambda name: name.startswith(PREFIX), _open)
+OLLAMA_BARE = Kind("a name in Ollama's store", _claims_bare, _open_bare, _close_bare)

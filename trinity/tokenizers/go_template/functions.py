@@ -1,0 +1,207 @@
+"""The functions that templates call: Go's own, and those that Ollama adds.
+
+Sources: Go's text/template/funcs.go; Ollama's template/template.go. Each takes the evaluated
+arguments; `and` and `or` are the evaluator's, because they stop early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from trinity.errors import TokenizerError, UnsupportedError
+from trinity.tokenizers.go_template.budget import Budget
+from trinity.tokenizers.go_template.format import formatted
+from trinity.tokenizers.go_template.printing import as_json, printed
+from trinity.tokenizers.go_template.values import (
+    NIL,
+    Absent,
+    Map,
+    Slice,
+    Struct,
+    Value,
+    byte_length,
+    truth,
+    type_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What is called, with how many arguments (``most`` None: any number), and whose it is."""
+
+    call: Callable[[Sequence[Value], Budget], Value]
+    least: int
+    most: int | None
+    is_go: bool = True
+
+
+def _failed(what: str) -> TokenizerError:
+    return TokenizerError(f"the Go template failed: {what}")
+
+
+def _length(arguments: Sequence[Value], budget: Budget) -> Value:
+    (value,) = arguments
+    if isinstance(value, str):
+        budget.step(len(value))
+        return byte_length(value)
+    if isinstance(value, Slice):
+        return len(value)
+    if isinstance(value, Map):
+        return len(value.values)
+    raise _failed(f"len of {type_name(value)}")
+
+
+def _index(arguments: Sequence[Value], budget: Budget) -> Value:
+    value, *places = arguments
+    if isinstance(value, Absent):
+        raise _failed("index of nil")
+    for place in places:
+        if isinstance(value, Slice):
+            at = _place(place, len(value) - 1)
+            value = value.items[value.start + at]
+        elif isinstance(value, Map):
+            if not isinstance(place, str):
+                raise _failed(f"a map is indexed with {type_name(place)}")
+            value = value.values.get(place, NIL)
+        elif isinstance(value, str):
+            raise UnsupportedError("the Go template takes single bytes of a string")
+        else:
+            raise _failed(f"{type_name(value)} is indexed")
+    return value
+
+
+def _slice(arguments: Sequence[Value], budget: Budget) -> Value:
+    value, *places = arguments
+    if len(places) > 2:
+        raise UnsupportedError("the Go template slices with three indexes")
+    if isinstance(value, str):
+        budget.step(len(value))
+        raw = value.encode()
+        start, stop = _bounds(places, len(raw), len(raw))
+        try:
+            return raw[start:stop].decode()
+        except UnicodeDecodeError:
+            raise UnsupportedError("the Go template cuts a character into bytes") from None
+    if not isinstance(value, Slice):
+        raise _failed(f"slice of {type_name(value)}")
+    # Go lets a slice grow up to where the array under it ends.
+    start, stop = _bounds(places, len(value), len(value.items) - value.start)
+    return replace(value, start=value.start + start, stop=value.start + stop)
+
+
+def _bounds(places: Sequence[Value], length: int, most: int) -> tuple[int, int]:
+    found = [_place(place, most) for place in places]
+    start, stop = (*found, *(0, length)[len(found) :])[:2]
+    if start > stop:
+        raise _failed(f"a slice from {start} to {stop}")
+    return start, stop
+
+
+def _place(value: Value, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _failed(f"an index is {type_name(value)}")
+    if not 0 <= value <= most:
+        raise _failed(f"the index {value} is out of range")
+    return value
+
+
+def _not(arguments: Sequence[Value], budget: Budget) -> Value:
+    return not truth(arguments[0])
+
+
+def _print(arguments: Sequence[Value], budget: Budget) -> Value:
+    parts, after_text = [], True
+    for value in arguments:
+        is_text = isinstance(value, str)
+        parts.append(("" if is_text or after_text else " ") + printed(value))
+        budget.make(len(parts[-1]))
+        after_text = is_text
+    return "".join(parts)
+
+
+def _printf(arguments: Sequence[Value], budget: Budget) -> Value:
+    return formatted(_text("printf", arguments[0]), arguments[1:], budget)
+
+
+def _json(arguments: Sequence[Value], budget: Budget) -> Value:
+    text = as_json(arguments[0])
+    budget.make(len(text))
+    return text
+
+
+def _current_date(arguments: Sequence[Value], budget: Budget) -> Value:
+    for argument in arguments:
+        _text("currentDate", argument)
+    return datetime.now().strftime("%Y-%m-%d")
+
+
+def _text(function: str, value: Value) -> str:
+    if not isinstance(value, str):
+        raise _failed(f"{function} wants a string, not {type_name(value)}")
+    return value
+
+
+def _equal(arguments: Sequence[Value], budget: Budget) -> Value:
+    first, *others = arguments
+    if not others:
+        raise _failed("eq has one argument")
+    return any(_same(first, other, budget) for other in others)
+
+
+def _same(one: Value, other: Value, budget: Budget) -> bool:
+    if isinstance(one, Absent) or isinstance(other, Absent):
+        return _is_nil(one) and _is_nil(other)
+    if type(one) is type(other) and (_is_nil(one) or _is_nil(other)):
+        return _is_nil(one) and _is_nil(other)
+    if isinstance(one, Struct) and one.is_pointer and isinstance(other, Struct):
+        return one is other
+    _comparable(one, other)
+    budget.step(len(one) if isinstance(one, str) else 0)
+    return one == other
+
+
+def _is_nil(value: Value) -> bool:
+    return isinstance(value, Absent) or (isinstance(value, Slice | Map) and value.is_nil)
+
+
+def _comparable(one: Value, other: Value) -> None:
+    if type(one) is not type(other) or not isinstance(one, str | bool | int | float):
+        raise _failed(f"{type_name(one)} is compared with {type_name(other)}")
+
+
+def _less(arguments: Sequence[Value], budget: Budget) -> bool:
+    one, other = arguments
+    _comparable(one, other)
+    if isinstance(one, str) and isinstance(other, str):
+        budget.step(len(one))
+        return one.encode() < other.encode()
+    if isinstance(one, bool) or isinstance(other, bool):
+        raise _failed("bools have no order")
+    assert isinstance(one, int | float)
+    assert isinstance(other, int | float)
+    return one < other
+
+
+def _less_or_equal(arguments: Sequence[Value], budget: Budget) -> bool:
+    return _less(arguments, budget) or _same(arguments[0], arguments[1], budget)
+
+
+FUNCTIONS = {
+    "eq": Function(_equal, 1, None),
+    "ne": Function(lambda a, b: not _same(a[0], a[1], b), 2, 2),
+    "lt": Function(_less, 2, 2),
+    "le": Function(_less_or_equal, 2, 2),
+    "gt": Function(lambda a, b: not _less_or_equal(a, b), 2, 2),
+    "ge": Function(lambda a, b: not _less(a, b), 2, 2),
+    "not": Function(_not, 1, 1),
+    "len": Function(_length, 1, 1),
+    "index": Function(_index, 1, None),
+    "slice": Function(_slice, 1, None),
+    "print": Function(_print, 0, None),
+    "printf": Function(_printf, 1, None),
+    "json": Function(_json, 1, 1, is_go=False),
+    "currentDate": Function(_current_date, 0, None, is_go=False),
+}
+NAMES = frozenset((*FUNCTIONS, "and", "or"))

@@ -1,0 +1,122 @@
+"""A conversation as the values that Ollama gives its templates.
+
+Source: Ollama's template/template.go, convertMessagesForTemplate and collate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from trinity.errors import InputError
+from trinity.tokenizers.go_template.values import Map, Slice, Struct, Value, from_json
+
+NO_CALLS = Slice.of(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message, of which consecutive ones of one role are joined."""
+
+    role: str
+    content: str
+    thinking: str = ""
+    tool_calls: Slice = NO_CALLS
+    tool_name: str = ""
+    tool_call_id: str = ""
+
+    def value(self) -> Struct:
+        """What a template sees of it."""
+        fields: dict[str, Value] = {
+            "Role": self.role,
+            "Content": self.content,
+            "Thinking": self.thinking,
+            "Images": Slice.of(None),
+            "ToolCalls": self.tool_calls,
+            "ToolName": self.tool_name,
+            "ToolCallID": self.tool_call_id,
+        }
+        return Struct(fields, tuple(fields), is_pointer=True)
+
+
+def read_messages(messages: Sequence[Mapping[str, object]]) -> list[Message]:
+    """Messages with "role", "content" and what else Ollama knows of one.
+
+    Raises InputError where a value is of another type.
+    """
+    return [
+        Message(
+            _text(message, "role").lower(),
+            _text(message, "content"),
+            _text(message, "thinking"),
+            _tool_calls(message.get("tool_calls")),
+            _text(message, "tool_name"),
+            _text(message, "tool_call_id"),
+        )
+        for message in messages
+    ]
+
+
+def collated(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    """All system messages as one text, and messages without two of one role side by side.
+
+    They are joined by a blank line; the answers of tools stay apart.
+    """
+    system = "\n\n".join(one.content for one in messages if one.role == "system")
+    texts: list[list[str]] = []
+    firsts: list[Message] = []
+    for message in messages:
+        if firsts and firsts[-1].role == message.role != "tool":
+            texts[-1].append(message.content)
+        else:
+            firsts.append(message)
+            texts.append([message.content])
+    return system, [
+        replace(first, content="\n\n".join(parts))
+        for first, parts in zip(firsts, texts, strict=True)
+    ]
+
+
+def characters(messages: Sequence[Message]) -> int:
+    """How much text the messages hold, their calls of tools not counted."""
+    return sum(len(one.content) + len(one.thinking) for one in messages)
+
+
+def _text(message: Mapping[str, object], key: str) -> str:
+    value = message.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(
+            f"a message's \"{key}\" is {type(value).__name__}; the model's Go template takes text"
+        )
+    return value
+
+
+def _tool_calls(calls: object) -> Slice:
+    if calls is None or calls == []:
+        return NO_CALLS
+    if not isinstance(calls, Sequence) or not all(isinstance(call, Mapping) for call in calls):
+        raise InputError('a message\'s "tool_calls" must be a list of objects')
+    return Slice.of([_tool_call(call) for call in calls])
+
+
+def _tool_call(call: Mapping[str, object]) -> Struct:
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        raise InputError('a call of a tool has no "function"')
+    arguments, index = function.get("arguments"), function.get("index", 0)
+    if not isinstance(arguments, Mapping | None) or type(index) is not int:
+        raise InputError('of a call of a tool, "arguments" must be an object and "index" an int')
+    given = from_json(arguments or {})
+    assert isinstance(given, Map)
+    called: dict[str, Value] = {
+        "Index": index,
+        "Name": _text(function, "name"),
+        "Arguments": Map(given.values, as_json=True, is_nil=arguments is None),
+    }
+    fields: dict[str, Value] = {
+        "ID": _text(call, "id"),
+        "Function": Struct(called, tuple(called)),
+    }
+    return Struct(fields, tuple(fields))

@@ -1,0 +1,120 @@
+"""The tree of a Go template: statements, pipelines and what stands in them.
+
+Source: Go's text/template/parse/node.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+
+@dataclass(slots=True)
+class Literal:
+    """A string, a number, true or false."""
+
+    value: str | int | float | bool
+
+
+@dataclass(slots=True)
+class Dot:
+    """The value that "." stands for."""
+
+
+@dataclass(slots=True)
+class Nil:
+    """The word nil."""
+
+
+@dataclass(slots=True)
+class Field:
+    """``.A.B``: fields of the dot, one after the other."""
+
+    names: list[str]
+
+
+@dataclass(slots=True)
+class Variable:
+    """``$x.A``: a variable and fields of it."""
+
+    name: str
+    names: list[str]
+
+
+@dataclass(slots=True)
+class Chain:
+    """``(pipeline).A.B``."""
+
+    of: Operand
+    names: list[str]
+
+
+@dataclass(slots=True)
+class Function:
+    """The name of a function."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class Pipe:
+    """Commands, each of which gets the value of the one before it as its last argument."""
+
+    line: int
+    declared: list[str] = field(default_factory=list)
+    assigns: bool = False
+    commands: list[list[Operand]] = field(default_factory=list)
+
+
+Operand: TypeAlias = Literal | Dot | Nil | Field | Variable | Chain | Function | Pipe
+
+
+@dataclass(slots=True)
+class Text:
+    """Text that is written as it is."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Action:
+    """A pipeline whose value is written, unless it goes into a variable."""
+
+    pipe: Pipe
+
+
+@dataclass(slots=True)
+class Branch:
+    """``if``, ``with`` or ``range`` (``kind``), with what stands after ``else``, if anything."""
+
+    kind: str
+    pipe: Pipe
+    body: Body
+    otherwise: Body | None
+
+
+@dataclass(slots=True)
+class Call:
+    """``template "name" pipeline``."""
+
+    name: str
+    pipe: Pipe
+
+
+@dataclass(slots=True)
+class Leave:
+    """``break`` or ``continue`` (``kind``)."""
+
+    kind: str
+
+
+Statement: TypeAlias = Text | Action | Branch | Call | Leave
+Body: TypeAlias = list[Statement]
+
+
+@dataclass(slots=True)
+class Tree:
+    """A parsed template: its body, and the templates that it defines by name."""
+
+    body: Body
+    defined: dict[str, Body]
