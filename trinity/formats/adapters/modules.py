@@ -22,7 +22,7 @@ from trinity.formats.huggingface.config import Experts, HFConfig
 from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.rope import Rope, Scaling
-from trinity.formats.huggingface.stored import Module, Stored, as_it_is, permuted
+from trinity.formats.huggingface.stored import Module, Stored, as_it_is
 from trinity.formats.huggingface.tensors import WITHIN
 from trinity.formats.huggingface.values import Values
 
