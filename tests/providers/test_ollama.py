@@ -242,7 +242,6 @@ def test_format_that_is_built_into_ollama(root: Path, gguf: Path) -> None:
 @pytest.mark.parametrize(
     ("kinds", "config", "what"),
     [
-        (["model", "adapter"], {}, "the adapter layer sha256:"),
         (["model", "model"], {}, "2 model layers"),
         (["model"], {"model_format": "safetensors"}, "model_format is 'safetensors'"),
         (["model"], {"remote_host": "https://ollama.com"}, "a cloud model"),
@@ -255,6 +254,17 @@ def test_what_trinity_does_not_run(
     write_manifest(root, "registry.ollama.ai/library/m/latest", layers, config)
     with pytest.raises(UnsupportedError, match=what):
         open_weights("ollama:m")
+
+
+def test_adapter_layers_are_applied(root: Path, shared_data: Path) -> None:
+    folder = shared_data / "adapters" / "llama3_rope" / "all_r8"
+    base = shared_data / "architectures" / "llama3_rope" / "model.gguf"
+    write_store(root, base, adapter=(folder / "adapter.gguf").read_bytes())
+    prompt = json.loads((folder / "golden.json").read_text())["prompt_ids"]
+    with trinity.load("ollama:m", kv_type="f32") as model:
+        found, bare = model.logits(prompt), model.logits(prompt, lora={})
+    assert np.abs(found - np.load(folder / "logits_1.npy")).max() < 1e-3
+    assert np.abs(found - bare).max() > 1e-2
 
 
 def write_tensors(root: Path, directory: Path, **layers: object) -> None:

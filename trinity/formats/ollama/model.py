@@ -18,7 +18,9 @@ from trinity.formats.ollama.blob import blob_path, small_blob, small_text
 from trinity.formats.ollama.manifest import Layer, Manifest
 from trinity.formats.ollama.params import Params, read_params
 
-_READ = ("model", "tensor", "json", "template", "prompt", "system", "params", "messages")
+_READ = (
+    "model", "adapter", "tensor", "json", "template", "prompt", "system", "params", "messages"
+)  # fmt: skip
 _OF_NO_USE = ("license", "embed")
 _MEMORY = 40_000_000  # of a JSON text's objects
 
@@ -28,7 +30,7 @@ class Layers:
     """What a manifest's small layers say.
 
     ``renderer``: the name of a format that is built into Ollama, which then goes before
-    ``template``. ``notices``: lines that the user should see.
+    ``template``. ``adapters``: files of LoRA adapters. ``notices``: lines that the user should see.
     """
 
     manifest: Manifest
@@ -37,6 +39,7 @@ class Layers:
     system: str | None
     messages: tuple[Message, ...]
     params: Params
+    adapters: tuple[str, ...]
     notices: tuple[str, ...]
 
     @property
@@ -55,6 +58,8 @@ class Layers:
         wanted = loading.get("context_length")
         if isinstance(wanted, int):
             loading["context_length"] = min(wanted, config.context_length)
+        if self.adapters:
+            loading["lora"] = self.adapters
         return Defaults(
             templates=templates,
             system=self.system,
@@ -98,6 +103,7 @@ def read_layers(manifest: Manifest) -> Layers:
         None if system is None else small_text(manifest, system),
         () if messages is None else _messages(manifest, messages),
         options,
+        tuple(blob_path(manifest, layer) for layer in manifest.of_kind("adapter")),
         (*notices, *(f"{manifest.typed}: {notice}; it is ignored" for notice in options.notices)),
     )
 
@@ -151,13 +157,6 @@ def _refuse(manifest: Manifest, config: Mapping[str, object]) -> None:
             UnsupportedError, f"its model_format is {found!r:.40}, not {known[0]}",
             "take a GGUF model",
         )  # fmt: skip
-    adapters = manifest.of_kind("adapter")
-    if adapters:
-        raise manifest.error(
-            UnsupportedError,
-            f"the adapter layer {adapters[0].digest}: trinity does not apply adapters of the store",
-            "take the model that it was made for",
-        )
 
 
 def _last(manifest: Manifest, *kinds: str) -> Layer | None:
