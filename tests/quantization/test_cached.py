@@ -23,7 +23,7 @@ NAME = "llama-grouped"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache's folder; that of the compiled kernels stays."""
     place = tmp_path / "cache" / "weights"
-    monkeypatch.setattr(cached, "_folder", lambda: place)
+    monkeypatch.setattr(cached, "cache_folder", lambda kind: place)
     return place
 
 
@@ -96,7 +96,7 @@ def test_type_and_folder_that_are_none(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match="Q4_X"):
         loaded(directory, "Q4_X")
     (tmp_path / "file").touch()
-    monkeypatch.setattr(cached, "_folder", lambda: tmp_path / "file" / "weights")
+    monkeypatch.setattr(cached, "cache_folder", lambda kind: tmp_path / "file" / kind)
     with pytest.raises(InputError, match="set TRINITY_CACHE_DIR"):
         loaded(directory)
 
