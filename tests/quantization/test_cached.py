@@ -13,6 +13,7 @@ import pytest
 import trinity
 from tests.tools.golden_models import golden, model_directory
 from trinity.errors import FormatError, InputError
+from trinity.formats import GGUFProvider
 from trinity.quantization import cached, quantize
 from trinity.tools.convert import convert
 
@@ -40,6 +41,11 @@ def test_as_if_converted_and_quantized(tmp_path: Path, folder: Path) -> None:
     assert any(line.startswith("quantizing to Q8_0, kept in ") for line in lines)
     convert(directory, tmp_path / "plain.gguf", "bf16")
     quantize(tmp_path / "plain.gguf", tmp_path / "quantized.gguf", "Q8_0")
+    (cached_file,) = folder.iterdir()
+    with GGUFProvider(cached_file) as ours, GGUFProvider(tmp_path / "quantized.gguf") as theirs:
+        assert {n: ours.tensor(n).type for n in ours.tensor_names()} == {
+            n: theirs.tensor(n).type for n in theirs.tensor_names()
+        }
     with trinity.load(tmp_path / "quantized.gguf", kv_type="f32") as model:
         np.testing.assert_array_equal(model.logits(golden(NAME).tokens), found)
     again, lines = loaded(directory)
