@@ -13,6 +13,7 @@ import pytest
 import trinity
 from tests.tools.golden_models import golden, model_directory
 from trinity.errors import FormatError, InputError
+from trinity.formats import GGUFProvider
 from trinity.quantization import cached, quantize
 from trinity.tools.convert import convert
 
@@ -23,7 +24,7 @@ NAME = "llama-grouped"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache's folder; that of the compiled kernels stays."""
     place = tmp_path / "cache" / "weights"
-    monkeypatch.setattr(cached, "_folder", lambda: place)
+    monkeypatch.setattr(cached, "cache_folder", lambda kind: place)
     return place
 
 
@@ -40,6 +41,11 @@ def test_as_if_converted_and_quantized(tmp_path: Path, folder: Path) -> None:
     assert any(line.startswith("quantizing to Q8_0, kept in ") for line in lines)
     convert(directory, tmp_path / "plain.gguf", "bf16")
     quantize(tmp_path / "plain.gguf", tmp_path / "quantized.gguf", "Q8_0")
+    (cached_file,) = folder.iterdir()
+    with GGUFProvider(cached_file) as ours, GGUFProvider(tmp_path / "quantized.gguf") as theirs:
+        assert {n: ours.tensor(n).type for n in ours.tensor_names()} == {
+            n: theirs.tensor(n).type for n in theirs.tensor_names()
+        }
     with trinity.load(tmp_path / "quantized.gguf", kv_type="f32") as model:
         np.testing.assert_array_equal(model.logits(golden(NAME).tokens), found)
     again, lines = loaded(directory)
@@ -96,7 +102,7 @@ def test_type_and_folder_that_are_none(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match="Q4_X"):
         loaded(directory, "Q4_X")
     (tmp_path / "file").touch()
-    monkeypatch.setattr(cached, "_folder", lambda: tmp_path / "file" / "weights")
+    monkeypatch.setattr(cached, "cache_folder", lambda kind: tmp_path / "file" / kind)
     with pytest.raises(InputError, match="set TRINITY_CACHE_DIR"):
         loaded(directory)
 

@@ -40,7 +40,7 @@ def test_planted_defects_are_found_and_the_run_goes_on() -> None:
     assert groups.pop("dies").startswith("SIGSEGV in dies")
     assert groups.pop("grows") == "memory in grows"
     assert groups.pop("works_long") == "time in works_long"
-    assert groups.pop("raises").endswith("trinity/formats/json_object.py:parse_json_object")
+    assert groups.pop("raises").endswith("trinity/formats/json_object.py:_parsed")
     assert groups.pop("hides") == "memory in hides"
     assert groups.pop("litters") == "leftover in litters"
     assert groups == {}

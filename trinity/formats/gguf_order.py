@@ -1,4 +1,8 @@
-"""Any model's tensors as a GGUF file has them: experts in stacks, rows of Q and K permuted."""
+"""Any model's tensors as a GGUF file has them.
+
+Experts lie in stacks, rows of Q and K are permuted where GGUF's are; norms, biases and routers,
+which other readers take in float32 alone, are F32.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,12 @@ from trinity.formats.ternary_tensor import TernaryMatrix, TernaryTensor
 
 _EXPERT = re.compile(r"(blk\.\d+\.\w+_exps)\.(\d+)\.weight")
 _TURNED = re.compile(r"blk\.(\d+)\.attn_(q|k)\.(?:weight|bias)")
+_PRECISE = ("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
 _PIECE_BYTES = 1 << 23
 
 
 class GGUFOrder:
-    """A provider whose tensors have the names and the order of rows that GGUF has for them.
+    """A provider whose tensors are as GGUF has them.
 
     The other provider is left to whoever opened it.
     """
@@ -98,6 +103,13 @@ class GGUFOrder:
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name, made when its bytes are asked for where the provider's is other."""
+        found = self._ordered(name)
+        if found.type == "F32" or not is_precise(name, found.shape):
+            return found
+        make = partial(_floats, found)
+        return MadeTensor(name, found.shape, "F32", make, found.source, found.origin)
+
+    def _ordered(self, name: str) -> Tensor:
         if name in self._experts:
             return self._stack(name, self._experts[name])
         tensor, heads = self._provider.tensor(name), self._heads(name)
@@ -127,6 +139,18 @@ class GGUFOrder:
     def _stacked(self, parts: list[str]) -> Iterator[NDArray[np.generic]]:
         for part in parts:
             yield from self._provider.tensor(part).pieces(_PIECE_BYTES)
+
+
+def is_precise(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether GGUF has a tensor as F32 whatever type the file's weights have.
+
+    Source: llama.cpp conversion/base.py, ModelBase.prepare_tensors.
+    """
+    return not name.endswith(".weight") or name.endswith(_PRECISE) or len(shape) == 1
+
+
+def _floats(tensor: Tensor) -> Iterator[NDArray[np.generic]]:
+    yield tensor.dequantize()
 
 
 def permuted(array: NDArray[np.generic], heads: int) -> NDArray[np.generic]:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.formats.made_tensor import MadeTensor
-from trinity_kernels.quants.i2_s import pack_codes
 
 CODES_PER_BLOCK = 128
 _CHUNK_ELEMENTS = 1 << 22
@@ -31,6 +30,8 @@ class TernaryMatrix:
 
     def i2_s(self) -> Iterator[NDArray[np.generic]]:
         """As I2_S has it: the codes in blocks, then the scale and 28 bytes of nothing."""
+        from trinity_kernels.quants.i2_s import pack_codes  # which loads the compiler
+
         blocks = self.codes.reshape(-1, CODES_PER_BLOCK)
         step = _CHUNK_ELEMENTS // CODES_PER_BLOCK
         for first in range(0, len(blocks), step):

@@ -64,11 +64,11 @@ def adds_around(
 def further_ends(files: Sequence[Mapping[str, object]], tokenizer: Tokenizer) -> list[int]:
     """Ends of generation that the files list, beside those that the tokenizer knows by itself.
 
-    generation_config.json lists them; eot and eom are the keys that GGUF has for more.
+    The first file that lists any counts: generation_config.json goes before config.json. eot and
+    eom are the keys that GGUF has for more.
     """
-    listed = [
-        i for values in files for i in _id_list(values.get("eos_token_id"), tokenizer.vocab_size)
-    ]
+    found = (values["eos_token_id"] for values in files if values.get("eos_token_id") is not None)
+    listed = _id_list(next(found, None), tokenizer.vocab_size)
     return [i for i in dict.fromkeys(listed) if i not in tokenizer.eog_ids]
 
 

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.formats.gguf_order import is_precise
 from trinity.formats.gguf_writer import Chunk
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import CODES_PER_BLOCK, TernaryMatrix, TernaryTensor
@@ -31,7 +32,6 @@ _FILE_TYPE_WITH_BLOCKS = 38
 _CHUNK_ELEMENTS = 1 << 22
 _HALF_SCALES = ("TQ1_0", "TQ2_0")
 _MATRICES = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
-_PRECISE = ("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
 
 
 def file_type(outtype: str, types: Iterable[str]) -> int:
@@ -47,11 +47,11 @@ def chosen_type(tensor: Tensor, outtype: str) -> str:
     As llama.cpp and Microsoft's file have it: norms, biases and routers F32; the embedding and the
     output of files with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks;
     blocks of MXFP4 as they are. Raises UnsupportedError for a ternary type of a matrix that it
-    cannot hold. Source: llama.cpp conversion/base.py, ModelBase.prepare_tensors.
+    cannot hold.
     """
     wanted = OUTTYPES[outtype][0]
     name = tensor.name
-    if not name.endswith(".weight") or name.endswith(_PRECISE) or len(tensor.shape) == 1:
+    if is_precise(name, tensor.shape):
         return "F32"
     if tensor.type == BLOCK_TYPE:
         return BLOCK_TYPE
