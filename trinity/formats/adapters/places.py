@@ -1,7 +1,7 @@
 """Which tensors of a model the modules of transformers are.
 
-The families of formats/huggingface say it of a configuration. For a model of any format they get one
-with its sizes in their own words; what they say counts where the model has such a tensor.
+The families of formats/huggingface say it of a configuration. For a model of any format they get
+one with its sizes in their own words; what they say counts where the model has such a tensor.
 """
 
 from __future__ import annotations
