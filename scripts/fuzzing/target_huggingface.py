@@ -19,7 +19,7 @@ from trinity.formats.safetensors import DTYPE_BITS, SafeTensorsFile
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 from trinity.tools.convert import OUTTYPES, convert
 
-_JSON_VALUES: tuple[Any, ...] = (
+JSON_VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 2**31, 2**64, 1.5, 1e308, 1e-300, "", "x", "\u2581",
     "\0", [], {},
     [1, 2], ["a"], {"a": 1}, {"type": "BPE"}, {"content": 5}, "silu", "relu2", "llama3", 283,
@@ -39,7 +39,7 @@ def safetensors(case: Case) -> None:
         dtype = rng.choice(list(DTYPE_BITS))
         shape = [rng.choice((0, 1, 2, 8, 16)) for _ in range(rng.choice((0, 1, 2, 2, 3)))]
         tensors[f"t{i}"] = dtype, shape, bytes(prod(shape) * DTYPE_BITS[dtype] // 8)
-    raw = _file(rng, tensors, rng.choice((0, 1, 1, 2)))
+    raw = safetensors_bytes(rng, tensors, rng.choice((0, 1, 1, 2)))
     found = case.attempt("opened", SafeTensorsFile, case.write("model.safetensors", raw))
     if found is None:
         return
@@ -48,7 +48,8 @@ def safetensors(case: Case) -> None:
             case.attempt("read", lambda name=name: found.tensor(name).all_floats())
 
 
-def _file(rng: random.Random, tensors: Tensors, spoils: int) -> bytes:
+def safetensors_bytes(rng: random.Random, tensors: Tensors, spoils: int) -> bytes:
+    """A file of these tensors, with so many wrong places in its header."""
     header: Json = {"__metadata__": {"format": "pt"}} if rng.random() < 0.7 else {}
     reached = 0
     for name, (dtype, shape, data) in tensors.items():
@@ -108,7 +109,7 @@ def _replace(rng: random.Random, whole: Json) -> None:
     elif kind < 0.7:
         container[key] = any_json(rng, 2)
     else:
-        container[key] = deepcopy(rng.choice(_JSON_VALUES))
+        container[key] = deepcopy(rng.choice(JSON_VALUES))
 
 
 def huggingface(case: Case) -> None:
@@ -177,7 +178,7 @@ def huggingface(case: Case) -> None:
 def _shards(case: Case, rng: random.Random, tensors: Tensors) -> None:
     spoils = rng.choice((0, 0, 0, 0, 0, 0, 1))
     if rng.random() < 0.75:
-        case.write("hf/model.safetensors", _file(rng, tensors, spoils))
+        case.write("hf/model.safetensors", safetensors_bytes(rng, tensors, spoils))
         return
     count = rng.choice((1, 2, 3))
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
@@ -186,7 +187,7 @@ def _shards(case: Case, rng: random.Random, tensors: Tensors) -> None:
         part = dict(list(tensors.items())[i::count])
         index["weight_map"] |= dict.fromkeys(part, name)
         if rng.random() < 0.97:
-            case.write(f"hf/{name}", _file(rng, part, spoils))
+            case.write(f"hf/{name}", safetensors_bytes(rng, part, spoils))
     for _ in range(rng.choice((0, 0, 1))):
         _replace(rng, index)
     case.write("hf/model.safetensors.index.json", json.dumps(index).encode())

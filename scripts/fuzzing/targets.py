@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scripts.fuzzing.case import Case
+from scripts.fuzzing.target_adapters import adapter
 from scripts.fuzzing.target_gguf import gguf, split, structure, tl, wide
 from scripts.fuzzing.target_guard import guard
 from scripts.fuzzing.target_huggingface import huggingface, safetensors
@@ -22,6 +23,7 @@ Target = Callable[[Case], None]
 TARGETS: dict[str, Target] = {
     "gguf": gguf, "structure": structure, "split": split, "tl": tl, "wide": wide,
     "huggingface": huggingface, "safetensors": safetensors, "imatrix": imatrix,
+    "adapter": adapter,
     "tokenizer": tokenizer, "template": template, "json": json_text, "sentencepiece": sentencepiece,
     "tl_config": tl_config, "guard": guard,
 }  # fmt: skip
@@ -30,7 +32,7 @@ USUAL = tuple(name for name in TARGETS if name != "guard")
 # Of 1,000 cases; guard is only run when it is asked for.
 SHARES = {
     "gguf": 180, "structure": 300, "split": 30, "tl": 20, "wide": 1, "huggingface": 20,
-    "safetensors": 100, "imatrix": 90, "tokenizer": 60, "template": 19, "json": 90,
+    "safetensors": 80, "adapter": 40, "imatrix": 70, "tokenizer": 60, "template": 19, "json": 90,
     "sentencepiece": 70,
     "tl_config": 20, "guard": 1,
 }  # fmt: skip

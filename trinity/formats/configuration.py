@@ -25,9 +25,14 @@ from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rop
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
 
+def is_text(value: object, text: str) -> bool:
+    """Whether a key's value, which may be an array, is that text."""
+    return isinstance(value, str) and value == text
+
+
 def check_is_model(metadata: Mapping[str, object], source: str) -> None:
     """Raise UnsupportedError for an adapter, which has a model's architecture and no more."""
-    if metadata.get("general.type") == "adapter":
+    if is_text(metadata.get("general.type"), "adapter"):
         raise UnsupportedError(
             f"{source}: an adapter, no model; load the model that it belongs to with "
             "lora=[file] (--lora FILE)"

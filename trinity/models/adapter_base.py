@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trinity.formats.adapters import Base
-from trinity.formats.adapters.modules import HEAD
+from trinity.formats.adapters.places import HEAD
 from trinity.formats.provider import WeightProvider
 from trinity.models.architecture import TokenTable
 from trinity.models.decoder import Decoder, complete

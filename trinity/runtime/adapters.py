@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.adapters import Adapter, Pair
-from trinity.formats.adapters.adapter import TYPES
-from trinity.formats.adapters.modules import HEAD, as_float32
+from trinity.formats.adapters.adapter import TYPES, as_float32
+from trinity.formats.adapters.places import HEAD
 from trinity.models.architecture import TokenTable
 from trinity.models.decoder import Decoder, beside, complete
 from trinity.models.operations import ExpertLinear, HeadLinear, Linear, Operation, Product
@@ -88,7 +88,6 @@ class AdapterSet:
                 self.deltas[prefix, operation] = found
         self.head = self._of_head(decoder)
         self.lookups = self._lookups(tables, rows)
-        self.nbytes = sum(adapter.nbytes for adapter in adapters)
         for adapter in adapters:
             left = [pair.name for pair in adapter.pairs if pair.name not in self._read]
             if left:
@@ -96,6 +95,7 @@ class AdapterSet:
                     f"{adapter.path}: there is a pair for tensor {left[0]!r}, but no product of "
                     f"{decoder.config.architecture!r} multiplies by it"
                 )
+        del self._pairs  # first matrices that were stacked need not stay
         self.has_experts = self._expert_width > 0
         # Of a step: each row's weights, how many rows each adapter works on, rows of its results.
         self.weights = np.zeros((count, rows), np.float32)

@@ -76,6 +76,13 @@ class Adapter:
         return sum(pair.nbytes for pair in self.pairs)
 
 
+def as_float32(array: Elements) -> NDArray[np.float32]:
+    """The values of a pair's elements."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32, copy=False)
+
+
 def fitted(base: Base, source: str, name: str, a: Elements, b: Elements, scale: float) -> Pair:
     """A pair of copies of ``a`` and ``b`` for the base's tensor ``name``, which exists.
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.adapters.adapter import Adapter, Base, Elements, Pair, fitted
 from trinity.formats.adapters.modules import permuted_heads
+from trinity.formats.configuration import is_text
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.huggingface.values import shown
 from trinity.formats.provider import Tensor
@@ -55,12 +56,12 @@ def read_gguf_adapter(path: str, base: Base) -> Adapter:
 def _check(file: GGUFProvider, base: Base) -> None:
     metadata = file.metadata
     kind = metadata.get("general.type")
-    if kind != "adapter":
+    if not is_text(kind, "adapter"):
         raise UnsupportedError(
             f"{file.path}: general.type is {shown(kind)}, not 'adapter': this is no adapter; give "
             "models as --model"
         )
-    if metadata.get("adapter.type") != "lora":
+    if not is_text(metadata.get("adapter.type"), "lora"):
         raise UnsupportedError(
             f"{file.path}: adapter.type is {shown(metadata.get('adapter.type'))}; trinity applies "
             "adapters of type 'lora'"
@@ -71,7 +72,7 @@ def _check(file: GGUFProvider, base: Base) -> None:
             "certain tokens; trinity applies adapters to whole texts"
         )
     found = metadata.get("general.architecture")
-    if found != base.config.architecture:
+    if not is_text(found, base.config.architecture):
         raise FormatError(
             f"{file.path}: general.architecture is {shown(found)}, but that of {base.path} is "
             f"{base.config.architecture!r}: the adapter belongs to another model"

@@ -1,32 +1,23 @@
-"""Pairs under Hugging Face's names of modules, brought to the model's tensors.
-
-The families of formats/huggingface say which module is which tensor, whole or in part, and in
-which order of rows. They are asked for a model of the base's sizes; what fits the base counts.
-"""
+"""Pairs under the names of transformers' modules, brought to the model's tensors and their rows."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import ConfigError, FormatError, UnsupportedError
-from trinity.formats.adapters.adapter import Base, Elements, Pair, fitted
+from trinity.errors import FormatError, UnsupportedError
+from trinity.formats.adapters.adapter import Base, Elements, Pair, as_float32, fitted
+from trinity.formats.adapters.places import EMBEDDING, HEAD, Place, places_of
 from trinity.formats.gguf_order import permuted
-from trinity.formats.huggingface.config import Experts, HFConfig
-from trinity.formats.huggingface.families import FAMILIES
-from trinity.formats.huggingface.family import LAYER, Family
-from trinity.formats.huggingface.rope import Rope, Scaling
-from trinity.formats.huggingface.stored import Module, Stored, as_it_is
+from trinity.formats.huggingface.stored import Stored, as_it_is
 from trinity.formats.huggingface.tensors import WITHIN
-from trinity.formats.huggingface.values import Values
 
-EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 _SWITCH = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
 _SWITCH_NAME = re.compile(r"model\.layers\.(\d{1,9})\.(?:.+\.)?switch_mlp\.(\w+)")
 # What transformers 5 and 4 call the same module.
@@ -49,23 +40,12 @@ class NamedPair:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A tensor that a module holds, all of it or its matrix of one ``expert``."""
-
-    name: str
-    shape: tuple[int, ...]
-    stored: Stored
-    heads: int = 0
-    expert: int | None = None
-
-
 def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, ...]:
     """The pairs of the base's tensors.
 
     Raises FormatError for a module that the base does not have, and where shapes do not fit.
     """
-    places = _places(base)
+    places = places_of(base)
     found: dict[str, Pair] = {}
     experts: dict[str, dict[int, tuple[NamedPair, Place]]] = {}
     for pair in pairs:
@@ -86,7 +66,7 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
 
 def permuted_heads(base: Base) -> dict[str, int]:
     """The tensors whose rows GGUF's converters permute, and the number of their heads."""
-    places = (place for found in _places(base).values() for place in found)
+    places = (place for found in places_of(base).values() for place in found)
     return {place.name: place.heads for place in places if place.heads}
 
 
@@ -192,120 +172,6 @@ def _stacked(
     if len(set(scales)) == 1:
         return a, b, scales[0]
     return a, as_float32(b) * np.array(scales, np.float32)[:, None, None], 1.0
-
-
-def as_float32(array: Elements) -> NDArray[np.float32]:
-    """The values of a pair's elements."""
-    if array.dtype == np.uint16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32)
-
-
-def _places(base: Base) -> dict[str, list[Place]]:
-    """The tensors of every module of the base that an adapter may change."""
-    found: dict[str, list[Place]] = {}
-    known: set[str] = set()
-    for family in FAMILIES:
-        if base.config.architecture in family.architectures.values():
-            new = set()
-            for module, place in _of_family(base, family):
-                if place.name not in known:
-                    found.setdefault(module, []).append(place)
-                    new.add(place.name)
-            known |= new
-    found["lm_head"] = [Place(HEAD, base.shapes[HEAD], Stored(("lm_head",), base.shapes[HEAD]))]
-    return found
-
-
-def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
-    config = _config(base, family)
-    if config is None:
-        return
-    layers: list[tuple[str, str, Iterable[Module]]] = [("", "", family.ends(config))]
-    for index in range(config.num_layers):
-        layers.append((f"blk.{index}.", f"{LAYER}{index}.", family.layer(config, index)))
-    for prefix, source, modules in layers:
-        try:
-            for module in modules:
-                yield from _of_module(base, prefix, source, module)
-        except (ConfigError, UnsupportedError):
-            continue  # of another model than the base
-
-
-def _of_module(base: Base, prefix: str, source: str, module: Module) -> Iterator[tuple[str, Place]]:
-    name = prefix + module.name
-    if base.shapes.get(name) != module.shape:
-        return
-    for form in module.forms:
-        if form.blocks:
-            # MXFP4 has the shape of the plain form but for the order of axes, which counts there.
-            continue
-        own = replace(form, names=tuple(source + one for one in form.names))
-        place = Place(name, module.shape, own, module.permuted_heads)
-        if len(own.names) == 1:
-            yield own.names[0].removesuffix(".weight"), place
-            continue
-        for expert, one in enumerate(own.names):
-            yield one.removesuffix(".weight"), replace(place, expert=expert)
-
-
-def _config(base: Base, family: Family) -> HFConfig | None:
-    """A configuration of the base's sizes in a family's words; None where it has no such models."""
-    config, terms, experts = base.config, family.terms, base.config.experts
-    if experts is None and terms.experts is not None and terms.experts.switch is None:
-        return None
-    if experts is not None and terms.experts is None:
-        return None
-    own = None
-    if experts is not None:
-        width = experts.intermediate_size or config.intermediate_size
-        own = Experts(experts.num_experts, experts.num_experts_per_tok, width)
-    windowed = tuple(config.window_of(layer, 0) > 0 for layer in range(config.num_layers))
-    return HFConfig(
-        values=Values({**terms.defaults, **_values(base)}, base.path),
-        class_name=family.class_names[0], hidden_act="", hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size_of(0), num_layers=config.num_layers,
-        num_heads=config.num_heads, num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim_swa or config.head_dim, vocab_size=config.vocab_size,
-        context_length=config.context_length, norm_eps=config.rms_norm_eps,
-        rope=Rope(config.rope_theta, 1.0, Scaling(), None),
-        sliding_window=config.sliding_window or 0, windowed=windowed, experts=own,
-        tied=config.tie_word_embeddings, quantization=None,
-    )  # fmt: skip
-
-
-def _values(base: Base) -> dict[str, Any]:
-    """What only some classes know, in their words."""
-    config, experts, latent = base.config, base.config.experts, base.config.latent
-    full = [i for i in range(config.num_layers) if not config.window_of(i, 0)]
-    values: dict[str, Any] = {
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "vocab_size": config.vocab_size,
-        "global_head_dim": config.head_dim,
-        "num_global_key_value_heads": config.kv_heads_of(full[0]) if full else None,
-        "attention_k_eq_v": bool(config.layer_kv_heads),
-        "num_kv_shared_layers": config.shared_kv_layers,
-        "hidden_size_per_layer_input": config.per_layer_input_size,
-        "vocab_size_per_layer_input": config.vocab_size,
-        "use_double_wide_mlp": bool(config.layer_intermediate_sizes),
-    }
-    if experts is not None:
-        shared, width = experts.shared_intermediate_size, experts.intermediate_size
-        values["shared_expert_intermediate_size"] = shared or None
-        values["shared_intermediate_size"] = shared
-        values["n_shared_experts"] = shared // width if width else 0
-        values["first_k_dense_replace"] = experts.first_dense_layers
-    if latent is not None:
-        values["q_lora_rank"] = latent.q_lora_rank or None
-        values["kv_lora_rank"] = latent.kv_lora_rank
-        values["qk_nope_head_dim"] = latent.key_dim - config.rope_dim
-        values["qk_rope_head_dim"] = config.rope_dim
-        values["v_head_dim"] = latent.value_dim
-    return values
 
 
 def tied_output(base: Base, pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:

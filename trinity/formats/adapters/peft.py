@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.adapters.adapter import Adapter, Base, Elements
-from trinity.formats.adapters.modules import EMBEDDING, NamedPair, placed, tied_output
+from trinity.formats.adapters.modules import NamedPair, placed, tied_output
 from trinity.formats.adapters.peft_config import PeftConfig, peft_config
+from trinity.formats.adapters.places import EMBEDDING
 from trinity.formats.safetensors import SafeTensor, SafeTensorsFile
 
 _PREFIX = "base_model.model."

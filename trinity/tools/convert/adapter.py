@@ -10,8 +10,7 @@ import numpy as np
 
 from trinity.errors import InputError
 from trinity.formats.adapters import Adapter, Pair, open_adapter
-from trinity.formats.adapters.adapter import TYPES
-from trinity.formats.adapters.modules import as_float32
+from trinity.formats.adapters.adapter import TYPES, as_float32
 from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.mapping import path_text

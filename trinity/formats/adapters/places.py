@@ -1,0 +1,140 @@
+"""Which tensors of a model the modules of transformers are.
+
+The families of formats/huggingface say it of a configuration. For a model of any format they get
+one with its sizes in their own words; what they say counts where the model has such a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.adapters.adapter import Base
+from trinity.formats.huggingface.config import Experts, HFConfig
+from trinity.formats.huggingface.families import FAMILIES
+from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.rope import Rope, Scaling
+from trinity.formats.huggingface.stored import Module, Stored
+from trinity.formats.huggingface.values import Values
+
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor that a module holds, all of it or its matrix of one ``expert``."""
+
+    name: str
+    shape: tuple[int, ...]
+    stored: Stored
+    heads: int = 0
+    expert: int | None = None
+
+
+def places_of(base: Base) -> dict[str, list[Place]]:
+    """The tensors of every module of the base that an adapter may change."""
+    found: dict[str, list[Place]] = {}
+    known: set[str] = set()
+    for family in FAMILIES:
+        if base.config.architecture in family.architectures.values():
+            new = set()
+            for module, place in _of_family(base, family):
+                if place.name not in known:
+                    found.setdefault(module, []).append(place)
+                    new.add(place.name)
+            known |= new
+    found["lm_head"] = [Place(HEAD, base.shapes[HEAD], Stored(("lm_head",), base.shapes[HEAD]))]
+    return found
+
+
+def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
+    config = _config(base, family)
+    if config is None:
+        return
+    layers: list[tuple[str, str, Iterable[Module]]] = [("", "", family.ends(config))]
+    for index in range(config.num_layers):
+        layers.append((f"blk.{index}.", f"{LAYER}{index}.", family.layer(config, index)))
+    for prefix, source, modules in layers:
+        try:
+            for module in modules:
+                yield from _of_module(base, prefix, source, module)
+        except (ConfigError, UnsupportedError):
+            continue  # of another model than the base
+
+
+def _of_module(base: Base, prefix: str, source: str, module: Module) -> Iterator[tuple[str, Place]]:
+    name = prefix + module.name
+    if base.shapes.get(name) != module.shape:
+        return
+    for form in module.forms:
+        if form.blocks:
+            # MXFP4 has the shape of the plain form but for the order of axes, which counts there.
+            continue
+        own = replace(form, names=tuple(source + one for one in form.names))
+        place = Place(name, module.shape, own, module.permuted_heads)
+        if len(own.names) == 1:
+            yield own.names[0].removesuffix(".weight"), place
+            continue
+        for expert, one in enumerate(own.names):
+            yield one.removesuffix(".weight"), replace(place, expert=expert)
+
+
+def _config(base: Base, family: Family) -> HFConfig | None:
+    """A configuration of the base's sizes in a family's words; None where it has no such models."""
+    config, terms, experts = base.config, family.terms, base.config.experts
+    if experts is None and terms.experts is not None and terms.experts.switch is None:
+        return None
+    if experts is not None and terms.experts is None:
+        return None
+    own = None
+    if experts is not None:
+        width = experts.intermediate_size or config.intermediate_size
+        own = Experts(experts.num_experts, experts.num_experts_per_tok, width)
+    windowed = tuple(config.window_of(layer, 0) > 0 for layer in range(config.num_layers))
+    return HFConfig(
+        values=Values({**terms.defaults, **_values(base)}, base.path),
+        class_name=family.class_names[0], hidden_act="", hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size_of(0), num_layers=config.num_layers,
+        num_heads=config.num_heads, num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim_swa or config.head_dim, vocab_size=config.vocab_size,
+        context_length=config.context_length, norm_eps=config.rms_norm_eps,
+        rope=Rope(config.rope_theta, 1.0, Scaling(), None),
+        sliding_window=config.sliding_window or 0, windowed=windowed, experts=own,
+        tied=config.tie_word_embeddings, quantization=None,
+    )  # fmt: skip
+
+
+def _values(base: Base) -> dict[str, Any]:
+    """What only some classes know, in their words."""
+    config, experts, latent = base.config, base.config.experts, base.config.latent
+    full = [i for i in range(config.num_layers) if not config.window_of(i, 0)]
+    values: dict[str, Any] = {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "vocab_size": config.vocab_size,
+        "global_head_dim": config.head_dim,
+        "num_global_key_value_heads": config.kv_heads_of(full[0]) if full else None,
+        "attention_k_eq_v": bool(config.layer_kv_heads),
+        "num_kv_shared_layers": config.shared_kv_layers,
+        "hidden_size_per_layer_input": config.per_layer_input_size,
+        "vocab_size_per_layer_input": config.vocab_size,
+        "use_double_wide_mlp": bool(config.layer_intermediate_sizes),
+    }
+    if experts is not None:
+        shared, width = experts.shared_intermediate_size, experts.intermediate_size
+        values["shared_expert_intermediate_size"] = shared or None
+        values["shared_intermediate_size"] = shared
+        values["n_shared_experts"] = shared // width if width else 0
+        values["first_k_dense_replace"] = experts.first_dense_layers
+    if latent is not None:
+        values["q_lora_rank"] = latent.q_lora_rank or None
+        values["kv_lora_rank"] = latent.kv_lora_rank
+        values["qk_nope_head_dim"] = latent.key_dim - config.rope_dim
+        values["qk_rope_head_dim"] = config.rope_dim
+        values["v_head_dim"] = latent.value_dim
+    return values
