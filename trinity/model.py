@@ -442,8 +442,9 @@ def load(
         if options.quantize is not None:
             provider = _quantized(provider, options, progress or _silent)
         with _libraries():
-            tokenizer = tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
-        options = with_defaults(options, provider.defaults)
+            defaults = checked_defaults(provider)
+            tokenizer = tokenizer_from_metadata(provider.metadata, defaults.end_ids)
+        options = with_defaults(options, defaults)
         # Only now, for this import loads the compiler: a wrong path is told at once.
         with _libraries():
             engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")

@@ -131,11 +131,11 @@ def test_generation_config(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     directory = model_directory("llama-grouped", tmp_path)
+    edit_json(directory / "config.json", eos_token_id=[2, 9])
     (directory / "generation_config.json").write_text(json.dumps(values))
     with closing(open_weights(directory)) as provider:
         assert provider.defaults.options == options
-        of_config = json.loads((directory / "config.json").read_text())["eos_token_id"]
-        expected = (of_config,) if ends is None else ends
+        expected = (2, 9) if ends is None else ends
         assert provider.defaults.end_ids == expected
     assert {*expected} <= trinity.load_tokenizer(directory).eog_ids
 

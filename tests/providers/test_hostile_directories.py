@@ -74,6 +74,15 @@ def read(directory: Path, *, with_tokenizer: bool) -> None:
             assert list(provider.metadata)
 
 
+def refusal(directory: Path, *, with_tokenizer: bool) -> str | None:
+    """What a TrinityError says; None where there is none."""
+    try:
+        read(directory, with_tokenizer=with_tokenizer)
+    except TrinityError as error:
+        return str(error)
+    return None
+
+
 @pytest.fixture(scope="module", params=["llama-sharded", "bitnet-packed"])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_directory(request.param, tmp_path_factory.mktemp("whole"))
@@ -87,7 +96,7 @@ def test_changed_files(kind: str, whole: Path, tmp_path: Path) -> None:
         "index": [path.name for path in whole.glob(INDEX)] or ["config.json"],
         "generation": ["generation_config.json"],
     }[kind]
-    outcomes = set()
+    outcomes: list[str | None] = []
     for seed in range(120):
         rng = random.Random(f"{kind} {seed}")
         directory = tmp_path / str(seed)
@@ -95,23 +104,18 @@ def test_changed_files(kind: str, whole: Path, tmp_path: Path) -> None:
         if not (directory / "generation_config.json").exists():
             (directory / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
         spoil(directory, rng.choice(names), rng)
-        try:
-            read(directory, with_tokenizer=False)
-            outcomes.add("read")
-        except TrinityError as error:
-            assert str(tmp_path) in str(error), seed
-            outcomes.add("refused")
+        outcomes.append(refusal(directory, with_tokenizer=False))
+        assert outcomes[-1] is None or str(tmp_path) in outcomes[-1], seed
         shutil.rmtree(directory)
-    assert "refused" in outcomes
+    assert any(outcomes)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_changed_tokenizers(name: str, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_changed_tokenizers(number: int, whole: Path, tmp_path: Path) -> None:
+    names = sorted(path.name for path in whole.glob("tokenizer*.json"))
     for seed in range(4):
         directory = tmp_path / str(seed)
         shutil.copytree(whole, directory)
-        spoil(directory, name, random.Random(f"{name} {seed}"))
-        try:
-            read(directory, with_tokenizer=True)
-        except TrinityError as error:
-            assert str(error)
+        rng = random.Random(f"{number} {seed}")
+        spoil(directory, names[number % len(names)], rng)
+        assert refusal(directory, with_tokenizer=True) != ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 
 import numpy as np
@@ -23,6 +23,7 @@ from trinity.formats.huggingface.tensors import hf_tensors, other_networks
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
+from trinity.providers.kept_keys import kept_keys
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
 
 # Products of ternary layers with int8 inputs keep their size where the scale is near
@@ -142,9 +143,10 @@ class HuggingFaceProvider:
         """Release the mappings; tensors given out before must no longer be used."""
         self._checkpoint.close()
 
-    def _tokenizer_keys(self) -> dict[str, object]:
-        rows = self._hf.vocab_size
-        return tokenizer_metadata(self._files, self._path, rows, self._family.tokenizer)
+    def _tokenizer_keys(self) -> Mapping[str, object]:
+        rows, kind = self._hf.vocab_size, self._family.tokenizer
+        make = partial(tokenizer_metadata, self._files, self._path, rows, kind)
+        return kept_keys(self._files, [rows, kind], make)
 
     def _left_out(self) -> list[str]:
         config, family = self._hf, self._family
@@ -177,11 +179,11 @@ class _Metadata(Mapping[str, object]):
     """Keys that are there, and others that are made when one of them is asked for."""
 
     def __init__(
-        self, model: Mapping[str, object], tokenizer: Callable[[], dict[str, object]]
+        self, model: Mapping[str, object], tokenizer: Callable[[], Mapping[str, object]]
     ) -> None:
         self.model = model
         self._read = tokenizer
-        self._tokenizer: dict[str, object] | None = None
+        self._tokenizer: Mapping[str, object] | None = None
 
     def __getitem__(self, key: str) -> object:
         if key in self.model or not key.startswith("tokenizer."):
@@ -195,7 +197,7 @@ class _Metadata(Mapping[str, object]):
     def __len__(self) -> int:
         return len(self.model) + len(self._made())
 
-    def _made(self) -> dict[str, object]:
+    def _made(self) -> Mapping[str, object]:
         if self._tokenizer is None:
             self._tokenizer = self._read()
         return self._tokenizer

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from trinity.config import ModelConfig
 from trinity.errors import FormatError, InputError
+from trinity.formats.cache_folder import cache_folder, digest, states
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.provider import Tensor, WeightProvider
@@ -101,9 +99,9 @@ def quantized(
     quantized already, and where the cache cannot be written.
     """
     mix = find_mix(type)
-    folder = _folder()
-    stem = f"{_plain(provider.path)}-{mix.name}-{_digest(_places(provider, options))}"
-    path = str(folder / f"{stem}-{_digest(_state(provider))}.gguf")
+    folder = cache_folder("weights")
+    stem = f"{_plain(provider.path)}-{mix.name}-{digest(_places(provider, options))}"
+    path = str(folder / f"{stem}-{digest(_state(provider))}.gguf")
     if not os.path.exists(path):
         _make_folder(folder)
         notice(f"quantizing to {mix.name}, kept in {path}")
@@ -122,19 +120,6 @@ def quantized(
         return Quantized(provider, GGUFProvider(path))
     except FormatError as error:
         raise FormatError(f"{error}; remove the file: it is made anew at the next start") from error
-
-
-def _folder() -> Path:
-    """Where quantized weights are kept, beside the compiled kernels."""
-    if chosen := os.environ.get("TRINITY_CACHE_DIR"):
-        return Path(chosen) / "weights"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "trinity" / "weights"
 
 
 def _make_folder(folder: Path) -> None:
@@ -156,12 +141,7 @@ def _places(provider: WeightProvider, options: LoadOptions) -> object:
 
 def _state(provider: WeightProvider) -> object:
     """In what state its files are, and how they are quantized."""
-    found = [os.stat(path) for path in provider.paths]
-    return [_FORMAT, [(state.st_size, state.st_mtime_ns) for state in found]]
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+    return [_FORMAT, states(provider.paths)]
 
 
 def _plain(path: str) -> str:

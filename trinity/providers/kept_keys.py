@@ -1,0 +1,46 @@
+"""A tokenizer's keys, kept in the cache: to make them of a large tokenizer.json takes seconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from trinity.errors import TrinityError
+from trinity.formats.cache_folder import cache_folder, digest, states
+from trinity.formats.gguf import GGUFProvider
+from trinity.formats.gguf_writer import GGUFWriter
+
+# Counted up when the same files would give other keys.
+_FORMAT = 1
+_SMALLEST = 1_000_000  # bytes of files; smaller ones are read as quickly as kept keys
+
+
+def kept_keys(
+    files: Mapping[str, str], what: object, make: Callable[[], dict[str, object]]
+) -> Mapping[str, object]:
+    """What ``make`` gives, or what it gave before for the same files in the same state.
+
+    ``files`` maps names to paths; ``what`` is what else decides. The cache has a GGUF file without
+    tensors, which appears whole or not at all. Where it cannot be written or is damaged, the keys
+    are made each time.
+    """
+    paths = [os.path.realpath(path) for path in files.values()]
+    try:
+        state = states(paths)
+    except OSError:
+        return make()
+    if sum(size for size, _ in state) < _SMALLEST:
+        return make()
+    folder = cache_folder("tokenizers")
+    path = str(folder / f"{digest([_FORMAT, paths, state, what])}.gguf")
+    if os.path.exists(path):
+        with suppress(TrinityError), GGUFProvider(path) as kept:
+            return {key: kept.metadata[key] for key in kept.metadata}
+    keys = make()
+    with suppress(TrinityError, OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with GGUFWriter(path) as writer:
+            for key, value in keys.items():
+                writer.add(key, value, "array[string]" if isinstance(value, list) else None)
+    return keys
