@@ -134,6 +134,7 @@ def test_scales(config: dict[str, Any], scales: tuple[float, float], tmp_path: P
     assert (found["blk.0.attn_v.weight"], found["blk.0.ffn_gate.weight"]) == scales
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(" * 60 + "a" + "*)" * 60, "(", "(?R)"])
 def test_hostile_patterns_end(pattern: str) -> None:
     config = peft_config({"peft_type": "LORA", "alpha_pattern": {pattern: 1}}, "adapter.json")
@@ -440,6 +441,7 @@ def test_values_up_to_the_limit() -> None:
         assert isinstance(found, Pair if fits else FormatError)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", some(range(40), range(8)))
 def test_mutated_files_end_in_an_adapter_or_an_error(seed: int, tmp_path: Path) -> None:
     """Bytes of headers, configurations and keys changed at random."""

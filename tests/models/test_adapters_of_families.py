@@ -29,6 +29,7 @@ TURNED = {"gpt_oss"}
 KEPT = {"deepseek_v2", "gemma4_e", "gpt_oss", "mixtral", "phi3", "llama3_rope"}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("folder", some(sorted(FOLDERS.keys() - LEFT), KEPT))
 def test_as_merged(folder: str, shared_data: Path, tmp_path: Path) -> None:
     family = shared_data / "architectures" / folder
@@ -59,6 +60,7 @@ def test_as_merged(folder: str, shared_data: Path, tmp_path: Path) -> None:
         assert np.abs(found - expected).max() < LARGEST_DIFFERENCE, file
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("folder", ["gemma3", "qwen3"])
 def test_tied_embedding(folder: str, shared_data: Path, tmp_path: Path) -> None:
     """mlx-lm's changes the output as well, as PEFT's with ensure_weight_tying does."""

@@ -28,12 +28,14 @@ SMALL = (("bitnet-packed", 2e-3), ("bitnet-masters", 2e-3), ("bitnet-odd", 2e-3)
          ("llama-packed", 2e-3), ("llama-grouped", 1e-3), ("llama-sharded", 1e-3))  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("name", PLAIN)
 def test_logits_and_greedy_tokens(name: str, level: str, shared_data: Path) -> None:
     check_answers(shared_data / "formats" / "hf" / name, level)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", some(FOLDERS, ("gemma3", "gpt_oss", "granitemoe", "qwen2")))
 def test_families(name: str, shared_data: Path) -> None:
     """Also what GGUF cannot say: mistral's window, the ends of gpt-oss's YaRN."""
@@ -105,6 +107,7 @@ def test_rows_in_the_middle_of_bytes(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits, expected.logits, rtol=0, atol=1e-3)
 
 
+@pytest.mark.full
 def test_one_file_beside_its_configuration(tmp_path: Path) -> None:
     directory = model_directory("llama-grouped", tmp_path)
     (directory / "model.safetensors").rename(directory / "weights.safetensors")
@@ -239,6 +242,7 @@ def test_floats_of_64_bits_become_float32(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tensor.dequantize(), wide[norm])
 
 
+@pytest.mark.full
 def test_scale_rule_of_packed_weights(tmp_path: Path) -> None:
     directory = model_directory("bitnet-packed", tmp_path)
     edit_json(directory / "config.json", quantization_config={"quant_method": "bitnet"})

@@ -88,6 +88,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return model_directory(request.param, tmp_path_factory.mktemp("whole"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["config", "weights", "index", "generation"])
 def test_changed_files(kind: str, whole: Path, tmp_path: Path) -> None:
     names = {
@@ -110,6 +111,7 @@ def test_changed_files(kind: str, whole: Path, tmp_path: Path) -> None:
     assert any(outcomes)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [0, 1])
 def test_changed_tokenizers(number: int, whole: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in whole.glob("tokenizer*.json"))

@@ -43,6 +43,7 @@ def test_changed_tokenizer_is_read_anew(tmp_path: Path, folder: Path) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
+@pytest.mark.full
 def test_damaged_or_impossible_cache_does_no_harm(tmp_path: Path, folder: Path) -> None:
     directory = model_directory("llama-grouped", tmp_path)
     keys = dict(open_weights(directory).metadata)

@@ -283,6 +283,7 @@ def write_tensors(root: Path, directory: Path, **layers: object) -> None:
     write_manifest(root, "registry.ollama.ai/library/m/latest", kinds, config)
 
 
+@pytest.mark.full
 def test_tensor_blobs(root: Path) -> None:
     directory = Path(__file__).parents[1] / "data/hf/llama-sharded"
     write_tensors(root, directory, template=LEGACY, params={"top_k": 3})

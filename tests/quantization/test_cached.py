@@ -54,6 +54,7 @@ def test_as_if_converted_and_quantized(tmp_path: Path, folder: Path) -> None:
     assert len(list(folder.iterdir())) == 1
 
 
+@pytest.mark.full
 def test_changed_source_is_quantized_anew(tmp_path: Path, folder: Path) -> None:
     directory = model_directory(NAME, tmp_path)
     loaded(directory)
@@ -75,6 +76,7 @@ def test_gguf_file(tmp_path: Path) -> None:
         loaded(tmp_path / "small.gguf", "Q8_0")
 
 
+@pytest.mark.full
 def test_two_first_runs_at_once(tmp_path: Path, folder: Path) -> None:
     directory = model_directory(NAME, tmp_path)
     results: list[np.ndarray] = []
