@@ -1,4 +1,4 @@
-"""Run ternary BitNet and GGUF llama models on a CPU.
+"""Run language models, ternary and quantized ones above all, on a CPU.
 
     import trinity
 

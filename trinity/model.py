@@ -418,7 +418,10 @@ def load(
     lora: Sequence[AdapterFile] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Model:
-    """Load the model file at ``path`` (GGUF; of a split model the first part).
+    """Load the model that ``path`` names.
+
+    That is a GGUF file (of a split model the first part), a directory of Hugging Face's format or
+    the .safetensors file in one, or "ollama:NAME[:TAG]", a model in Ollama's store.
 
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"

@@ -74,9 +74,11 @@ def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
             continue
         apart = np.abs(single - reference).max(axis=1)
         if FORMS[type_name] == "ternary":
-            # A float that differs in its last bit may round to the other of two int8.
+            # A float that differs in its last bit may round to the other of two int8: then this
+            # token and those that attend to it are off, as by any rounding to 8 bits.
+            errors = np.linalg.norm(single - reference, axis=1)
+            assert (errors < ROUNDED["q8"] * np.linalg.norm(reference, axis=1)).all()
             assert np.median(apart) < 1e-3
-            assert np.linalg.norm(single - reference) < 0.02 * np.linalg.norm(reference)
             assert np.array_equal(found, single)
         else:
             assert apart.max() < 1e-3

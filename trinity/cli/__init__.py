@@ -43,7 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 app = typer.Typer(
     name="trinity",
-    help="Run ternary BitNet and GGUF llama models on a CPU.",
+    help="Run language models, ternary and quantized ones above all, on a CPU.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -70,7 +70,7 @@ def root(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Run ternary BitNet and GGUF llama models on a CPU."""
+    """Run language models, ternary and quantized ones above all, on a CPU."""
 
 
 def main() -> NoReturn:
