@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import gc
 import os
 import subprocess
@@ -11,12 +13,15 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 import pytest
 
 from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_bytes
 from trinity.errors import InputError, TrinityError
+from trinity.runtime import lease as lease_module
+from trinity.runtime import scheduler as scheduler_module
 from trinity.runtime import worker as module
 from trinity.runtime.answer import Answer
 from trinity.runtime.generation import Chunk
@@ -247,6 +252,58 @@ def test_a_lease_that_is_dropped_is_over() -> None:
     del lease
     gc.collect()
     assert last(scheduler, inbox).finish_reason == "length"
+    scheduler.close()
+
+
+def test_a_ctrl_c_at_any_instruction_ends_a_lease() -> None:
+    """Even where somebody keeps the exception, and with it every frame it went through."""
+    kept: list[KeyboardInterrupt] = []
+    files = {lease_module.__file__, scheduler_module.__file__, contextlib.__file__}
+
+    def use(at: int) -> bool:
+        """Use the engine; whether an instruction ``at`` was there to be interrupted."""
+        left = at
+
+        def trace(frame: FrameType, event: str, argument: object) -> object:
+            nonlocal left
+            if frame.f_code.co_filename not in files:
+                return None
+            frame.f_trace_opcodes = True
+            # The interpreter handles no signal where a function returns.
+            left -= frame.f_code.co_code[frame.f_lasti] != dis.opmap["RETURN_VALUE"]
+            if left == 0:
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(cast(Any, trace))
+        try:
+            with scheduler.exclusive():
+                pass
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        finally:
+            sys.settrace(None)
+        return left <= 0
+
+    engine = ToyEngine()
+    scheduler = Scheduler(engine)
+    with scheduler.exclusive():
+        pass
+    while use(len(kept) + 1):
+        inbox = Inbox()
+        scheduler.submit(request(engine, inbox, max_tokens=1))
+        assert inbox.items.get(timeout=SECONDS)
+    assert len(kept) > 50
+    scheduler.close()
+
+
+def test_a_lease_is_used_once() -> None:
+    scheduler = Scheduler(ToyEngine())
+    lease = scheduler.exclusive()
+    with lease, pytest.raises(InputError, match="ask for another"), lease:
+        pass
+    with pytest.raises(InputError, match="ask for another"), lease:
+        pass
     scheduler.close()
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
 from queue import Empty
 from typing import Any
@@ -19,8 +17,9 @@ from typing import Any
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.inbox import Inbox, result_of
 from trinity.runtime.interface import Engine
+from trinity.runtime.lease import Exclusive, Lease
 from trinity.runtime.sequence import Sequence
-from trinity.runtime.worker import Lease, Worker
+from trinity.runtime.worker import Worker
 from trinity_kernels import forks
 
 TARGET_SECONDS = 0.1
@@ -98,23 +97,20 @@ class Scheduler:
             except Empty:
                 self._worker().ensure()
 
-    @contextmanager
-    def exclusive(self) -> Iterator[Engine]:
+    def exclusive(self) -> Exclusive:
         """The engine, for steps of one's own: what runs has ended, new requests wait."""
+        return Exclusive(self._lend)
+
+    def _lend(self, lease: Lease) -> Engine:
         if self.closing:
             raise InputError("the model is closed; load it again")
-        lease = Lease()
         worker = self._worker()
-        try:
-            worker.messages.put(weakref.ref(lease))
-            worker.ensure()
-            self.wait(lease.inbox)
-            if self.closing:
-                raise InputError("the model was closed by another thread during the call")
-            yield self.engine
-        finally:
-            lease.over = True
-            worker.messages.put(None)
+        worker.messages.put(lease)
+        worker.ensure()
+        self.wait(lease.inbox)
+        if self.closing:
+            raise InputError("the model was closed by another thread during the call")
+        return self.engine
 
     def close(self) -> None:
         """End what runs as "cancelled" within one step, then the engine; again is harmless."""
@@ -122,7 +118,7 @@ class Scheduler:
         worker = self._worker()
         lease = worker.lease
         if lease is not None and lease.thread == threading.get_ident():
-            lease.over = True
+            lease.ended = True
         worker.messages.put(None)
         if worker.is_own_thread():
             return  # it closes the engine when it gets there

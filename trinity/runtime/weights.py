@@ -140,11 +140,12 @@ class Weights:
         bias = None
         if self.has(f"{name}.bias") and f"{name}.bias" not in apart:
             bias = self.vector(f"{name}.bias", n)
-        if bias is not None and ".ffn_" in name:
-            # The feed-forward adds the bias before the scale: the scale is moved into it.
-            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+        with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+            if bias is not None and ".ffn_" in name:
+                # The feed-forward adds the bias before the scale: the scale is moved into it.
                 bias = bias * np.float32(scale)
-        return replace(weight, scale=float(np.float32(scale) * np.float32(weight.scale)), bias=bias)
+            product = float(np.float32(scale) * np.float32(weight.scale))
+        return replace(weight, scale=product, bias=bias)
 
     def heads(self, name: str, heads: int, n: int, k: int) -> list[Weight]:
         """The matrices (n, k) of ``heads`` heads: ``name``.weight of shape (heads, n, k)."""
@@ -202,14 +203,14 @@ class Weights:
         )  # fmt: skip
 
     def _scales(self, name: str, count: int) -> NDArray[np.float64]:
-        scales = self.vector(name, count).astype(np.float64)
+        scales = self.vector(name, count)
         if not np.isfinite(scales).all():
             bad = float(scales[~np.isfinite(scales)][0])
             raise UnsupportedError(
                 f"{self.provider.path}: tensor {name!r} has a scale of {bad}; expected finite "
                 "numbers: the file is damaged"
             )
-        return scales
+        return scales.astype(np.float64)
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self._names:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trinity.errors import TrinityError
 from trinity.runtime.answer import Answer
 from trinity.runtime.batching import Batch, Piece
-from trinity.runtime.inbox import Inbox
+from trinity.runtime.lease import Lease
 from trinity.runtime.sequence import Sequence
 from trinity_kernels.uninterrupted import uninterrupted
 
@@ -30,37 +30,24 @@ MOST_PAUSES = 4  # while one request after the other comes
 KEPT_ROWS = 16  # of logits, while nothing is to be done
 
 
-class Lease:
-    """Held by the frame that uses the engine exclusively; dropping it ends that, too."""
-
-    def __init__(self) -> None:
-        self.inbox = Inbox()
-        self.thread = threading.get_ident()
-        self.granted = False
-        self.over = False
-
-
 class Worker:
     """The thread of one process, and what only that thread touches."""
 
     def __init__(self, scheduler: Scheduler, renews: bool) -> None:
-        self.messages: SimpleQueue[Sequence | weakref.ref[Lease] | None] = SimpleQueue()
+        self.messages: SimpleQueue[Sequence | Lease | None] = SimpleQueue()
         self._scheduler = scheduler
         self._owner = threading.Lock()  # held by the thread as long as it lives
         self._thread: threading.Thread | None = None
         self._renews = renews
         self._batch: Batch | None = None
-        self._leases: list[weakref.ref[Lease]] = []
+        self._leases: list[Lease] = []
         self._logits: NDArray[np.float32] | None = None
 
     @property
     def lease(self) -> Lease | None:
         """Who uses the engine exclusively, or waits for it the longest."""
-        for found in self._leases[:1]:
-            lease = found()
-            if lease is not None and not lease.over:
-                return lease
-        return None
+        leases = self._leases[:1]
+        return leases[0] if leases and not leases[0].over else None
 
     def ensure(self) -> None:
         """See to it that the thread runs. Raises: TrinityError where the system gives none."""
@@ -212,14 +199,11 @@ class Worker:
         scheduler = self._scheduler
         if not scheduler.closing or scheduler.closed:
             return
-        for found in self._leases:
-            lease = found()
-            if lease is not None and not lease.granted:
-                lease.over = True
+        for lease in self._leases:
+            if not lease.granted:
+                lease.ended = True
                 lease.inbox.put(None)
-            del lease
-            while (lease := found()) is not None and not lease.over:
-                del lease
+            while not lease.over:
                 time.sleep(0.001)
         scheduler.finish()
 
