@@ -208,6 +208,14 @@ def test_data_need_not_be_aligned(tmp_path: Path) -> None:
             np.testing.assert_array_equal(file.tensor("a").all_floats(), values)
 
 
+def test_a_nan_that_signals_is_one_like_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    bits = np.array([0x7FF0000000000001], "<u8")
+    path.write_bytes(file_bytes({"a": entry("F64", [1], 0, 8)}, bits.tobytes()))
+    with SafeTensorsFile(path) as file, np.errstate(all="raise"):
+        assert np.isnan(file.tensor("a").all_floats()).all()
+
+
 sizes = st.one_of(st.integers(0, 5), st.sampled_from([-1, 2**31, 2**63, 2**64, 1.5, True, "1"]))
 entries = st.fixed_dictionaries(
     {

@@ -144,3 +144,16 @@ def test_what_an_operation_reads_by_itself_belongs_to_no_linear() -> None:
     assert weights.linear("w", 3, 4, {"w.scale", "w.bias"}).bias is None
     with pytest.raises(ConfigError, match=r"'w\.scale' has shape \(4,\), .* 1 values"):
         weights.linear("w", 3, 4)
+
+
+def test_scales_whose_product_no_float_holds() -> None:
+    """The logits show it, once there are some; a NaN that signals is one like the others."""
+    i2_s = np.concatenate([np.full(32, 0x55, np.uint8), np.full(8, 1e30, "<f4").view(np.uint8)])
+    large = Tensor("w.scale", (1,), "F32", np.array([1e30], "<f4").view(np.uint8))
+    signals = Tensor("w.scale", (1,), "F32", np.array([0x7F800001], "<u4").view(np.uint8))
+    weight = Tensor("w.weight", (1, 128), "I2_S", i2_s, "x.gguf")
+    tensors = Tensors({"w.weight": weight, "w.scale": large})
+    assert Weights(cast(WeightProvider, tensors)).linear("w", 1, 128).scale == np.inf
+    tensors = Tensors({"w.weight": weight, "w.scale": signals})
+    with pytest.raises(UnsupportedError, match="scale of nan"):
+        Weights(cast(WeightProvider, tensors)).linear("w", 1, 128)

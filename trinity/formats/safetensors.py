@@ -69,7 +69,7 @@ class SafeTensor:
             wide = np.empty(elements.shape, np.uint32)
             np.left_shift(elements, np.uint32(16), out=wide, casting="unsafe", dtype=np.uint32)
             return wide.view(np.float32)
-        with np.errstate(over="ignore"):  # an F64 beyond float32 becomes infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # an F64 beyond float32 becomes infinite
             return elements.astype(np.float32, order="C")
 
     def all_floats(self) -> NDArray[np.float32]:

@@ -177,7 +177,7 @@ def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
             "tokenizer.ggml.scores is missing, and a SentencePiece vocabulary (tokenizer.ggml.model"
             f" 'llama') cannot order its merges without scores; {RECONVERT}"
         )
-    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # a double beyond float32
         vocab.scores = scores.astype(np.float32)
     bad = np.flatnonzero(np.isnan(vocab.scores))
     if bad.size:
