@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scripts.make_directory import main
 
 def test_a_directory_of_bfloat16(tmp_path: Path) -> None:
     assert main(["tiny", str(tmp_path / "d")]) == 0
-    with trinity.open_weights(tmp_path / "d") as provider:  # type: ignore[attr-defined]
+    with closing(trinity.open_weights(tmp_path / "d")) as provider:
         tensor = provider.tensor("blk.0.ffn_down.weight")
         assert tensor.type == "BF16"
         rms = float(np.sqrt(np.mean(tensor.dequantize() ** 2)))
