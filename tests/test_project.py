@@ -81,14 +81,17 @@ def is_exempt(node: Documented) -> bool:
     return bool(names & {"overload", "setter", "override"})
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_public_names_are_documented(path: Path) -> None:
+def test_public_names_are_documented() -> None:
     """Every module and every public function, method and class has a docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    missing = [] if ast.get_docstring(tree) or not tree.body else ["the module"]
-    for name, node in public_definitions(tree):
-        if not ast.get_docstring(node) and not is_exempt(node) and not is_ellipsis(node):
-            missing.append(f"{name} (line {node.lineno})")
+    missing = []
+    for path in SOURCES:
+        where = path.relative_to(ROOT)
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        if tree.body and not ast.get_docstring(tree):
+            missing.append(f"{where}: the module")
+        for name, node in public_definitions(tree):
+            if not ast.get_docstring(node) and not is_exempt(node) and not is_ellipsis(node):
+                missing.append(f"{where}:{node.lineno}: {name}")
     assert missing == []
 
 
