@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,17 +52,19 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts).removesuffix(".__init__"), path
 
 
-def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports(module: str, path: Path) -> list[tuple[int, str]]:
     """Line and absolute name of everything that a file imports, at any depth.
 
     ``from a import b`` gives ``a.b`` where that is a module, else ``a``. Imports for the type
     checker alone count too: a name that a layer must not know, it must not know in types either.
     """
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield node.lineno, alias.name
+                found.append((node.lineno, alias.name))
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -69,7 +72,8 @@ def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
                 base = ".".join([*above, base] if base else above)
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                yield node.lineno, full if full in MODULE_NAMES else base
+                found.append((node.lineno, full if full in MODULE_NAMES else base))
+    return found
 
 
 MODULES = list(modules())
