@@ -20,7 +20,7 @@ from trinity.cli.terminal import json_line
 from trinity.errors import TrinityError
 from trinity.formats.imatrix import read_imatrix
 from trinity.formats.tl_config import read_tl_config
-from trinity.model import open_weights
+from trinity.loading import open_weights
 from trinity.tools.convert import convert
 from trinity.tools.verify import verify
 

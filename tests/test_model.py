@@ -550,7 +550,7 @@ def test_generate_with_a_loaded_model() -> None:
 def test_generate_from_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
     model, engine = toy_model()
     engine.says("yes", after=2)
-    monkeypatch.setattr("trinity.model.load", lambda path: model)
+    monkeypatch.setattr("trinity.loading.load", lambda path: model)
     assert trinity.generate("model.gguf", "a").text == "yes"
     assert engine.closed
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from trinity.formats.provider import Tensor, WeightProvider
-    from trinity.model import Model, demo_model, generate, load, load_tokenizer, open_weights
+    from trinity.loading import demo_model, generate, load, load_tokenizer, open_weights
+    from trinity.model import Model
     from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
     from trinity.runtime.options import GenerationOptions
@@ -87,7 +88,8 @@ _HOMES = {
         "UnsupportedError",
     ),
     "trinity.formats.provider": ("Tensor", "WeightProvider"),
-    "trinity.model": ("Model", "demo_model", "generate", "load", "load_tokenizer", "open_weights"),
+    "trinity.loading": ("demo_model", "generate", "load", "load_tokenizer", "open_weights"),
+    "trinity.model": ("Model",),
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
     "trinity.runtime.options": ("GenerationOptions",),
     "trinity.runtime.perplexity": ("Perplexity",),

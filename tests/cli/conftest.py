@@ -44,8 +44,8 @@ def engine(monkeypatch: pytest.MonkeyPatch, tokenizer: ToyTokenizer) -> ToyEngin
         toy.closed = False
         return Model(toy, tokenizer)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("trinity.model.load", load)
-    monkeypatch.setattr("trinity.model.load_tokenizer", lambda path, **options: tokenizer)
+    monkeypatch.setattr("trinity.loading.load", load)
+    monkeypatch.setattr("trinity.loading.load_tokenizer", lambda path, **options: tokenizer)
     return toy
 
 

@@ -158,7 +158,7 @@ def test_load_error_is_1(run: Run, engine: ToyEngine, monkeypatch: pytest.Monkey
     def fail(path: str, **options: object) -> None:
         raise InputError(f"{path}: there is no such file")
 
-    monkeypatch.setattr("trinity.model.load", fail)
+    monkeypatch.setattr("trinity.loading.load", fail)
     result = run(*MODEL, "-p", "ab")
     assert (result.exit_code, result.stderr) == (1, "error: toy.gguf: there is no such file\n")
 
@@ -185,7 +185,7 @@ def test_ctrl_c_while_loading(run: Run, engine: ToyEngine, monkeypatch: pytest.M
     def interrupt(path: str, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trinity.model.load", interrupt)
+    monkeypatch.setattr("trinity.loading.load", interrupt)
     assert run(*MODEL, "-p", "ab").exit_code == 130
 
 

@@ -19,13 +19,13 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": PATH, "PYTHONIOENCODING": "utf-8"}
 # The real command line over the toy model, whose answer is 200 characters, one every 10 ms.
 TOY = """
 import sys, time
-import trinity.model
+import trinity.loading
 from tests.toy_model import toy_model
 from trinity.cli import main
 model, engine = toy_model(context_length=256)
 engine.says("hello " * 30, after=3)
 engine.before_forward = lambda tokens: time.sleep(0.01)
-trinity.model.load = lambda path, **options: model
+trinity.loading.load = lambda path, **options: model
 main()
 """
 TOY_COMMAND = [sys.executable, "-c", TOY, "generate", "-m", "x", "-p", "ab"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_process import ENVIRONMENT
-from trinity.model import demo_model
+from trinity.loading import demo_model
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 # The command line, which signals itself when a module is first looked for, or at the end.

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_process import ENVIRONMENT
 from tests.matrix import some
 from trinity.cli import COMMANDS
-from trinity.model import demo_model
+from trinity.loading import demo_model
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 # As strict as Python gets: what the interpreter itself notices at its end would be shown.

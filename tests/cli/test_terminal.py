@@ -137,7 +137,7 @@ def test_generated_text(
     engine.says("a\x1b]0;\x07\tb\nc", after=3)
     stream = Terminal() if is_terminal else io.StringIO()
     from trinity.cli import writing
-    from trinity.model import load
+    from trinity.loading import load
 
     monkeypatch.setattr(sys, "stdout", stream)
     for _ in writing.shown(load("x", progress=print).stream("ab", max_tokens=10)):

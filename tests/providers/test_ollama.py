@@ -19,7 +19,8 @@ from trinity.cli import app
 from trinity.errors import ConfigError, FormatError, InputError, TrinityError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.ollama import store as stores_module
-from trinity.model import Model, load_tokenizer
+from trinity.loading import load_tokenizer
+from trinity.model import Model
 from trinity.providers import open_weights
 
 QUESTION = [{"role": "user", "content": "hello"}]

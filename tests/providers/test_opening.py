@@ -13,7 +13,8 @@ from tests.toy_model import ToyEngine, ToyTokenizer
 from trinity.errors import ConfigError, FormatError, InputError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate, Defaults
 from trinity.load_options import LoadOptions
-from trinity.model import Model, with_defaults
+from trinity.model import Model
+from trinity.model_defaults import with_defaults
 from trinity.providers import open_weights
 from trinity.providers.opening import KINDS
 from trinity.tokenizers.chat import render_first

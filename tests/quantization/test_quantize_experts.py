@@ -14,7 +14,7 @@ from trinity import quantization as package
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider
 from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
-from trinity.model import load
+from trinity.loading import load
 from trinity.providers import open_weights
 from trinity.quantization import quantize
 from trinity.quantization.rows import row_steps

@@ -16,7 +16,7 @@ from tests.formats.raw_safetensors import bfloat16
 from tests.models.adapter_files import peft_directory
 from tests.tiny_models import sentencepiece_vocabulary, write_tiny_model
 from trinity.errors import InputError, UnsupportedError
-from trinity.model import open_weights
+from trinity.loading import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.tools.convert import convert_adapter

@@ -14,7 +14,7 @@ from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, toy_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
-from trinity.model import load
+from trinity.loading import load
 from trinity.providers import open_weights
 from trinity.runtime import batching
 from trinity.runtime.perplexity import Perplexity, cut_windows, negative_log_likelihoods

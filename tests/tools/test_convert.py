@@ -13,7 +13,7 @@ from tests.naive import float_tensors, naive_logits
 from tests.tools.golden_models import NAMES, edit_json, golden, model_directory
 from trinity.formats.gguf_order import permuted
 from trinity.formats.safetensors import SafeTensorsFile
-from trinity.model import load, load_tokenizer
+from trinity.loading import load, load_tokenizer
 from trinity.providers import open_weights
 from trinity.tools.convert import OUTTYPES, convert
 

@@ -14,7 +14,7 @@ import pytest
 from tests.formats.raw_safetensors import bfloat16
 from tests.tools.family_directories import arrays_of, directory
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.model import load, load_tokenizer
+from trinity.loading import load, load_tokenizer
 from trinity.providers import open_weights
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 from trinity.tools.convert import convert

@@ -14,7 +14,7 @@ from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.tokenizers.huggingface.directories import write_real
 from tests.tools.golden_models import edit_json, model_directory
 from trinity.formats import GGUFProvider
-from trinity.model import load
+from trinity.loading import load
 from trinity.tools.convert import convert
 
 # 30 layers, the heads' ratio and the key names of the real model; narrow, to be quick.

@@ -15,7 +15,8 @@ import pytest
 
 from tests.formats.raw_safetensors import write_safetensors
 from trinity.formats import GGUFProvider
-from trinity.model import Model, load
+from trinity.loading import load
+from trinity.model import Model
 from trinity.tokenizers.spm import _bytes, _number, _piece
 from trinity.tools.convert import convert
 

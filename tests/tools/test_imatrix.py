@@ -19,7 +19,8 @@ from tests.runtime.test_perplexity import expected_nlls
 from tests.tiny_models import write_tiny_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.formats.imatrix import Imatrix, read_imatrix, write_imatrix
-from trinity.model import Model, load
+from trinity.loading import load
+from trinity.model import Model
 from trinity.providers import open_weights
 from trinity.tools.imatrix import Progress, gather_imatrix
 from trinity_kernels.isa import available_levels

@@ -56,7 +56,7 @@ def bench(
     as_json: options.Json = False,
 ) -> None:
     """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it."""
-    from trinity.model import open_weights
+    from trinity.loading import open_weights
     from trinity.tools.active import active_parameters
     from trinity.tools.bench import MeasurableEngine, Plan, Report, run_bench
     from trinity.tools.bench_report import Measured, as_object, markdown

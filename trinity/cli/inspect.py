@@ -55,7 +55,7 @@ def inspect(
     as_json: options.Json = False,
 ) -> None:
     """Show the header, the configuration, the metadata and the tensors of a model file."""
-    from trinity.model import open_weights
+    from trinity.loading import open_weights
 
     if (diff is not None) + verify + kernels > 1:
         raise typer.BadParameter("--diff, --verify and --kernels are three questions; ask one")

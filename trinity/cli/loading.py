@@ -17,7 +17,7 @@ def model_or_demo(path: str | None) -> str:
     """``path``, or that of the demo model, which is then named on standard error."""
     if path is not None:
         return path
-    from trinity.model import demo_model
+    from trinity.loading import demo_model
 
     found = demo_model()
     say(f"using the demo model {found}; give --model FILE for another")
@@ -49,7 +49,7 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
 def load_model(path: str, **loading: Any) -> Model:
     """The model at ``path``, loaded with options of ``trinity.load`` while progress is shown."""
-    import trinity.model
+    import trinity.loading
 
     with progress(f"loading {path}") as show:
-        return trinity.model.load(path, **loading, progress=show)
+        return trinity.loading.load(path, **loading, progress=show)

@@ -42,7 +42,7 @@ def recommend(
     """Show a model's size in every type, what fits, what to take, and the speed to expect."""
     from trinity.checks import parse_bytes
     from trinity.errors import InputError
-    from trinity.model import open_weights
+    from trinity.loading import open_weights
     from trinity.tools import recommend as tool
 
     if (model is None) == (params is None):

@@ -29,7 +29,7 @@ def tokenize(
     reading: options.Given,
 ) -> None:
     """Show how a text becomes tokens; the model file needs no weights."""
-    from trinity.model import load_tokenizer
+    from trinity.loading import load_tokenizer
 
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
     tokenizer = load_tokenizer(model_or_demo(model), notice=say)

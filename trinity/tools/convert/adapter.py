@@ -14,7 +14,7 @@ from trinity.formats.adapters.adapter import TYPES, as_float32
 from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.mapping import path_text
-from trinity.model import open_weights
+from trinity.loading import open_weights
 from trinity.models import decoder_of
 from trinity.models.adapter_base import base_of
 from trinity.tools.convert.conversion import Conversion

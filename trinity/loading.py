@@ -1,0 +1,190 @@
+"""Loading: from what a caller names to a model that runs."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Unpack
+
+from trinity.errors import InputError, TrinityError
+from trinity.load_options import AdapterFile, LoadOptions
+from trinity.model import Model
+from trinity.model_defaults import checked_defaults, with_defaults
+from trinity.runtime.generation import Completion
+from trinity.runtime.options import GenerationOptions, Request
+from trinity_kernels.uninterrupted import uninterrupted
+
+if TYPE_CHECKING:
+    from trinity.formats import WeightProvider
+    from trinity.tokenizers import Tokenizer
+
+Path = str | os.PathLike[str]
+
+
+def load(
+    path: Path,
+    *,
+    threads: int | None = None,
+    context_length: int | None = None,
+    kv_type: str = "f16",
+    kv_memory: int | None = None,
+    batch_invariant: bool = False,
+    isa: str | None = None,
+    i2s_layout: str = "x86",
+    tl_config: Path | None = None,
+    weight_scale: str | None = None,
+    quantize: str | None = None,
+    lora: Sequence[AdapterFile] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Model:
+    """Load the model that ``path`` names.
+
+    That is a GGUF file (of a split model the first part), a directory of Hugging Face's format or
+    the .safetensors file in one, or "ollama:NAME[:TAG]", a model in Ollama's store.
+
+    ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
+    the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
+    or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
+    by default context and free memory decide. ``batch_invariant`` evaluates every row in the
+    order of a single token: answers then do not depend on what else runs, and prompts are slower.
+    ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
+    ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
+    not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
+    ternary weights of Hugging Face's format "multiply" or "divide" by their weight_scale, where
+    config.json is wrong about it. ``quantize`` is a type such as "Q4_K_M" that the weights get
+    while they are loaded: once, for the result is kept in the cache and mapped by the next start.
+    ``lora`` lists files of LoRA adapters, each alone or as (file, scale): GGUF files, directories
+    of PEFT and mlx-lm. They add to the model's products; a request's own ``lora`` weighs them anew.
+    ``progress`` receives lines such as "compiling kernels 3/14".
+
+    Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
+    """
+    options = LoadOptions(
+        threads=threads,
+        context_length=context_length,
+        kv_type=kv_type,
+        kv_memory=kv_memory,
+        batch_invariant=batch_invariant,
+        isa=isa,
+        i2s_layout=i2s_layout,
+        tl_config=tl_config,
+        weight_scale=weight_scale,
+        quantize=quantize,
+        lora=lora,
+    )
+    from trinity.formats.configuration import check_is_model
+    from trinity.providers import open_weights
+    from trinity.tokenizers import tokenizer_from_metadata
+
+    provider = open_weights(
+        path,
+        i2s_layout=options.i2s_layout,
+        tl_config=options.tl_config,
+        weight_scale=options.weight_scale,
+        notice=progress or _silent,
+    )
+    try:
+        check_is_model(provider.metadata, provider.path)
+        if options.quantize is not None:
+            provider = _quantized(provider, options, progress or _silent)
+        with _libraries():
+            defaults = checked_defaults(provider)
+            tokenizer = tokenizer_from_metadata(provider.metadata, defaults.end_ids)
+        options = with_defaults(options, defaults)
+        # Only now, for this import loads the compiler: a wrong path is told at once.
+        with _libraries():
+            engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
+        engine = engine_module.load_engine(
+            provider,
+            threads=options.threads,
+            context_length=options.context_length,
+            kv_type=options.kv_type,
+            kv_memory=options.kv_memory,
+            batch_invariant=options.batch_invariant,
+            isa=options.isa,
+            lora=options.lora,
+            progress=progress,
+        )
+    except BaseException:
+        provider.close()
+        raise
+    return Model(engine, tokenizer, provider)
+
+
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """What the system refuses while libraries are loaded, as a TrinityError."""
+    try:
+        yield
+    except (ImportError, OSError, MemoryError) as error:
+        raise TrinityError(
+            f"a library cannot be loaded ({str(error) or 'out of memory'}): install trinity's "
+            "requirements again, or give the process more memory (ulimit -v)"
+        ) from error
+
+
+def generate(
+    path_or_model: Path | Model, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
+) -> Completion:
+    """Complete ``prompt`` with a loaded model, or with one loaded for this call alone."""
+    if isinstance(path_or_model, Model):
+        return path_or_model.generate(prompt, **options)
+    Request.of(**options)  # a bad option must not cost a load
+    with load(path_or_model) as model:
+        return model.generate(prompt, **options)
+
+
+def demo_model() -> str:
+    """The path of the small BitNet model that is part of the package.
+
+    Raises: InputError where the installation lacks it.
+    """
+    path = str(importlib.resources.files("trinity") / "data" / "demo.gguf")
+    if not os.path.isfile(path):
+        raise InputError(
+            f"{path}: the demo model is missing from this installation; install trinity again, "
+            "or give a model's file (--model FILE)"
+        )
+    return path
+
+
+def load_tokenizer(path: Path, *, notice: Callable[[str], None] | None = None) -> Tokenizer:
+    """The tokenizer of a model, which ``path`` names as for ``load``, with or without weights.
+
+    ``notice`` receives lines that the user should see. Raises: TrinityError.
+    """
+    from trinity.providers import open_weights
+    from trinity.tokenizers import tokenizer_from_metadata
+
+    provider = open_weights(path, notice=notice or _silent)
+    try:
+        return tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
+    finally:
+        provider.close()
+
+
+def open_weights(path: Path, *, notice: Callable[[str], None] | None = None) -> WeightProvider:
+    """The tensors, metadata and configuration of a model, without loading it to run.
+
+    ``path`` is whatever ``load`` takes. A GGUF file without a usable configuration opens too.
+    ``notice`` receives lines that the user should see. Raises: TrinityError.
+    """
+    from trinity.providers import open_weights as open_provider
+
+    return open_provider(path, notice=notice or _silent)
+
+
+def _quantized(
+    provider: WeightProvider, options: LoadOptions, notice: Callable[[str], None]
+) -> WeightProvider:
+    with _libraries():  # the compiler's, for quantizing is compiled
+        module = uninterrupted(importlib.import_module, "trinity.quantization.cached")
+    made: WeightProvider = module.quantized(provider, options, options.quantize, notice)
+    return made
+
+
+def _silent(line: str) -> None:
+    """Where nobody wants to be told."""
