@@ -126,7 +126,7 @@ class Checkpoint:
 
 
 def weight_map(index: str) -> dict[str, str]:
-    """Tensor to file, as the index at ``index`` says; the files lie beside it. Raises FormatError."""
+    """Each tensor's file, which lies beside the index at that path. Raises FormatError."""
     value = read_json_object(index, is_config=False).get("weight_map")
     if not isinstance(value, dict) or not value:
         raise FormatError(f"{index}: weight_map is missing or no object; download it again")

@@ -1,7 +1,7 @@
 """Which GGUF files of a repository are the model that a name means.
 
-Sources: llama.cpp, common/download.cpp, for the order where no quantization is named and for what is
-no model; the names of quantizations are those that published files have.
+Sources: llama.cpp, common/download.cpp, for the order where no quantization is named and for what
+is no model; the names of quantizations are those that published files have.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from trinity.hub.name import HubName
 USUAL = ("Q4_K_M", "Q8_0")  # in this order, where none is named
 _BESIDE = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")  # in names of other files
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
-_SEPARATORS = re.compile(r"[-_./ ]+")
+_SEPARATORS = re.compile(r"[-_. ]+")
 # A quantization begins with the first and goes on with the second: Q4_K_M, IQ2_XXS, Q4_0_8_8.
 _BEGINS = re.compile(r"I?Q[1-8]|TQ[12]|I2|B?F16|F32|FP(?:16|32)|MXFP[468]|NVFP4", re.IGNORECASE)
-_GOES_ON = frozenset("0 1 4 8 K S M L XS XL XXS NL BN MOE".split())
+_GOES_ON = {"0", "1", "4", "8", "K", "S", "M", "L", "XS", "XL", "XXS", "NL", "BN", "MOE"}
 _MOST_SHOWN = 30
 
 
@@ -46,8 +46,8 @@ class GGUFModel:
 
 
 def tokens_of(text: str) -> list[str]:
-    """The words of a name, in capitals."""
-    return [word.upper() for word in _SEPARATORS.split(text) if word]
+    """The words of a name, in capitals, and the slashes between folders."""
+    return [word.upper() for word in _SEPARATORS.split(text.replace("/", " / ")) if word]
 
 
 def quantizations(words: Sequence[str]) -> list[tuple[int, int]]:

@@ -53,12 +53,15 @@ def library(name: HubName) -> ModuleType:
     """The library. Raises InputError where it is not installed."""
     try:
         import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
     except ImportError as error:
         raise InputError(
             f"{name.typed}: names of the Hugging Face hub need the package huggingface_hub "
             f'({error}); install it with: pip install "trinity-llm[hub]"'
         ) from error
-    return huggingface_hub
+    found: ModuleType = huggingface_hub
+    return found
 
 
 def revision_of(name: HubName) -> Revision:
@@ -76,7 +79,7 @@ def revision_of(name: HubName) -> Revision:
                 files_metadata=True,
                 timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT,
             )
-    except _NoSuchRevision:
+    except _RevisionError:
         raise
     except TrinityError as error:
         commit = cache.commit(name.revision)
@@ -119,7 +122,7 @@ def _remote(name: HubName, sibling: object) -> RemoteFile:
     return RemoteFile(size or 0, digest)
 
 
-class _NoSuchRevision(InputError):
+class _RevisionError(InputError):
     """The repository has no such revision; another one in the cache does not help."""
 
 
@@ -161,13 +164,13 @@ def _explained(name: HubName, error: Exception) -> TrinityError:
     elif isinstance(error, errors.GatedRepoError) or status == 403:
         what = f"access is restricted; accept the licence at {page}, then {log_in}"
     elif isinstance(error, errors.RevisionNotFoundError):
-        kind, what = _NoSuchRevision, f"there is no revision {name.revision!r}; see {page}"
+        kind, what = _RevisionError, f"there is no revision {name.revision!r}; see {page}"
     elif isinstance(error, errors.EntryNotFoundError) and status == 404:
         what = "a file of it has gone from the server meanwhile; try again"
     elif isinstance(error, errors.RepositoryNotFoundError) or status == 404:
         what = (
-            f"{constants.ENDPOINT} has no such repository, or it is private; check the name, and for "
-            f"one that is not public {log_in}"
+            f"{constants.ENDPOINT} has no such repository, or it is private; check the name, and "
+            f"for one that is not public {log_in}"
         )
     elif status == 401:
         what = f"the server does not take the token; {log_in}"

@@ -30,7 +30,7 @@ class _Tenths:
         tenth = 10 * done // max(total, 1)
         if tenth > self._told:
             self._told = tenth
-            self._notice(f"downloading {file}: {10 * tenth}% of {total / 1e6:,.0f} MB")
+            self._notice(f"downloading {file}: {10 * tenth}% of {total / 1e6:,.1f} MB")
 
 
 HUB = Kind(FORM, lambda name: name.startswith(PREFIX), _open)
