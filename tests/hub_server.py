@@ -1,7 +1,8 @@
 """A server that speaks the hub's protocol, as far as huggingface_hub downloads with it.
 
 Source: huggingface_hub, hf_api.py (model_info), file_download.py (get_hf_file_metadata, http_get)
-and utils/_http.py (hf_raise_for_status). Large files are LFS files: ``resolve`` redirects to ``/cdn``.
+and utils/_http.py (hf_raise_for_status). Large files are LFS files, which ``resolve`` redirects to
+``/cdn``.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class Repository:
     """A repository; files of ``large`` bytes and more are LFS files.
 
-    ``refusal``: status and X-Error-Code of every answer, but to those who have TOKEN. ``cut``: the
-    connection ends after so many bytes of a large file, once for each number. ``pause``: seconds
-    after each 64 KiB. ``info`` goes over what is said of it.
+    ``refusal``: status, X-Error-Code and X-Error-Message of every answer, but to those who have
+    TOKEN. ``cut``: the connection ends after so many bytes of a large file, once for each number.
+    ``pause``: seconds after each 64 KiB. ``info`` goes over what is said of it.
     """
 
     files: dict[str, bytes]
     commit: str = COMMIT
     revisions: tuple[str, ...] = ("main",)
     large: int = 1000
-    refusal: tuple[int, str] | None = None
+    refusal: tuple[int, str, str] | None = None
     cut: list[int] = field(default_factory=list)
     pause: float = 0.0
     info: dict[str, Any] = field(default_factory=dict)
@@ -114,8 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._error(404, "")
 
-    def _error(self, status: int, code: str) -> None:
-        self._send(status, b"", {"X-Error-Code": code} if code else {})
+    def _error(self, status: int, code: str, message: str = "") -> None:
+        headers = {"X-Error-Code": code, "X-Error-Message": message}
+        self._send(status, b"", {name: value for name, value in headers.items() if value})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -133,12 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
         has_token = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if found is None:
             # What the hub says of what is not there or not to be seen, to those without a token.
-            status, code = (404, "RepoNotFound") if has_token else (401, "")
+            status, code, message = (404, "RepoNotFound", "") if has_token else (401, "", "")
         elif found.refusal is not None and not has_token:
-            status, code = found.refusal
+            status, code, message = found.refusal
         else:
             return found
-        self._error(status, code)
+        self._error(status, code, message)
         return None
 
     def _info(self, rest: str, query: dict[str, list[str]]) -> None:

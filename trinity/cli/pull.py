@@ -27,7 +27,7 @@ def pull(
 
     if name.startswith(OLLAMA):
         raise InputError(
-            f"{name}: `ollama pull {name.removeprefix(OLLAMA)}` downloads models of Ollama's servers"
+            f"{name}: `ollama pull {name.removeprefix(OLLAMA)}` downloads models for Ollama"
         )
     with bar(f"downloading {name}") as show:
         model = fetch(parse_name(name), say, show)

@@ -156,7 +156,8 @@ def _explained(name: HubName, error: Exception) -> TrinityError:
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     page = f"{constants.ENDPOINT}/{name.repository}"
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
     log_in = "log in (`hf auth login`) or set HF_TOKEN"
     kind: type[TrinityError] = InputError
     if isinstance(error, errors.OfflineModeIsEnabled):
@@ -167,13 +168,13 @@ def _explained(name: HubName, error: Exception) -> TrinityError:
         kind, what = _RevisionError, f"there is no revision {name.revision!r}; see {page}"
     elif isinstance(error, errors.EntryNotFoundError) and status == 404:
         what = "a file of it has gone from the server meanwhile; try again"
-    elif isinstance(error, errors.RepositoryNotFoundError) or status == 404:
+    elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
+        what = f"the server does not take the token; {log_in}"
+    elif isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
         what = (
             f"{constants.ENDPOINT} has no such repository, or it is private; check the name, and "
             f"for one that is not public {log_in}"
         )
-    elif status == 401:
-        what = f"the server does not take the token; {log_in}"
     elif status == 429:
         what = "the server has had too many requests; wait some minutes, or log in"
     elif status is not None:

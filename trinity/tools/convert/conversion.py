@@ -60,7 +60,8 @@ def convert(
     ``outtype`` is a key of OUTTYPES. ``weight_scale`` says how packed ternary weights carry their
     scale, where config.json is wrong about it. ``progress`` is called with bytes done, bytes in
     all, and the tensor to come, ``notice`` with lines that the user should see. Everything but the
-    weights themselves is checked before the first byte is written; the file appears under its name only when it is complete.
+    weights themselves is checked before the first byte is written; the file appears under its name
+    only when it is complete.
 
     Raises InputError for a missing file, a bad argument, a model that is GGUF already, or a
     ``path`` that exists and that ``overwrite`` does not allow to be replaced; FormatError,
