@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A large file from where the client wants it."""
         _, _, user, repository, digest = path.split("/")
         found = self.server.repositories[f"{user}/{repository}"]
-        (name,) = {n for n, c in found.files.items() if hashlib.sha256(c).hexdigest() == digest}
+        name = next(n for n, c in found.files.items() if hashlib.sha256(c).hexdigest() == digest)
         content = found.served.get(name, found.files[name])
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         start = int(wanted[1]) if wanted and found.ranges else 0
