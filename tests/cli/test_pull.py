@@ -61,6 +61,18 @@ def test_pull_then_inspect(server: HubServer, tmp_path: Path) -> None:
     assert "error: hf:u/pull:Q3_K_M: there is no 'Q3_K_M'; there is: Q8_0, Q4_K_M" in errors
 
 
+def test_two_at_once_download_once(server: HubServer, tmp_path: Path) -> None:
+    content = os.urandom(1 << 20)
+    server.repositories["u/two"] = Repository({"m.gguf": content}, pause=0.2)
+    server.requests.clear()
+    both = [start(server, tmp_path, "pull", "hf:u/two") for _ in range(2)]
+    ends = [process.communicate(timeout=PATIENCE) for process in both]
+    assert [process.returncode for process in both] == [0, 0], ends
+    assert len(server.asked("GET", "/cdn/")) == 1
+    (blob,) = (tmp_path / "hf" / "hub" / "models--u--two" / "blobs").iterdir()
+    assert blob.read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -16,7 +16,7 @@ from tests.tools.golden_models import model_directory
 from trinity.cli import app
 from trinity.errors import InputError
 from trinity.formats.cache_folder import cache_folder
-from trinity.tools.installed import Installed, installed, own_file
+from trinity.tools.installed import MIXTURES, Installed, installed, own_file
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 
@@ -75,7 +75,9 @@ def test_own(places: Path) -> None:
 
 def test_cache_of_the_hub(places: Path, tmp_path: Path) -> None:
     top = cached(places, "u/r")
-    write_tiny_model(top / "m-Q4_0.gguf", type="Q4_0")
+    write_tiny_model(top / "m-Q4_0.gguf", type="Q4_0", metadata={"general.file_type": 2})
+    write_tiny_model(top / "k.gguf", type="Q4_1", metadata={"general.file_type": 15})
+    write_tiny_model(top / "m-Q4_K_M.gguf", type="Q4_K", metadata={"general.file_type": 15})
     (top / "m-Q8_0.gguf").symlink_to("../../blobs/gone")
     (top / "s-00001-of-00002.gguf").touch()
     (top / "mmproj.gguf").touch()
@@ -90,19 +92,29 @@ def test_cache_of_the_hub(places: Path, tmp_path: Path) -> None:
     (places / "hub" / "datasets--u--d").mkdir()
     found = by_name()
     assert set(found) == {
-        "hf:u/r:m-Q4_0.gguf", "hf:u/r:m-Q8_0.gguf", "hf:u/r:s-00001-of-00002.gguf",
+        "hf:u/r:m-Q4_0.gguf", "hf:u/r:k.gguf", "hf:u/r:m-Q4_K_M.gguf", "hf:u/r:m-Q8_0.gguf",
+        "hf:u/r:s-00001-of-00002.gguf",
         "hf:u/r:broken.gguf", "hf:u/r@v1:x.gguf", "hf:u/d", "hf:u/p",
     }  # fmt: skip
     sound = {name for name, model in found.items() if model.problem is None}
-    assert sound == {"hf:u/r:m-Q4_0.gguf", "hf:u/r@v1:x.gguf", "hf:u/d"}
-    assert found["hf:u/r:m-Q4_0.gguf"].type == "Q4_0"
-    assert found["hf:u/d"].family == "bitnet-b1.58" or found["hf:u/d"].family == "llama"
+    types = {name: found[name].type for name in sound}
+    assert types == {
+        "hf:u/r:m-Q4_0.gguf": "Q4_0", "hf:u/r:k.gguf": "Q4_1", "hf:u/r:m-Q4_K_M.gguf": "Q4_K_M",
+        "hf:u/r@v1:x.gguf": "F32", "hf:u/d": "BF16",
+    }  # fmt: skip
     problems = {name: str(model.problem) for name, model in found.items()}
     assert problems["hf:u/r:m-Q8_0.gguf"].startswith("m-Q8_0.gguf is missing; ")
     assert problems["hf:u/r:s-00001-of-00002.gguf"].startswith("s-00002-of-00002.gguf is missing")
     assert "broken.gguf: " in problems["hf:u/r:broken.gguf"]
     assert problems["hf:u/p"].startswith("an unfinished download")
     assert found["hf:u/p"].num_bytes == 5
+
+
+def test_names_of_mixes_are_those_of_quantize() -> None:
+    from trinity.quantization import MIXES
+
+    assert {MIXES[name].file_type: name for name in MIXTURES.values()} == MIXTURES
+    assert all(MIXES[name].base == name[:4] for name in MIXTURES.values())
 
 
 def test_store_of_ollama(places: Path, tmp_path: Path) -> None:

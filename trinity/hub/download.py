@@ -40,6 +40,8 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
             f"{revision.name.typed}: {missing[0]} is not in the cache, and {revision.reason}; "
             "connect, and name the model again"
         )
+    from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE  # the server gives no more so
+
     total = sum(revision.files[file].size for file in missing)
     done = 0
     with explaining(revision.name), _no_bars():
@@ -51,7 +53,7 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
             def tell(so_far: int, before: int = before, file: str = file) -> None:
                 progress(before + so_far, total, file)
 
-            if remote.sha256 is not None:
+            if remote.sha256 is not None and remote.size <= MAX_HTTP_DOWNLOAD_SIZE:
                 _complete(revision, file, remote, tell)
             _link(revision, file)
             done += remote.size
@@ -73,8 +75,8 @@ def remember(revision: Revision) -> None:
 def _link(revision: Revision, file: str) -> None:
     """Let the library make the file's place in the snapshot, and download it if it is small."""
     hub = library(revision.name)
-    made = hub.hf_hub_download(revision.name.repository, file, revision=revision.commit)
-    if not os.path.samefile(made, revision.path(file)):
+    hub.hf_hub_download(revision.name.repository, file, revision=revision.commit)
+    if not os.path.isfile(revision.path(file)):
         raise InputError(
             f"{revision.name.typed}: {file} changed on the server meanwhile; try again"
         )

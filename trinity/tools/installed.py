@@ -21,12 +21,19 @@ from trinity.formats.ollama.manifest import PREFIX as OLLAMA
 from trinity.formats.ollama.store import stores
 from trinity.hub.cache import CachedRepository, cached_repositories
 from trinity.hub.choice import gguf_models, missing_parts
+from trinity.hub.download import UNFINISHED
 from trinity.hub.model import DIRECTORY
 from trinity.hub.name import MAIN, HubName
 from trinity.hub.name import PREFIX as HUB
 from trinity.providers import open_weights
 
 MOST_LISTED = 2000  # of each place
+# general.file_type of mixes whose name says more than the type of most weights: llama_ftype. As in
+# quantization/mixes.py, which loads the compiler.
+MIXTURES: dict[object, str] = {
+    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
+    17: "Q5_K_M",
+}  # fmt: skip
 Notice = Callable[[str], None]
 
 
@@ -35,8 +42,8 @@ class Installed:
     """A model that lies somewhere.
 
     ``name`` is what --model takes; ``place`` the folder that it lies in, ``kept_by`` whose that is;
-    ``type`` the type of most of its weights, ``family`` its architecture, ``num_bytes`` all of its
-    files. ``problem`` says why it cannot be opened; the others may then be None.
+    ``type`` the mix that the file names, else the type of most of its weights, ``family`` its
+    architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be opened; the others may then be None.
     """
 
     name: str
@@ -133,9 +140,9 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
 
 
 def _unfinished(cached: CachedRepository) -> int:
-    """Bytes of downloads that have not ended."""
+    """Bytes of our downloads that have not ended."""
     sizes = 0
-    for name in _listed(cached.blobs, ".incomplete"):
+    for name in _listed(cached.blobs, UNFINISHED):
         with suppress(OSError):
             sizes += os.path.getsize(os.path.join(cached.blobs, name))
     return sizes
@@ -165,10 +172,12 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
             for tensor in map(provider.tensor, provider.tensor_names()):
                 types[tensor.type] += tensor.nbytes
             family = provider.metadata.get("general.architecture")
+            said = MIXTURES.get(provider.metadata.get("general.file_type"), "")
+            mixes = [said] if said[:4] in types else []
             return Installed(
                 name, kept_by, place,
                 sum(map(os.path.getsize, provider.paths)),
-                types.most_common(1)[0][0] if types else None,
+                *(mixes or [name for name, _ in types.most_common()] or [None])[:1],
                 family if isinstance(family, str) else None,
             )  # fmt: skip
     except (TrinityError, OSError) as error:
