@@ -75,7 +75,7 @@ def test_own(places: Path) -> None:
 
 def test_cache_of_the_hub(places: Path, tmp_path: Path) -> None:
     top = cached(places, "u/r")
-    write_tiny_model(top / "m-Q4_0.gguf", type="Q4_0", metadata={"general.file_type": 2})
+    write_tiny_model(top / "m-Q4_0.gguf", type="Q4_0", metadata={"general.file_type": "x"})
     write_tiny_model(top / "k.gguf", type="Q4_1", metadata={"general.file_type": 15})
     write_tiny_model(top / "m-Q4_K_M.gguf", type="Q4_K", metadata={"general.file_type": 15})
     (top / "m-Q8_0.gguf").symlink_to("../../blobs/gone")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.hub.cache import COMMIT, CachedRepository
@@ -156,7 +157,7 @@ def _explained(name: HubName, error: Exception) -> TrinityError:
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     page = f"{constants.ENDPOINT}/{name.repository}"
-    response = getattr(error, "response", None)
+    response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     log_in = "log in (`hf auth login`) or set HF_TOKEN"
     kind: type[TrinityError] = InputError

@@ -30,7 +30,7 @@ from trinity.providers import open_weights
 MOST_LISTED = 2000  # of each place
 # general.file_type of mixes whose name says more than the type of most weights: llama_ftype. As in
 # quantization/mixes.py, which loads the compiler.
-MIXTURES: dict[object, str] = {
+MIXTURES: dict[int, str] = {
     11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
     17: "Q5_K_M",
 }  # fmt: skip
@@ -43,7 +43,8 @@ class Installed:
 
     ``name`` is what --model takes; ``place`` the folder that it lies in, ``kept_by`` whose that is;
     ``type`` the mix that the file names, else the type of most of its weights, ``family`` its
-    architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be opened; the others may then be None.
+    architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be opened; the
+    others may then be None.
     """
 
     name: str
@@ -172,13 +173,17 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
             for tensor in map(provider.tensor, provider.tensor_names()):
                 types[tensor.type] += tensor.nbytes
             family = provider.metadata.get("general.architecture")
-            said = MIXTURES.get(provider.metadata.get("general.file_type"), "")
-            mixes = [said] if said[:4] in types else []
             return Installed(
                 name, kept_by, place,
                 sum(map(os.path.getsize, provider.paths)),
-                *(mixes or [name for name, _ in types.most_common()] or [None])[:1],
+                _type(types, provider.metadata.get("general.file_type")),
                 family if isinstance(family, str) else None,
             )  # fmt: skip
     except (TrinityError, OSError) as error:
         return Installed(name, kept_by, place, problem=str(error))
+
+
+def _type(types: Counter[str], said: object) -> str | None:
+    """What a file says to be, if it may be true, else the type with the most bytes."""
+    mix = MIXTURES.get(said, "") if isinstance(said, int) else ""
+    return mix if mix[:4] in types else next((name for name, _ in types.most_common(1)), None)
