@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trinity.errors import FormatError, InputError, TrinityError
@@ -53,6 +53,7 @@ def test_what_is_no_name(typed: str) -> None:
     assert str(info.value).startswith(f"{typed}: ")
 
 
+@settings(deadline=None)
 @given(st.text("hf:/@.-_aZ0+ \n\0ü", max_size=40).map("hf:u/r".__add__) | st.text("hf:/.u"))
 def test_any_text_is_a_name_or_refused(text: str) -> None:
     with suppress(TrinityError):
@@ -130,6 +131,7 @@ def test_what_goes_beside_a_model_is_none() -> None:
         chosen("mmproj-model-F16.gguf", FILES)
 
 
+@settings(deadline=None)
 @given(st.lists(st.from_regex(r"[a-z/.0-9QK_-]{0,12}(-0000\d-of-0000\d)?\.gguf", fullmatch=True)),
        st.none() | st.text("Q4_KM-./ 0agguf"))  # fmt: skip
 def test_any_files_end_in_a_choice_or_an_error(files: list[str], wanted: str | None) -> None:

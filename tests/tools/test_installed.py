@@ -70,7 +70,7 @@ def test_own(places: Path) -> None:
     )  # fmt: skip
     assert model.num_bytes == path.stat().st_size
     assert model.problem is None
-    assert str(found[str(damaged)].problem).startswith(f"{damaged}: ")
+    assert found[str(damaged)].problem
 
 
 def test_cache_of_the_hub(places: Path, tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_list(places: Path, tmp_path: Path) -> None:
     text = run("list")
     assert text.exit_code == 0
     lines = text.stdout.splitlines()
-    assert lines[0] == "kept by huggingface_hub:"
+    assert lines[0] == f"{places / 'hub'}, kept by huggingface_hub:"
     assert lines[1].split()[0] == "hf:u/e:e\\x1b[2J.gguf"
     assert "unusable: " in lines[1]
     assert lines[2].split() == ["hf:u/r:m.gguf", "0.40", "MB", "F32", "llama"]
-    assert lines[4] == "kept by Ollama:"
+    assert lines[4] == f"{places / 'ollama'}, kept by Ollama:"
     models = json.loads(run("list", "--json").stdout)["models"]
     assert [model["name"] for model in models][1:] == ["hf:u/r:m.gguf", "ollama:m:latest"]
-    assert models[1]["place"] == str(places / "hub" / "models--u--r" / "snapshots" / COMMIT)
+    assert [model["place"] for model in models[1:]] == [str(places / "hub"), str(places / "ollama")]
     assert set(models[0]) == {
         "name", "kept_by", "place", "num_bytes", "type", "family", "problem"
     }  # fmt: skip

@@ -23,8 +23,8 @@ def list_models(
     if as_json:
         put(json_line({"models": [asdict(model) for model in models]}))
         return
-    for kept_by, kept in groupby(models, lambda model: model.kept_by):
-        put(f"kept by {kept_by}:")
+    for (kept_by, place), kept in groupby(models, lambda model: (model.kept_by, model.place)):
+        put(f"{place}, kept by {kept_by}:")
         show(list(kept))
         put()
     if not models:

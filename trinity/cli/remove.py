@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trinity.cli.terminal import escaped, say
+from trinity.cli.terminal import say
 from trinity.errors import InputError
 
 
@@ -25,7 +25,7 @@ def remove(
     paths = list(dict.fromkeys(own_file(name) for name in names))
     for path in paths:
         say(f"{path}: {size_text(os.path.getsize(path))}")
-    if not yes and not agreed(f"remove {len(paths)} of trinity's files? [y/N] "):
+    if not yes and not agreed(f"remove {len(paths)} of trinity's files? [y/N]"):
         raise InputError("nothing is removed; answer y, or give --yes")
     for path in paths:
         try:
@@ -37,5 +37,5 @@ def remove(
 
 def agreed(question: str) -> bool:
     """Whether the user says yes."""
-    print(escaped(question), end="", file=sys.stderr, flush=True)
+    say(question)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trinity.hub.name import MAIN, is_word
+from trinity.hub.name import MAIN, is_revision, is_word
 
 MOST_REPOSITORIES = 2000
 _MOST_FILES = 20_000  # of a snapshot
@@ -55,31 +55,19 @@ class CachedRepository:
         called = {commit: name for name, commit in self._references()}
         with suppress(OSError), os.scandir(os.path.join(self.folder, "snapshots")) as entries:
             found = sorted(entry.name for entry in entries if COMMIT.fullmatch(entry.name))
-            yield from ((commit, called.get(commit, commit)) for commit in found[:_MOST_FILES])
+            yield from ((commit, called.get(commit, commit)) for commit in found)
 
     def files(self, commit: str) -> list[str]:
         """The names of a snapshot's files, with slashes; links that lead nowhere are among them."""
-        found: list[str] = []
-        top = self.snapshot(commit)
-        for folder, _, names in os.walk(top):
-            below = os.path.relpath(folder, top).replace(os.sep, "/")
-            found += [name if below == "." else f"{below}/{name}" for name in names]
-            if len(found) > _MOST_FILES:
-                break
-        return found[:_MOST_FILES]
+        return _walk(self.snapshot(commit), _MOST_FILES)
 
     def _references(self) -> Iterator[tuple[str, str]]:
         """Names and their commits; the main branch comes last."""
-        top = os.path.join(self.folder, "refs")
-        found = []
-        for folder, _, names in os.walk(top):
-            found += [os.path.relpath(os.path.join(folder, name), top) for name in names]
-            if len(found) > _MOST_REFERENCES:
-                break
-        for name in sorted(found, key=lambda one: (one == MAIN, one)):
-            commit = _read(os.path.join(top, name))
+        found = _walk(os.path.join(self.folder, "refs"), _MOST_REFERENCES)
+        for name in sorted(filter(is_revision, found), key=lambda one: (one == MAIN, one)):
+            commit = _read(self.reference(name))
             if commit:
-                yield name.replace(os.sep, "/"), commit
+                yield name, commit
 
 
 def cached_repositories(root: str) -> Iterator[CachedRepository]:
@@ -91,6 +79,17 @@ def cached_repositories(root: str) -> Iterator[CachedRepository]:
         words = name.split("--")[1:]
         if len(words) == 2 and all(map(is_word, words)):
             yield CachedRepository(root, "/".join(words))
+
+
+def _walk(top: str, most: int) -> list[str]:
+    """The files below a folder, with slashes between folders; links to folders are no folders."""
+    found: list[str] = []
+    for number, (folder, _, names) in enumerate(os.walk(top)):
+        below = os.path.relpath(folder, top).replace(os.sep, "/")
+        found += [name if below == "." else f"{below}/{name}" for name in names]
+        if max(number, len(found)) > most:
+            break
+    return found[:most]
 
 
 def _read(path: str) -> str | None:

@@ -50,13 +50,16 @@ def _problem(repository: str, revision: str | None, wanted: str | None) -> str |
         return f"{repository[:120]!r} has more than a user and a repository; a file follows a colon"
     if len(words) < 2 or not all(map(is_word, words)):
         return f"{repository[:120]!r} is no name of a repository"
-    if revision is not None and (
-        not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision
-    ):
+    if revision is not None and not is_revision(revision):
         return f"{revision[:120]!r} is no revision, a branch, a tag or a commit"
     if wanted is not None and (not wanted or not wanted.isprintable() or len(wanted) > 500):
         return f"{wanted[:120]!r} is no file and no quantization"
     return None
+
+
+def is_revision(text: str) -> bool:
+    """Whether a branch, a tag or a commit can have this name."""
+    return bool(_REVISION.fullmatch(text)) and ".." not in text and "//" not in text
 
 
 def is_word(text: str) -> bool:

@@ -23,8 +23,8 @@ from trinity.hub.cache import CachedRepository, cached_repositories
 from trinity.hub.choice import gguf_models, missing_parts
 from trinity.hub.download import UNFINISHED
 from trinity.hub.model import DIRECTORY
-from trinity.hub.name import MAIN, HubName
 from trinity.hub.name import PREFIX as HUB
+from trinity.hub.name import HubName
 from trinity.providers import open_weights
 
 MOST_LISTED = 2000  # of each place
@@ -41,10 +41,10 @@ Notice = Callable[[str], None]
 class Installed:
     """A model that lies somewhere.
 
-    ``name`` is what --model takes; ``place`` the folder that it lies in, ``kept_by`` whose that is;
-    ``type`` the mix that the file names, else the type of most of its weights, ``family`` its
-    architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be opened; the
-    others may then be None.
+    ``name`` is what --model takes; ``place`` the folder of models that it lies in, ``kept_by``
+    whose that is; ``type`` the mix that the file names, else the type of most of its weights,
+    ``family`` its architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be
+    opened; the others may then be None.
     """
 
     name: str
@@ -113,14 +113,14 @@ def _hub(notice: Notice) -> Iterator[Installed]:
         unfinished = _unfinished(cached)
         if unfinished:
             yield Installed(
-                HUB + cached.repository, "huggingface_hub", cached.folder, unfinished,
+                HUB + cached.repository, "huggingface_hub", cached.root, unfinished,
                 problem="an unfinished download; pull it again, and it goes on",
             )  # fmt: skip
 
 
 def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[Installed]:
     """The models of one commit: GGUF files, and the directory where it is one."""
-    name = HubName("", cached.repository, called or MAIN, None)
+    name = HubName("", cached.repository, called, None)
     folder = cached.snapshot(commit)
     files = cached.files(commit)
     models = gguf_models(files)
@@ -132,12 +132,12 @@ def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[In
         gone = [one for one in parts if not os.path.isfile(os.path.join(folder, one))] + missing
         if gone:
             yield Installed(
-                typed, "huggingface_hub", folder,
+                typed, "huggingface_hub", cached.root,
                 problem=f"{gone[0]} is missing; `python -m trinity pull` downloads it",
             )  # fmt: skip
         else:
             path = os.path.join(folder, file) if file.lower().endswith(".gguf") else folder
-            yield _opened(typed, "huggingface_hub", folder, path)
+            yield _opened(typed, "huggingface_hub", cached.root, path)
 
 
 def _unfinished(cached: CachedRepository) -> int:
@@ -180,7 +180,7 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
                 family if isinstance(family, str) else None,
             )  # fmt: skip
     except (TrinityError, OSError) as error:
-        return Installed(name, kept_by, place, problem=str(error))
+        return Installed(name, kept_by, place, problem=str(error).removeprefix(f"{name}: "))
 
 
 def _type(types: Counter[str], said: object) -> str | None:
