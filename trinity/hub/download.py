@@ -8,12 +8,12 @@ library's own lock, compared with their hash, then renamed. The library makes th
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.hub.client import RemoteFile, Revision, endpoint, explaining, library
@@ -114,7 +114,7 @@ def _fill(
     """Append to the file at ``path`` until it has the announced length."""
     hub = library(revision.name)
     url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
-    with open(path, "ab", buffering=0) as out:  # nothing is lost where the process ends
+    with open(path, "ab") as out:
         if out.tell() > remote.size:
             out.truncate(0)
         failures = 0
@@ -136,7 +136,7 @@ def _fill(
 
 
 def _append(
-    name: HubName, url: str, out: io.FileIO, have: int, size: int, tell: Callable[[int], None]
+    name: HubName, url: str, out: BinaryIO, have: int, size: int, tell: Callable[[int], None]
 ) -> None:
     """Write what the server sends from byte ``have`` on."""
     from huggingface_hub import constants
@@ -159,6 +159,7 @@ def _append(
                     f"announces for {url.rpartition('/')[2]}; try again later"
                 )
             out.write(chunk)
+            out.flush()  # a signal ends the process at any moment
             tell(have)
 
 
