@@ -42,6 +42,7 @@ class Repository:
     info: dict[str, Any] = field(default_factory=dict)
     served: dict[str, bytes] = field(default_factory=dict)  # in the place of a large file's bytes
     ranges: bool = True
+    says_sizes: bool = True  # in its listing, where asked to
 
 
 class HubServer(ThreadingHTTPServer):
@@ -151,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         if revision and revision not in (*found.revisions, found.commit):
             self._error(404, "RevisionNotFound")
             return
-        blobs = query.get("blobs") == ["True"] or query.get("blobs") == ["true"]
+        blobs = found.says_sizes and query.get("blobs", [""])[0].lower() == "true"
         siblings = [_sibling(name, content, found.large, blobs) for name, content in
                     found.files.items()]  # fmt: skip
         info = {"id": name, "sha": found.commit, "siblings": siblings, **found.info}

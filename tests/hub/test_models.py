@@ -172,6 +172,13 @@ def test_unfinished_file_of_an_earlier_process(hub: Hub, gguf: bytes) -> None:
     assert os.listdir(blobs) == [name]
 
 
+def test_listing_without_sizes(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/bare", {"m.gguf": gguf}, says_sizes=False, cut=[100_000])
+    assert Path(hub.open("hf:u/bare").path).read_bytes() == gguf
+    assert [one.get("range") is None for one in hub.server.asked("GET", "/cdn/")] == [True, False]
+    assert os.listdir(hub.folder("u/bare") / "blobs") == [hashlib.sha256(gguf).hexdigest()]
+
+
 def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
     """Other bytes of the same length, then too many; the right ones come at the next try."""
     repository = hub.put("u/other", {"m.gguf": gguf})

@@ -15,16 +15,16 @@ from trinity.errors import FormatError, InputError, TrinityError
 from trinity.hub.cache import COMMIT, CachedRepository
 from trinity.hub.name import HubName
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FILES = 100_000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file's bytes as far as the server says them, and its hash where it is a large one."""
+    """A file's bytes, None where they are not known yet, and its hash where it is a large one."""
 
-    size: int
+    size: int | None
     sha256: str | None
 
 
@@ -118,9 +118,9 @@ def _remote(name: HubName, sibling: object) -> RemoteFile:
     known = size is None or (isinstance(size, int) and size >= 0)
     if not isinstance(file, str) or not known:
         raise _no_hub(name, f"it lists {file!r:.80} with the size {size!r:.40}")
-    if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest)):
+    if digest is not None and not (isinstance(digest, str) and SHA256.fullmatch(digest)):
         raise _no_hub(name, f"it lists {file!r:.80} with the digest {digest!r:.80}")
-    return RemoteFile(size or 0, digest)
+    return RemoteFile(size, digest)
 
 
 class _RevisionError(InputError):

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from trinity.errors import FormatError, InputError, TrinityError
-from trinity.hub.client import RemoteFile, Revision, endpoint, explaining, library
+from trinity.hub.client import SHA256, Revision, endpoint, explaining, library
 from trinity.hub.name import HubName
 from trinity_kernels.whole_file import whole_file
 
@@ -42,21 +42,21 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
         )
     from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE  # the server gives no more so
 
-    total = sum(revision.files[file].size for file in missing)
     done = 0
     with explaining(revision.name), _no_bars():
-        _check_space(revision, [revision.files[file] for file in missing])
-        for file in missing:
-            remote = revision.files[file]
+        announced = {file: _announced(revision, file) for file in missing}
+        total = sum(size for size, _ in announced.values())
+        _check_space(revision, announced.values())
+        for file, (size, digest) in announced.items():
             before = done
 
             def tell(so_far: int, before: int = before, file: str = file) -> None:
                 progress(before + so_far, total, file)
 
-            if remote.sha256 is not None and remote.size <= MAX_HTTP_DOWNLOAD_SIZE:
-                _complete(revision, file, remote, tell)
+            if digest is not None and size <= MAX_HTTP_DOWNLOAD_SIZE:
+                _complete(revision, file, size, digest, tell)
             _link(revision, file)
-            done += remote.size
+            done += size
             progress(done, total, file)
 
 
@@ -72,6 +72,18 @@ def remember(revision: Revision) -> None:
                 file.write(revision.commit.encode())
 
 
+def _announced(revision: Revision, file: str) -> tuple[int, str | None]:
+    """A file's bytes and its hash; the server is asked for what its listing lacks."""
+    remote = revision.files[file]
+    if remote.size is not None:
+        return remote.size, remote.sha256
+    hub = library(revision.name)
+    url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
+    found = hub.get_hf_file_metadata(url)
+    digest = found.etag if found.etag and SHA256.fullmatch(found.etag) else None
+    return max(found.size or 0, 0), digest
+
+
 def _link(revision: Revision, file: str) -> None:
     """Let the library make the file's place in the snapshot, and download it if it is small."""
     hub = library(revision.name)
@@ -83,23 +95,22 @@ def _link(revision: Revision, file: str) -> None:
 
 
 def _complete(
-    revision: Revision, file: str, remote: RemoteFile, tell: Callable[[int], None]
+    revision: Revision, file: str, size: int, digest: str, tell: Callable[[int], None]
 ) -> None:
     """Make the blob of a large file."""
     from huggingface_hub.utils import WeakFileLock
 
-    assert remote.sha256 is not None
     blobs, locks = revision.cache.blobs, os.path.join(revision.cache.root, ".locks")
     locks = os.path.join(locks, os.path.basename(revision.cache.folder))
     os.makedirs(blobs, exist_ok=True)
     os.makedirs(locks, exist_ok=True)
-    blob = os.path.join(blobs, remote.sha256)
-    with WeakFileLock(os.path.join(locks, remote.sha256 + ".lock")):
+    blob = os.path.join(blobs, digest)
+    with WeakFileLock(os.path.join(locks, digest + ".lock")):
         if os.path.exists(blob):
             return
         unfinished = blob + UNFINISHED
-        _fill(revision, file, remote, unfinished, tell)
-        if _sha256(unfinished) != remote.sha256:
+        _fill(revision, file, size, unfinished, tell)
+        if _sha256(unfinished) != digest:
             os.unlink(unfinished)
             raise FormatError(
                 f"{revision.name.typed}: {file} was damaged on its way, or changed on the server "
@@ -108,26 +119,24 @@ def _complete(
         os.replace(unfinished, blob)
 
 
-def _fill(
-    revision: Revision, file: str, remote: RemoteFile, path: str, tell: Callable[[int], None]
-) -> None:
+def _fill(revision: Revision, file: str, size: int, path: str, tell: Callable[[int], None]) -> None:
     """Append to the file at ``path`` until it has the announced length."""
     hub = library(revision.name)
     url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
     with open(path, "ab") as out:
-        if out.tell() > remote.size:
+        if out.tell() > size:
             out.truncate(0)
         failures = 0
-        while (have := out.seek(0, os.SEEK_END)) < remote.size:
+        while (have := out.seek(0, os.SEEK_END)) < size:
             tell(have)
-            cut: Exception = EOFError(f"the server sends less than {remote.size} bytes")
+            cut: Exception = EOFError(f"the server sends less than {size} bytes")
             try:
-                _append(revision.name, url, out, have, remote.size, tell)
+                _append(revision.name, url, out, have, size, tell)
             except (hub.errors.HfHubHTTPError, OSError, TrinityError):
                 raise
             except Exception as error:  # the HTTP client's, whose classes differ by version
                 cut = error
-            if out.tell() >= remote.size:
+            if out.tell() >= size:
                 return
             failures = 0 if out.tell() > have else failures + 1
             if failures == _ATTEMPTS:
@@ -168,13 +177,13 @@ def _sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_space(revision: Revision, files: Iterable[RemoteFile]) -> None:
+def _check_space(revision: Revision, announced: Iterable[tuple[int, str | None]]) -> None:
     """Raise InputError where the disk has no room for what is missing."""
     needed = 0
-    for remote in files:
-        unfinished = os.path.join(revision.cache.blobs, f"{remote.sha256}{UNFINISHED}")
+    for size, digest in announced:
+        unfinished = os.path.join(revision.cache.blobs, f"{digest}{UNFINISHED}")
         have = os.path.getsize(unfinished) if os.path.isfile(unfinished) else 0
-        needed += max(remote.size - have, 0)
+        needed += max(size - have, 0)
     folder = revision.cache.root
     os.makedirs(folder, exist_ok=True)
     free = shutil.disk_usage(folder).free
