@@ -24,6 +24,7 @@ LAYERS = (
     ("trinity.load_options",),
     ("trinity.formats",),
     ("trinity.tokenizers",),
+    ("trinity.hub",),
     ("trinity.providers",),
     ("trinity.models",),
     ("trinity.runtime",),
@@ -39,7 +40,10 @@ LAYERS = (
 )
 COMPILER = {"numba", "llvmlite"}
 # The lazy imports of the public module: `import trinity` must stay quick and work without these.
-HEAVY = ("numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich")
+HEAVY = (
+    "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
+    "huggingface_hub",
+)  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 LONGEST_FILE = 600

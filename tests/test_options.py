@@ -175,6 +175,9 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 TAKEN: dict[str, Sequence[Declared]] = {
     "generate": [*GENERATION, *LOADING],
     "chat": [*without(GENERATION, "logprobs", "add_bos", "parse_special"), *LOADING],
+    "pull": [],
+    "list": [],
+    "rm": [],
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
     "convert": only(LOADING, "weight_scale"),

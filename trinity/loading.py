@@ -43,7 +43,8 @@ def load(
     """Load the model that ``path`` names.
 
     That is a GGUF file (of a split model the first part), a directory of Hugging Face's format or
-    the .safetensors file in one, or "ollama:NAME[:TAG]", a model in Ollama's store.
+    the .safetensors file in one, "ollama:NAME[:TAG]", a model in Ollama's store, or
+    "hf:USER/REPO[@REVISION][:FILE-OR-QUANT]", one on the Hugging Face hub, which is downloaded.
 
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"

@@ -115,7 +115,8 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal._Notices(screen))
     monkeypatch.setenv("TERM", "xterm")
-    with loading.progress(HOSTILE) as show:
+    with loading.progress(HOSTILE, "model: ") as show:
+        show("model: " + HOSTILE)
         show("compiling " + HOSTILE)
         show("warning: " + HOSTILE)
         say(HOSTILE)
@@ -125,6 +126,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[?25l" in text
     assert "\x1b[31m" not in text
     assert "warning: \\x1b[31m" in text
+    assert "model: \\x1b[31m" in text
     assert "[red]x[/]" in text
     assert not set(text) & {"\x07", "\x7f", "\x9b", "\u202e"}
 

@@ -52,7 +52,7 @@ def convert(
     if adapted is not None:
         if outtype is not None or loading:
             raise typer.BadParameter("--lora keeps the adapter's types; leave --outtype out")
-        show_conversion(convert_adapter(source, out, adapted, overwrite=force))
+        show_conversion(convert_adapter(source, out, adapted, overwrite=force, notice=say))
         return
     if outtype is None:
         raise typer.BadParameter(f"--outtype is needed, the type of the layers: {OUTTYPES}")
@@ -64,6 +64,7 @@ def convert(
             weight_scale=loading.get("weight_scale"),
             overwrite=force,
             progress=show,
+            notice=say,
         )
     show_conversion(made)
 

@@ -25,10 +25,10 @@ def model_or_demo(path: str | None) -> str:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[str], None]]:
+def progress(title: str, *stays: str) -> Iterator[Callable[[str], None]]:
     """A function that shows a line of progress: in place on a terminal, else one after another.
 
-    Warnings stay where progress passes.
+    Warnings, notes and lines that begin with one of ``stays`` stay where progress passes.
     """
     if not sys.stderr.isatty():
         yield say
@@ -39,7 +39,7 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
     with console.status(Text(escaped(title))) as status:
 
         def show(line: str) -> None:
-            if line.startswith("warning:"):
+            if line.startswith(("warning:", "note:", *stays)):
                 console.print(Text(escaped(line)))
             else:
                 status.update(Text(escaped(line)))
@@ -51,5 +51,5 @@ def load_model(path: str, **loading: Any) -> Model:
     """The model at ``path``, loaded with options of ``trinity.load`` while progress is shown."""
     import trinity.loading
 
-    with progress(f"loading {path}") as show:
+    with progress(f"loading {path}", f"{path}: ") as show:
         return trinity.loading.load(path, **loading, progress=show)

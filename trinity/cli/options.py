@@ -14,7 +14,9 @@ from trinity.load_options import LoadOptions
 from trinity.option import Declared, declared
 from trinity.runtime.options import generation_options
 
-MODEL_HELP = "The model: a GGUF file, a directory of Hugging Face's format, or ollama:NAME"
+MODEL_HELP = (
+    "The model: a GGUF file, a directory of Hugging Face's format, ollama:NAME or hf:USER/REPO"
+)
 ModelPath = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}.")]
 ModelOrDemo = Annotated[
     str | None,

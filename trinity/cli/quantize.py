@@ -85,6 +85,7 @@ def quantize(
             dry_run=dry_run,
             threads=loading.get("threads"),
             progress=show,
+            notice=say,
         )
     for note in done.notes:
         say(f"note: {note}")

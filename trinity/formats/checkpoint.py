@@ -78,7 +78,7 @@ class Checkpoint:
         index = directory_file(self.directory, INDEX)
         single = directory_file(self.directory, SINGLE if given is None else given)
         if os.path.lexists(index) and not os.path.lexists(single):
-            self._open_shards(index, _weight_map(index))
+            self._open_shards(index, weight_map(index))
         elif os.path.lexists(single):
             file = self._add(single)
             self._owners = dict.fromkeys(file.names(), file)
@@ -125,7 +125,8 @@ class Checkpoint:
         return file
 
 
-def _weight_map(index: str) -> dict[str, str]:
+def weight_map(index: str) -> dict[str, str]:
+    """Each tensor's file, which lies beside the index at that path. Raises FormatError."""
     value = read_json_object(index, is_config=False).get("weight_map")
     if not isinstance(value, dict) or not value:
         raise FormatError(f"{index}: weight_map is missing or no object; download it again")

@@ -10,11 +10,14 @@ from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, SAFETENSORS_FILE
 from trinity.providers.gguf_file import GGUF_FILE
+from trinity.providers.hub import HUB
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
 # Prefixes first, then what lies under a path, then names without a path.
-KINDS: tuple[Kind, ...] = (OLLAMA, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE)
+KINDS: tuple[Kind, ...] = (
+    OLLAMA, HUB, DIRECTORY, SAFETENSORS_FILE, GGUF_FILE, OLLAMA_BARE,
+)  # fmt: skip
 
 
 def open_weights(

@@ -13,6 +13,7 @@ from trinity.errors import FormatError, InputError
 from trinity.formats.cache_folder import cache_folder, digest, states
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf import GGUFProvider
+from trinity.formats.huggingface.files import model_name
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.quantization.assignment import Overrides
@@ -146,7 +147,7 @@ def _state(provider: WeightProvider) -> object:
 
 def _plain(path: str) -> str:
     """A model's name as a part of a file's name."""
-    name = os.path.basename(os.path.abspath(path)).removesuffix(".gguf")
+    name = model_name(path).removesuffix(".gguf")
     return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:60] or "model"
 
 

@@ -103,6 +103,7 @@ def quantize(
     dry_run: bool = False,
     threads: int | None = None,
     progress: Progress = lambda done, total, name: None,
+    notice: Callable[[str], None] = lambda line: None,
 ) -> Quantization:
     """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
 
@@ -111,7 +112,8 @@ def quantize(
     tensor's name counts. ``pure`` gives all matrices the mix's main type. ``imatrix`` names an
     importance matrix. ``dry_run``
     writes nothing. ``threads`` default to the physical cores. ``progress`` is called with bytes
-    done, bytes in all, and the tensor to come.
+    done, bytes in all, and the tensor to come, ``notice`` with lines about the source that the
+    user should see.
 
     Everything but the weights is decided and checked before the first byte is written, and the
     file appears under its name only when it is complete. It has the keys of the source as they
@@ -126,7 +128,7 @@ def quantize(
     overrides = _overrides(token_embedding_type, output_tensor_type, tensor_types, pure)
     threads = check_option(LoadOptions, "threads", threads)
     target = path_text(path)
-    with closing(open_weights(source)) as provider:
+    with closing(open_weights(source, notice=notice)) as provider:
         _check_target(target, provider, overwrite or dry_run)
         return write_quantized(
             provider,

@@ -19,7 +19,7 @@ TOKENIZER_MODEL = "tokenizer.model"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKENS = "added_tokens.json"
 CHAT_TEMPLATE = "chat_template.jinja"
-_NAMES = (
+NAMES = (
     CONFIG, GENERATION_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_CONFIG, ADDED_TOKENS,
     CHAT_TEMPLATE,
 )  # fmt: skip
@@ -27,7 +27,7 @@ _NAMES = (
 
 def files_of_directory(directory: str) -> dict[str, str]:
     """Name to path of those of the files that the directory has. Raises as ``directory_file``."""
-    paths = {name: directory_file(directory, name) for name in _NAMES}
+    paths = {name: directory_file(directory, name) for name in NAMES}
     return {name: path for name, path in paths.items() if os.path.lexists(path)}
 
 

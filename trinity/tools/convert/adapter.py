@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +27,13 @@ def convert_adapter(
     model: str | os.PathLike[str],
     *,
     overwrite: bool = False,
+    notice: Callable[[str], None] = lambda line: None,
 ) -> Conversion:
     """Write the adapter at ``source``, which belongs to ``model``, to the GGUF file ``path``.
 
     Elements keep their type. The format has one alpha for all pairs: the second matrices of those
-    with another are multiplied by what is between, in float32.
+    with another are multiplied by what is between, in float32. ``notice`` takes lines about the
+    model that the user should see.
 
     Raises: InputError for a missing file and for a ``path`` that exists and that ``overwrite`` does
     not allow to be replaced; as ``open_adapter`` for an adapter that is none or does not fit.
@@ -39,7 +42,7 @@ def convert_adapter(
     if os.path.isdir(target):
         raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
     refuse_existing(target, overwrite)
-    provider = open_weights(model)
+    provider = open_weights(model, notice=notice)
     try:
         names = frozenset(provider.tensor_names())
         decoder = decoder_of(

@@ -53,13 +53,15 @@ def convert(
     weight_scale: ScaleRule | None = None,
     overwrite: bool = False,
     progress: Progress = lambda done, total, name: None,
+    notice: Callable[[str], None] = lambda line: None,
 ) -> Conversion:
     """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
 
     ``outtype`` is a key of OUTTYPES. ``weight_scale`` says how packed ternary weights carry their
     scale, where config.json is wrong about it. ``progress`` is called with bytes done, bytes in
-    all, and the tensor to come. Everything but the weights themselves is checked before the first
-    byte is written; the file appears under its name only when it is complete.
+    all, and the tensor to come, ``notice`` with lines that the user should see. Everything but the
+    weights themselves is checked before the first byte is written; the file appears under its name
+    only when it is complete.
 
     Raises InputError for a missing file, a bad argument, a model that is GGUF already, or a
     ``path`` that exists and that ``overwrite`` does not allow to be replaced; FormatError,
@@ -74,7 +76,7 @@ def convert(
     if os.path.isdir(target):
         raise InputError(f"{target}: a directory; give the name of the .gguf file to write")
     catch_bus_errors(TABLE)
-    with closing(open_weights(source, weight_scale=weight_scale)) as provider:
+    with closing(open_weights(source, weight_scale=weight_scale, notice=notice)) as provider:
         if isinstance(provider, GGUFProvider):
             raise InputError(
                 f"{provider.path}: GGUF already; `python -m trinity quantize` changes its types"

@@ -1,0 +1,367 @@
+"""Models of a hub, through the library, from a server that speaks its protocol on this machine."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub_client import Client, Opened, environment
+from tests.hub_server import COMMIT, TOKEN, HubServer, Repository, running
+from tests.tiny_models import write_tiny_model
+from tests.tools.golden_models import model_directory
+from trinity.errors import InputError, TrinityError
+from trinity.hub.name import parse_name
+
+pytest.importorskip("huggingface_hub")
+
+
+class Hub:
+    """The server, a client of it, and the client's cache."""
+
+    def __init__(self, server: HubServer, home: Path) -> None:
+        self.server, self.home = server, home
+        self.client = Client(environment(server.url, home))
+
+    def folder(self, repository: str) -> Path:
+        return self.home / "hub" / f"models--{repository.replace('/', '--')}"
+
+    def put(self, repository: str, files: dict[str, bytes], **more: Any) -> Repository:
+        """A repository on the server, which has not been asked anything."""
+        self.server.repositories[repository] = Repository(files, **more)
+        self.server.requests.clear()
+        self.server.is_down = False
+        return self.server.repositories[repository]
+
+    def open(self, name: str, **variables: str) -> Opened:
+        found = self.client.open(name, **variables)
+        if found.error:
+            assert found.kind in ("InputError", "FormatError", "UnsupportedError"), found.error
+            assert found.error.startswith(f"{name}: "), found.error
+        return found
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    with running() as server:
+        found = Hub(server, tmp_path_factory.mktemp("home"))
+        yield found
+        found.client.close()
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("gguf") / "m.gguf"
+    write_tiny_model(path)
+    return path.read_bytes()
+
+
+def directory(name: str, tmp_path: Path) -> dict[str, bytes]:
+    """The files of a golden directory."""
+    top = model_directory(name, tmp_path)
+    return {path.name: path.read_bytes() for path in top.iterdir()}
+
+
+def test_model_comes_once_and_the_choice_is_said(hub: Hub, gguf: bytes) -> None:
+    files = {"README.md": b"x", "m-Q4_K_M.gguf": gguf, "m-Q8_0.gguf": gguf + b"\0" * 32}
+    hub.put("u/once", files)
+    found = hub.open("hf:u/once")
+    snapshot = hub.folder("u/once") / "snapshots" / COMMIT
+    assert found.path == str(snapshot / "m-Q4_K_M.gguf")
+    assert Path(found.path).read_bytes() == gguf
+    assert "blk.0.attn_q.weight" in found.tensors
+    assert "hf:u/once: taking m-Q4_K_M.gguf; there is also: Q8_0" in found.said
+    assert found.said[-1].startswith("downloading m-Q4_K_M.gguf: 100% of 0.4 MB")
+    assert len(hub.server.asked("GET", "/cdn/")) == 1
+    assert not hub.server.asked("GET", "README.md")
+    assert os.listdir(snapshot) == ["m-Q4_K_M.gguf"]
+    hub.server.requests.clear()
+    assert hub.open("hf:u/once:q4_k_m").path == found.path
+    assert [path for _, path, _ in hub.server.requests] == ["/api/models/u/once/revision/main"]
+    assert hub.open("hf:u/once:m-Q8_0.gguf").path == str(snapshot / "m-Q8_0.gguf")
+
+
+def test_split_model(hub: Hub, tmp_path: Path) -> None:
+    from tests.formats.test_gguf_split import part
+
+    parts = [part(tmp_path, number, 2, [name], total=2) for number, name in enumerate("ab")]
+    files = {f"Q8_0/{path.name}": path.read_bytes() for path in parts}
+    hub.put("u/split", files, large=10)
+    found = hub.open("hf:u/split:Q8_0")
+    assert found.path.endswith("/Q8_0/m-00001-of-00002.gguf")
+    assert found.tensors == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["llama-grouped", "llama-sharded"])
+def test_directory(hub: Hub, name: str, tmp_path: Path) -> None:
+    """Only what it needs, small files and large ones; links within the repository's folder."""
+    files = directory(name, tmp_path)
+    more = {"README.md": b"x", "pytorch_model.bin": b"x" * 5000, "original/a.pth": b"x" * 5000,
+            "onnx/model.onnx": b"x" * 5000, "flax_model.msgpack": b"x"}  # fmt: skip
+    hub.put(f"u/{name}", {**files, **more})
+    found = hub.open(f"hf:u/{name}")
+    snapshot = hub.folder(f"u/{name}") / "snapshots" / COMMIT
+    assert found.path == str(snapshot)
+    assert {path.name for path in snapshot.iterdir()} == set(files)
+    assert all((snapshot / name).read_bytes() == content for name, content in files.items())
+    assert found.tensors
+
+
+def test_directory_beside_gguf_files(hub: Hub, gguf: bytes, tmp_path: Path) -> None:
+    hub.put("u/both", {**directory("llama-grouped", tmp_path), "m.gguf": gguf})
+    assert hub.open("hf:u/both").path.endswith("m.gguf")
+    assert hub.open("hf:u/both:safetensors").path.endswith(COMMIT)
+
+
+def test_links_out_of_the_repository_are_not_followed(hub: Hub, tmp_path: Path) -> None:
+    files = directory("llama-grouped", tmp_path)
+    hub.put("u/link", files)
+    snapshot = Path(hub.open("hf:u/link").path)
+    elsewhere = hub.home / "elsewhere.json"
+    shutil.copy(snapshot / "config.json", elsewhere)
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to(elsewhere)
+    assert "outside of the directory" in hub.client.open("hf:u/link").error
+
+
+def test_blobs_that_repositories_share(hub: Hub, tmp_path: Path) -> None:
+    """The library's own store for several repositories, which it marks."""
+    hub.put("u/shared", directory("llama-grouped", tmp_path))
+    snapshot = Path(hub.open("hf:u/shared").path)
+    blob = (snapshot / "model.safetensors").resolve()
+    shared = hub.home / "hub" / "blobs" / "ab" / ("ab" + "0" * 62)
+    shared.parent.mkdir(parents=True)
+    blob.rename(shared)
+    blob.symlink_to(shared)
+    assert "outside of the directory" in hub.client.open("hf:u/shared").error
+    (hub.home / "hub" / "blobs" / ".huggingface-shared-blobs").write_text("1\n")
+    assert hub.open("hf:u/shared").path == str(snapshot)
+
+
+def test_cut_connection_is_taken_up(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/cut", {"m.gguf": gguf}, cut=[100_000, 250_000])
+    assert Path(hub.open("hf:u/cut").path).read_bytes() == gguf
+    first, *later = hub.server.asked("GET", "/cdn/")
+    assert "range" not in first
+    starts = [int(one["range"].removeprefix("bytes=").rstrip("-")) for one in later]
+    assert len(starts) == 2
+    assert 0 < starts[0] < starts[1] <= 250_000
+
+
+def test_server_without_ranges_sends_all_again(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/whole", {"m.gguf": gguf}, cut=[100_000], ranges=False)
+    assert Path(hub.open("hf:u/whole").path).read_bytes() == gguf
+
+
+def test_unfinished_file_of_an_earlier_process(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/later", {"m.gguf": gguf})
+    blobs = hub.folder("u/later") / "blobs"
+    blobs.mkdir(parents=True)
+    name = hashlib.sha256(gguf).hexdigest()
+    (blobs / f"{name}.trinity.incomplete").write_bytes(gguf[:12345])
+    assert Path(hub.open("hf:u/later").path).read_bytes() == gguf
+    assert [one.get("range") for one in hub.server.asked("GET", "/cdn/")] == ["bytes=12345-"]
+    assert os.listdir(blobs) == [name]
+
+
+def test_listing_without_sizes(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/bare", {"m.gguf": gguf}, says_sizes=False, cut=[100_000])
+    assert Path(hub.open("hf:u/bare").path).read_bytes() == gguf
+    assert [one.get("range") is None for one in hub.server.asked("GET", "/cdn/")] == [True, False]
+    assert os.listdir(hub.folder("u/bare") / "blobs") == [hashlib.sha256(gguf).hexdigest()]
+
+
+def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
+    """Other bytes of the same length, then too many; the right ones come at the next try."""
+    repository = hub.put("u/other", {"m.gguf": gguf})
+    repository.served["m.gguf"] = gguf[:-1] + bytes([gguf[-1] ^ 1])
+    found = hub.open("hf:u/other")
+    assert "changed on the server meanwhile: its SHA-256 is another" in found.error
+    repository.served["m.gguf"] = gguf + b"x"
+    assert f"sends more than the {len(gguf)} bytes" in hub.open("hf:u/other").error
+    repository.served.clear()
+    blobs = hub.folder("u/other") / "blobs"
+    assert Path(hub.open("hf:u/other").path).read_bytes() == gguf
+    assert os.listdir(blobs) == [hashlib.sha256(gguf).hexdigest()]
+
+
+def test_server_that_ends_too_early_again_and_again(hub: Hub, gguf: bytes) -> None:
+    repository = hub.put("u/short", {"m.gguf": gguf}, ranges=False)
+    repository.served["m.gguf"] = gguf[:1000]
+    found = hub.open("hf:u/short")
+    assert f"the server sends less than {len(gguf)} bytes" in found.error
+
+
+def test_tokens_stay_with_the_hub(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/gated", {"m.gguf": gguf}, refusal=(403, "GatedRepo", ""))
+    found = hub.open("hf:u/gated")
+    page = f"{hub.server.url}/u/gated"
+    assert f"access is restricted; accept the licence at {page}, then log in" in found.error
+    assert "HF_TOKEN" in found.error
+    hub.server.requests.clear()
+    assert hub.open("hf:u/gated", HF_TOKEN=TOKEN).path.endswith("m.gguf")
+    assert hub.server.asked("GET", "/resolve/")[0]["authorization"] == f"Bearer {TOKEN}"
+    assert all("authorization" not in headers for headers in hub.server.asked("GET", "/cdn/"))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "what"),
+    [
+        (401, "GatedRepo", "", "access is restricted; accept the licence"),
+        (403, "", "", "access is restricted; accept the licence"),
+        (404, "RepoNotFound", "", "has no such repository, or it is private; check the name"),
+        (401, "", "", "has no such repository, or it is private; check the name"),
+        (401, "", "Invalid credentials in Authorization header", "does not take the token"),
+        (429, "", "", "too many requests"),
+        (500, "", "", "the server answered with status 500"),
+    ],
+)
+def test_refusals(hub: Hub, status: int, code: str, message: str, what: str) -> None:
+    hub.put("u/refused", {}, refusal=(status, code, message))
+    assert what in hub.open("hf:u/refused").error
+
+
+def test_no_such_repository(hub: Hub) -> None:
+    assert "has no such repository, or it is private" in hub.open("hf:u/nothing").error
+
+
+def test_revisions(hub: Hub, gguf: bytes) -> None:
+    repository = hub.put("u/rev", {"m.gguf": gguf}, revisions=("main", "v1", "refs/pr/2"))
+    assert "there is no revision 'v2'; see " in hub.open("hf:u/rev@v2").error
+    for revision in ("v1", "refs/pr/2", COMMIT):
+        assert hub.open(f"hf:u/rev@{revision}").path.endswith(f"{COMMIT}/m.gguf")
+    assert (hub.folder("u/rev") / "refs" / "refs" / "pr" / "2").read_text() == COMMIT
+    repository.commit = "f" * 40
+    repository.files["m.gguf"] = gguf + b"\0" * 32
+    assert hub.open("hf:u/rev").path.endswith(f"{'f' * 40}/m.gguf")
+    hub.server.is_down = True
+    assert hub.open("hf:u/rev@v1").path.endswith(f"{COMMIT}/m.gguf")
+    assert hub.open("hf:u/rev").path.endswith(f"{'f' * 40}/m.gguf")
+
+
+def test_server_that_is_down(hub: Hub, gguf: bytes, tmp_path: Path) -> None:
+    files = directory("llama-sharded", tmp_path)
+    hub.put("u/dirdown", files)
+    hub.put("u/down", {"m-Q4_0.gguf": gguf, "m-Q8_0.gguf": gguf + b"\0" * 32})
+    path = hub.open("hf:u/down:Q8_0").path
+    snapshot = Path(hub.open("hf:u/dirdown").path)
+    hub.server.is_down = True
+    reason = "the server answered with status 503"
+    found = hub.open("hf:u/down")
+    assert (found.path, found.said) == (path, [f"hf:u/down: {reason}; taking what the cache has"])
+    error = hub.open("hf:u/down:Q4_0").error
+    assert error.endswith(f"there is: Q8_0; that is what the cache has: {reason}")
+    assert f"{reason}; try again later" in hub.open("hf:u/never").error
+    assert hub.open("hf:u/dirdown").path == str(snapshot)
+    shard = next(name for name in files if name.startswith("model-"))
+    (snapshot / shard).unlink()
+    assert f"names {shard}, which is not there" in hub.open("hf:u/dirdown").error
+
+
+@pytest.mark.parametrize(
+    ("info", "what"),
+    [
+        ({"siblings": [{"rfilename": "../../evil.gguf"}]}, "a name that leads out of its folder"),
+        ({"siblings": [{"rfilename": "/evil.gguf"}]}, "a name that leads out of its folder"),
+        ({"siblings": [{"rfilename": "a/../b.gguf"}]}, "a name that leads out of its folder"),
+        ({"siblings": [{"rfilename": "a\\b.gguf"}]}, "a name that leads out of its folder"),
+        ({"siblings": [{"rfilename": "a\0b.gguf"}]}, "a name that leads out of its folder"),
+        ({"sha": "../../x"}, "names no commit but '../../x'"),
+        ({"sha": None}, "names no commit"),
+        ({"siblings": [{"rfilename": "m.gguf", "size": -1}]}, "with the size -1"),
+        ({"siblings": [{"rfilename": 7}]}, "it lists 7 with the size"),
+        ({"siblings": "x"}, "does not answer as the hub does"),
+        ({"siblings": [{}]}, "does not answer as the hub does"),
+        ({"siblings": []}, "there is nothing"),
+        ({"siblings": [{"rfilename": "m.bin"}]}, "there is m.bin"),
+        ({"siblings": None}, "there is nothing"),
+        ({"siblings": [{"rfilename": "m.gguf", "lfs":
+          {"sha256": "../../../evil", "size": 5, "pointerSize": 1}}]},
+         "with the digest '../../../evil'"),
+        ({"siblings": [{"rfilename": "m.gguf", "lfs":
+          {"sha256": "a" * 64, "size": 1 << 60, "pointerSize": 1}}]}, "make room"),
+    ],
+)  # fmt: skip
+def test_hostile_answers(hub: Hub, info: dict[str, Any], what: str) -> None:
+    hub.put("u/hostile", {"m.gguf": b"x"}, info=info)
+    assert what in hub.open("hf:u/hostile").error
+    assert not (hub.folder("u/hostile")).exists()
+
+
+def test_index_that_leads_out(hub: Hub, tmp_path: Path) -> None:
+    files = directory("llama-sharded", tmp_path)
+    index = json.loads(files["model.safetensors.index.json"])
+    index["weight_map"] = dict.fromkeys(index["weight_map"], "../../../evil.safetensors")
+    files["model.safetensors.index.json"] = json.dumps(index).encode()
+    hub.put("u/index", files)
+    assert "expected the name of a file beside the index" in hub.open("hf:u/index").error
+
+
+def test_index_that_names_more(hub: Hub, tmp_path: Path) -> None:
+    files = directory("llama-sharded", tmp_path)
+    shard = next(name for name in files if name.startswith("model-"))
+    del files[shard]
+    hub.put("u/less", files)
+    assert f"names {shard}, which is not there" in hub.open("hf:u/less").error
+
+
+def test_offline(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/off", {"m.gguf": gguf})
+    path = hub.open("hf:u/off").path
+    hub.server.requests.clear()
+    client = Client(environment(hub.server.url, hub.home, HF_HUB_OFFLINE="1"))
+    found = client.open("hf:u/off")
+    assert found.path == path
+    assert found.said == ["hf:u/off: HF_HUB_OFFLINE is set; taking what the cache has"]
+    error = client.open("hf:u/other-off").error
+    assert error == (
+        "hf:u/other-off: HF_HUB_OFFLINE is set; unset it to download what the cache lacks"
+    )
+    client.close()
+    assert hub.server.requests == []
+
+
+def test_no_server_at_all(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/gone", {"m.gguf": gguf})
+    path = hub.open("hf:u/gone").path
+    client = Client(environment("http://127.0.0.1:9", hub.home))  # the port of discard
+    found = client.open("hf:u/gone")
+    assert found.path == path
+    assert "http://127.0.0.1:9 cannot be reached" in found.said[0]
+    error = client.open("hf:u/never").error
+    assert "http://127.0.0.1:9 cannot be reached" in error
+    assert "check the network" in error
+    client.close()
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trinity.providers import open_weights
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r'pip install "trinity-llm\[hub\]"'):
+        open_weights("hf:u/r")
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "is full; make room, or set HF_HOME"),
+        (PermissionError(errno.EACCES, "Denied", "/x"), "/x: Denied; set HF_HOME"),
+        (RuntimeError("a\n  b"), r"cannot be reached \(RuntimeError: a b\)"),
+        (KeyError("sha"), "does not answer as the hub does: KeyError"),
+    ],
+)
+def test_what_the_library_raises(error: Exception, what: str) -> None:
+    from trinity.hub.client import explaining
+
+    with pytest.raises(TrinityError, match=what) as info, explaining(parse_name("hf:u/r")):
+        raise error
+    assert str(info.value).startswith("hf:u/r: ")

@@ -1,0 +1,98 @@
+"""A process of its own that opens models by name: huggingface_hub reads its environment only once.
+
+As a program it reads lines of JSON, {"name", "environment"}, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What came of a name: where the model lies, or the error; lines that were said."""
+
+    path: str
+    error: str
+    kind: str
+    said: list[str]
+    tensors: list[str]
+
+
+def environment(endpoint: str, home: Path, **more: str) -> dict[str, str]:
+    """The environment of a process whose hub is ``endpoint`` and whose cache lies in ``home``."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGINGFACE"))}
+    paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "NO_PROXY": "*",
+        **more,
+    }
+
+
+class Client:
+    """The process; ``open`` is ``trinity.open_weights`` there."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.hub_client"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env=variables,
+        )
+
+    def open(self, name: str, **variables: str) -> Opened:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"name": name, "environment": variables}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        return Opened(**json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def answer(name: str) -> dict[str, Any]:
+    import trinity
+    from trinity.errors import TrinityError
+
+    said: list[str] = []
+    found: dict[str, Any] = {"path": "", "error": "", "kind": "", "said": said, "tensors": []}
+    try:
+        with closing(trinity.open_weights(name, notice=said.append)) as provider:
+            return {**found, "path": provider.path, "tensors": provider.tensor_names()}
+    except TrinityError as error:
+        kind = next(k for k in type(error).__mro__ if not k.__name__.startswith("_"))
+        return {**found, "error": str(error), "kind": kind.__name__}
+    except Exception as error:
+        return {**found, "error": repr(error), "kind": "not a TrinityError"}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        before = dict(os.environ)
+        os.environ.update(request["environment"])
+        print(json.dumps(answer(request["name"])), flush=True)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""trinity list: the models that lie on this machine, wherever they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from trinity.cli import options
+from trinity.cli.terminal import escaped, json_line, put, say
+
+if TYPE_CHECKING:
+    from trinity.tools.installed import Installed
+
+
+def list_models(
+    as_json: options.Json = False,
+) -> None:
+    """Show the models in trinity's cache, in huggingface_hub's and in Ollama's stores."""
+    from trinity.tools.installed import installed
+
+    models = list(installed(say))
+    if as_json:
+        put(json_line({"models": [asdict(model) for model in models]}))
+        return
+    for (kept_by, place), kept in groupby(models, lambda model: (model.kept_by, model.place)):
+        put(f"{place}, kept by {kept_by}:")
+        show(list(kept))
+        put()
+    if not models:
+        say("no models; `python -m trinity pull hf:USER/REPO` downloads one")
+
+
+def show(models: list[Installed]) -> None:
+    """A line for each model: its name, size, type and family, or what is wrong with it."""
+    from trinity.tools.recommend import size_text
+
+    names = [escaped(model.name) for model in models]
+    sizes = ["" if model.num_bytes is None else size_text(model.num_bytes) for model in models]
+    types = [escaped(model.type or "") for model in models]
+    widths = [max(map(len, column)) for column in (names, sizes, types)]
+    for model, name, size, type in zip(models, names, sizes, types, strict=True):
+        last = model.family or "" if model.problem is None else f"unusable: {model.problem}"
+        cells = f"{name:{widths[0]}}  {size:>{widths[1]}}  {type:{widths[2]}}  {escaped(last)}"
+        put(f"  {cells.rstrip()}")

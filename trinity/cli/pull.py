@@ -1,0 +1,35 @@
+"""trinity pull: a model of the Hugging Face hub, downloaded without being loaded."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from trinity.cli.convert import bar
+from trinity.cli.terminal import put, say
+from trinity.errors import InputError
+
+
+def pull(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="USER/REPO[@REVISION][:FILE-OR-QUANT], with or without hf: before."
+        ),
+    ],
+) -> None:
+    """Download a model of the Hugging Face hub into its library's cache."""
+    from trinity.formats.ollama.manifest import PREFIX as OLLAMA
+    from trinity.hub.model import fetch
+    from trinity.hub.name import parse_name
+
+    if name.startswith(OLLAMA):
+        raise InputError(
+            f"{name}: `ollama pull {name.removeprefix(OLLAMA)}` downloads models for Ollama"
+        )
+    with bar(f"downloading {name}") as show:
+        model = fetch(parse_name(name), say, show)
+    say(f"{model.path}: there; this runs it:")
+    put(f"python -m trinity chat --model {shlex.quote(model.name)}")

@@ -1,0 +1,41 @@
+"""trinity rm: files that trinity keeps of models."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from trinity.cli.terminal import say
+from trinity.errors import InputError
+
+
+def remove(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Of trinity's own, as `list` shows them.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove weights that were quantized while loading; they are made anew when they are needed."""
+    from trinity.tools.installed import own_file
+    from trinity.tools.recommend import size_text
+
+    paths = list(dict.fromkeys(own_file(name) for name in names))
+    for path in paths:
+        say(f"{path}: {size_text(os.path.getsize(path))}")
+    if not yes and not agreed(f"remove {len(paths)} of trinity's files? [y/N]"):
+        raise InputError("nothing is removed; answer y, or give --yes")
+    for path in paths:
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be removed: {error.strerror or error}") from error
+    say(f"removed {len(paths)}")
+
+
+def agreed(question: str) -> bool:
+    """Whether the user says yes."""
+    say(question)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

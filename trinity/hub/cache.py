@@ -1,0 +1,102 @@
+"""The cache of huggingface_hub, read without the network and without trust.
+
+Layout: ``models--USER--REPO`` with ``refs`` (names of commits), ``snapshots`` (a folder for each
+commit, of links) and ``blobs``. Source: huggingface_hub, file_download.py, hf_hub_download.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from trinity.hub.name import MAIN, is_revision, is_word
+
+MOST_REPOSITORIES = 2000
+_MOST_FILES = 20_000  # of a snapshot
+_MOST_REFERENCES = 1000
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRepository:
+    """A repository's folder in the cache at ``root``, which need not exist."""
+
+    root: str
+    repository: str
+
+    @property
+    def folder(self) -> str:
+        """Its folder."""
+        return os.path.join(self.root, "models--" + self.repository.replace("/", "--"))
+
+    @property
+    def blobs(self) -> str:
+        """The folder of files by their hash."""
+        return os.path.join(self.folder, "blobs")
+
+    def snapshot(self, commit: str) -> str:
+        """The folder of a commit."""
+        return os.path.join(self.folder, "snapshots", commit)
+
+    def reference(self, revision: str) -> str:
+        """The file that says which commit a branch or a tag was when it was last asked for."""
+        return os.path.join(self.folder, "refs", *revision.split("/"))
+
+    def commit(self, revision: str) -> str | None:
+        """The commit of a revision that has a snapshot; None where there is none."""
+        commit = revision if COMMIT.fullmatch(revision) else _read(self.reference(revision))
+        return commit if commit and os.path.isdir(self.snapshot(commit)) else None
+
+    def commits(self) -> Iterator[tuple[str, str]]:
+        """Each commit with a snapshot, and what it is called: a branch, a tag or itself."""
+        called = {commit: name for name, commit in self._references()}
+        with suppress(OSError), os.scandir(os.path.join(self.folder, "snapshots")) as entries:
+            found = sorted(entry.name for entry in entries if COMMIT.fullmatch(entry.name))
+            yield from ((commit, called.get(commit, commit)) for commit in found)
+
+    def files(self, commit: str) -> list[str]:
+        """The names of a snapshot's files, with slashes; links that lead nowhere are among them."""
+        return _walk(self.snapshot(commit), _MOST_FILES)
+
+    def _references(self) -> Iterator[tuple[str, str]]:
+        """Names and their commits; the main branch comes last."""
+        found = _walk(os.path.join(self.folder, "refs"), _MOST_REFERENCES)
+        for name in sorted(filter(is_revision, found), key=lambda one: (one == MAIN, one)):
+            commit = _read(self.reference(name))
+            if commit:
+                yield name, commit
+
+
+def cached_repositories(root: str) -> Iterator[CachedRepository]:
+    """The repositories of models in the cache at ``root``, by name."""
+    names: list[str] = []
+    with suppress(OSError), os.scandir(root) as entries:
+        names = sorted(one.name for one in entries if one.name.startswith("models--"))
+    for name in names[:MOST_REPOSITORIES]:
+        words = name.split("--")[1:]
+        if len(words) == 2 and all(map(is_word, words)):
+            yield CachedRepository(root, "/".join(words))
+
+
+def _walk(top: str, most: int) -> list[str]:
+    """The files below a folder, with slashes between folders; links to folders are no folders."""
+    found: list[str] = []
+    for number, (folder, _, names) in enumerate(os.walk(top)):
+        below = os.path.relpath(folder, top).replace(os.sep, "/")
+        found += [name if below == "." else f"{below}/{name}" for name in names]
+        if max(number, len(found)) > most:
+            break
+    return found[:most]
+
+
+def _read(path: str) -> str | None:
+    """The commit that a reference names."""
+    with suppress(OSError, ValueError):
+        if os.path.isfile(path):
+            with open(path, encoding="ascii") as file:
+                found = file.read(64).strip()
+            return found if COMMIT.fullmatch(found) else None
+    return None

@@ -1,0 +1,158 @@
+"""Which GGUF files of a repository are the model that a name means.
+
+Sources: llama.cpp, common/download.cpp, for the order where no quantization is named and for what
+is no model; the names of quantizations are those that published files have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trinity.errors import FormatError, InputError
+from trinity.hub.name import HubName
+
+USUAL = ("Q4_K_M", "Q8_0")  # in this order, where none is named
+_BESIDE = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")  # in names of other files
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
+_SEPARATORS = re.compile(r"[-_. ]+")
+# A quantization begins with the first and goes on with the second: Q4_K_M, IQ2_XXS, Q4_0_8_8.
+_BEGINS = re.compile(r"I?Q[1-8]|TQ[12]|I2|B?F16|F32|FP(?:16|32)|MXFP[468]|NVFP4", re.IGNORECASE)
+_GOES_ON = {"0", "1", "4", "8", "K", "S", "M", "L", "XS", "XL", "XXS", "NL", "BN", "MOE"}
+_MOST_SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFModel:
+    """A GGUF file of a repository, or all parts of a split one; the first is what is opened."""
+
+    files: tuple[str, ...]
+
+    @property
+    def tokens(self) -> list[str]:
+        """The words of its name in capitals, without the number of a part."""
+        first = self.files[0]
+        part = _PART.fullmatch(first)
+        stem = part[1] if part else first[: -len(".gguf")]
+        return tokens_of(stem)
+
+    @property
+    def quantization(self) -> str | None:
+        """The last quantization in its name, as ``Q4_K_M``."""
+        words = self.tokens
+        spans = quantizations(words)
+        return "_".join(words[slice(*spans[-1])]) if spans else None
+
+
+def tokens_of(text: str) -> list[str]:
+    """The words of a name, in capitals, and the slashes between folders."""
+    return [word.upper() for word in _SEPARATORS.split(text.replace("/", " / ")) if word]
+
+
+def quantizations(words: Sequence[str]) -> list[tuple[int, int]]:
+    """First word and end of each quantization among the words of a name."""
+    found, place = [], 0
+    while place < len(words):
+        first = place
+        place += 1
+        if _BEGINS.fullmatch(words[first]):
+            while place < len(words) and words[place] in _GOES_ON:
+                place += 1
+            found.append((first, place))
+    return found
+
+
+def gguf_models(files: Iterable[str]) -> list[GGUFModel]:
+    """The models among files; parts of a split one together, even where some are missing."""
+    parts: dict[object, list[str]] = {}
+    for file in sorted(files):
+        base = file.rpartition("/")[2].lower()
+        if base.endswith(".gguf") and not any(mark in base for mark in _BESIDE):
+            part = _PART.fullmatch(file)
+            parts.setdefault((part[1], part[3]) if part else file, []).append(file)
+    return [GGUFModel(tuple(found)) for found in parts.values()]
+
+
+def missing_parts(model: GGUFModel) -> list[str]:
+    """Up to three parts of a split model that its files lack."""
+    part = _PART.fullmatch(model.files[0])
+    if part is None or int(part[3]) == len(model.files):
+        return []
+    names = (f"{part[1]}-{i:05}-of-{part[3]}.gguf" for i in range(1, len(model.files) + 2))
+    return [name for name in names if name not in model.files][:3]
+
+
+def choose(name: HubName, files: Iterable[str]) -> tuple[GGUFModel, list[GGUFModel]]:
+    """The model that a name means among a repository's files, and the others that there are.
+
+    Raises InputError where it means none or several, listing what there is, FormatError where
+    parts are missing.
+    """
+    listed = list(files)
+    models = gguf_models(listed)
+    if name.wanted is None:
+        found = models if len(models) == 1 else _usual(models)
+    elif name.wanted.lower().endswith(".gguf"):
+        found = [model for model in models if name.wanted in model.files]
+        if not found and name.wanted in listed:
+            raise InputError(f"{name.typed}: this file goes beside a model; {_there_is(models)}")
+    else:
+        found = _quantized(models, name.wanted)
+    if not found:
+        raise InputError(f"{name.typed}: there is no {name.wanted!r}; {_there_is(models)}")
+    if len(found) > 1:
+        among = ", ".join(model.files[0] for model in found[:_MOST_SHOWN])
+        raise InputError(f"{name.typed}: several files fit: {among}; give one after a colon")
+    missing = missing_parts(found[0])
+    if missing:
+        raise FormatError(
+            f"{name.typed}: {found[0].files[0]} is a part of a split model of which "
+            f"{', '.join(missing)} and perhaps more are missing; take another file"
+        )
+    return found[0], [model for model in models if model is not found[0]]
+
+
+def shown(models: Sequence[GGUFModel]) -> str:
+    """Models by their quantizations, or by their files where these say no more."""
+    names = [model.quantization for model in models]
+    texts = [
+        quantization if quantization and names.count(quantization) == 1 else model.files[0]
+        for model, quantization in zip(models, names, strict=True)
+    ]
+    more = f" and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+    return ", ".join(texts[:_MOST_SHOWN]) + more
+
+
+def _there_is(models: Sequence[GGUFModel]) -> str:
+    return f"there is: {shown(models)}" if models else "the repository has no GGUF model"
+
+
+def _usual(models: Sequence[GGUFModel]) -> list[GGUFModel]:
+    for quantization in USUAL:
+        found = _quantized(models, quantization)
+        if found:
+            return found
+    return list(models[:1])
+
+
+def _quantized(models: Sequence[GGUFModel], wanted: str) -> list[GGUFModel]:
+    """Those whose names have the words of ``wanted`` side by side, and no quantization cut by it.
+
+    Where one fits with nothing but a prefix of its quantization (UD-Q4_K_XL), the plain one goes
+    before it.
+    """
+    words = tokens_of(wanted)
+    found = [model for model in models if _has(model.tokens, words)]
+    plain = [model for model in found if not _has(model.tokens, ["UD", *words])]
+    return plain or found
+
+
+def _has(tokens: list[str], words: list[str]) -> bool:
+    spans = quantizations(tokens)
+    inside = {place for first, end in spans for place in range(first + 1, end)}
+    length = len(words)
+    return length > 0 and any(
+        tokens[i : i + length] == words and i not in inside and i + length not in inside
+        for i in range(len(tokens) - length + 1)
+    )

@@ -1,0 +1,203 @@
+"""The files of a repository: what the server says, or else what the cache has."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from trinity.errors import FormatError, InputError, TrinityError
+from trinity.hub.cache import COMMIT, CachedRepository
+from trinity.hub.name import HubName
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_FILES = 100_000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file's bytes, None where they are not known yet, and its hash where it is a large one."""
+
+    size: int | None
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A commit of a repository and its files; ``reason``, why only the cache could be asked."""
+
+    name: HubName
+    cache: CachedRepository
+    commit: str
+    files: Mapping[str, RemoteFile]
+    reason: str | None = None
+
+    def path(self, file: str) -> str:
+        """Where a file of it belongs in the cache. Raises FormatError for one that leads out."""
+        parts = file.split("/")
+        bad = any(part in ("", ".", "..") or not part.isprintable() for part in parts)
+        if bad or "\\" in file or os.path.splitdrive(file)[0]:
+            raise FormatError(
+                f"{self.name.typed}: the repository has a file {file[:120]!r}, a name that leads "
+                "out of its folder; nothing is downloaded"
+            )
+        return os.path.join(self.cache.snapshot(self.commit), *parts)
+
+
+def library(name: HubName) -> ModuleType:
+    """The library. Raises InputError where it is not installed."""
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+    except ImportError as error:
+        raise InputError(
+            f"{name.typed}: names of the Hugging Face hub need the package huggingface_hub "
+            f'({error}); install it with: pip install "trinity-llm[hub]"'
+        ) from error
+    found: ModuleType = huggingface_hub
+    return found
+
+
+def revision_of(name: HubName) -> Revision:
+    """The revision that is meant, as the server has it or, where it does not answer, the cache.
+
+    Raises: InputError where neither has it, FormatError where the server's answer is none.
+    """
+    hub = library(name)
+    cache = CachedRepository(os.path.abspath(hub.constants.HF_HUB_CACHE), name.repository)
+    try:
+        with explaining(name):
+            found = hub.HfApi().model_info(
+                name.repository,
+                revision=name.revision,
+                files_metadata=True,
+                timeout=hub.constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            )
+    except _RevisionError:
+        raise
+    except TrinityError as error:
+        commit = cache.commit(name.revision)
+        if commit is None:
+            raise
+        reason = str(error).removeprefix(f"{name.typed}: ").partition(";")[0]
+        return _cached(name, cache, commit, reason)
+    if not isinstance(found.sha, str) or not COMMIT.fullmatch(found.sha):
+        raise _no_hub(name, f"it names no commit but {found.sha!r:.60}")
+    siblings = found.siblings or []
+    if len(siblings) > _MOST_FILES:
+        raise _no_hub(name, f"it lists {len(siblings)} files, more than any repository has")
+    files = {one.rfilename: _remote(name, one) for one in siblings}
+    return Revision(name, cache, found.sha, files)
+
+
+def _cached(name: HubName, cache: CachedRepository, commit: str, reason: str) -> Revision:
+    """What the cache has of a commit, without links that lead nowhere."""
+    files: dict[str, RemoteFile] = {}
+    revision = Revision(name, cache, commit, files, reason)
+    for file in cache.files(commit):
+        path = revision.path(file)
+        if os.path.isfile(path):
+            files[file] = RemoteFile(os.path.getsize(path), None)
+    return revision
+
+
+def _remote(name: HubName, sibling: object) -> RemoteFile:
+    """What the server says of a file."""
+    file = getattr(sibling, "rfilename", None)
+    size, lfs = getattr(sibling, "size", None), getattr(sibling, "lfs", None)
+    digest = None
+    if lfs is not None:
+        size, digest = lfs.size, lfs.sha256
+    known = size is None or (isinstance(size, int) and size >= 0)
+    if not isinstance(file, str) or not known:
+        raise _no_hub(name, f"it lists {file!r:.80} with the size {size!r:.40}")
+    if digest is not None and not (isinstance(digest, str) and SHA256.fullmatch(digest)):
+        raise _no_hub(name, f"it lists {file!r:.80} with the digest {digest!r:.80}")
+    return RemoteFile(size, digest)
+
+
+class _RevisionError(InputError):
+    """The repository has no such revision; another one in the cache does not help."""
+
+
+def _no_hub(name: HubName, what: str) -> FormatError:
+    return FormatError(
+        f"{name.typed}: {endpoint()} does not answer as the hub does: {what}; check HF_ENDPOINT"
+    )
+
+
+def endpoint() -> str:
+    """The server's address."""
+    import huggingface_hub
+
+    return str(huggingface_hub.constants.ENDPOINT)
+
+
+@contextmanager
+def explaining(name: HubName) -> Iterator[None]:
+    """What the library raises as a TrinityError that says what to do."""
+    try:
+        yield
+    except TrinityError:
+        raise
+    except Exception as error:  # the library's and its HTTP client's have no common base
+        raise _explained(name, error) from error
+
+
+def _explained(name: HubName, error: Exception) -> TrinityError:
+    from huggingface_hub import constants, errors
+
+    if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    page = f"{constants.ENDPOINT}/{name.repository}"
+    response: Any = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    log_in = "log in (`hf auth login`) or set HF_TOKEN"
+    kind: type[TrinityError] = InputError
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        what = "HF_HUB_OFFLINE is set; unset it to download what the cache lacks"
+    elif isinstance(error, errors.GatedRepoError) or status == 403:
+        what = f"access is restricted; accept the licence at {page}, then {log_in}"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        kind, what = _RevisionError, f"there is no revision {name.revision!r}; see {page}"
+    elif isinstance(error, errors.EntryNotFoundError) and status == 404:
+        what = "a file of it has gone from the server meanwhile; try again"
+    elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
+        what = f"the server does not take the token; {log_in}"
+    elif isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
+        what = (
+            f"{constants.ENDPOINT} has no such repository, or it is private; check the name, and "
+            f"for one that is not public {log_in}"
+        )
+    elif status == 429:
+        what = "the server has had too many requests; wait some minutes, or log in"
+    elif status is not None:
+        what = f"the server answered with status {status}; try again later"
+    elif isinstance(error, OSError) and error.errno in _FULL:
+        what = (
+            f"the disk of {constants.HF_HUB_CACHE} is full; make room, or set HF_HOME to another "
+            "folder; the download goes on where it stopped"
+        )
+    elif isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        what = f"{error.filename}: {error.strerror}; set HF_HOME to a folder that can be written"
+    elif isinstance(error, ValueError | TypeError | KeyError | AttributeError | AssertionError):
+        return _no_hub(name, _line(error))
+    else:
+        what = (
+            f"{constants.ENDPOINT} cannot be reached ({_line(error)}); check the network, and "
+            "HF_ENDPOINT and the proxy's settings where they are set"
+        )
+    return kind(f"{name.typed}: {what}")
+
+
+def _line(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

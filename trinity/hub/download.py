@@ -1,0 +1,209 @@
+"""Downloads into the library's cache that go on where they stopped.
+
+The library itself keeps nothing of an unfinished file from one process to the next. So large files,
+whose hash the server names, are written here: into ``blobs`` beside their place, under the
+library's own lock, compared with their hash, then renamed. The library makes the rest of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from trinity.errors import FormatError, InputError, TrinityError
+from trinity.hub.client import SHA256, Revision, endpoint, explaining, library
+from trinity.hub.name import HubName
+from trinity_kernels.whole_file import whole_file
+
+Progress = Callable[[int, int, str], None]
+UNFINISHED = ".trinity.incomplete"
+_ATTEMPTS = 5  # without a byte more
+_PAUSE = 1.0  # seconds between them
+
+
+def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
+    """Download those of a revision's files that the cache lacks.
+
+    ``progress`` takes the bytes so far, all bytes and the name of the file. Raises InputError where
+    the server or the disk fails, FormatError where what came is not what was announced.
+    """
+    missing = [file for file in files if not os.path.isfile(revision.path(file))]
+    if not missing:
+        return
+    if revision.reason is not None:
+        raise InputError(
+            f"{revision.name.typed}: {missing[0]} is not in the cache, and {revision.reason}; "
+            "connect, and name the model again"
+        )
+    from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE  # the server gives no more so
+
+    done = 0
+    with explaining(revision.name), _no_bars():
+        announced = {file: _announced(revision, file) for file in missing}
+        total = sum(size for size, _ in announced.values())
+        _check_space(revision, announced.values())
+        for file, (size, digest) in announced.items():
+            before = done
+
+            def tell(so_far: int, before: int = before, file: str = file) -> None:
+                progress(before + so_far, total, file)
+
+            if digest is not None and size <= MAX_HTTP_DOWNLOAD_SIZE:
+                _complete(revision, file, size, digest, tell)
+            _link(revision, file)
+            done += size
+            progress(done, total, file)
+
+
+def remember(revision: Revision) -> None:
+    """Write down which commit a branch or a tag is, for when the server cannot be asked."""
+    if revision.reason is not None or revision.name.revision == revision.commit:
+        return
+    with suppress(OSError):
+        if revision.cache.commit(revision.name.revision) != revision.commit:
+            path = revision.cache.reference(revision.name.revision)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with whole_file(path, durable=False) as file:
+                file.write(revision.commit.encode())
+
+
+def _announced(revision: Revision, file: str) -> tuple[int, str | None]:
+    """A file's bytes and its hash; the server is asked for what its listing lacks."""
+    remote = revision.files[file]
+    if remote.size is not None:
+        return remote.size, remote.sha256
+    hub = library(revision.name)
+    url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
+    found = hub.get_hf_file_metadata(url)
+    digest = found.etag if found.etag and SHA256.fullmatch(found.etag) else None
+    return max(found.size or 0, 0), digest
+
+
+def _link(revision: Revision, file: str) -> None:
+    """Let the library make the file's place in the snapshot, and download it if it is small."""
+    hub = library(revision.name)
+    hub.hf_hub_download(revision.name.repository, file, revision=revision.commit)
+    if not os.path.isfile(revision.path(file)):
+        raise InputError(
+            f"{revision.name.typed}: {file} changed on the server meanwhile; try again"
+        )
+
+
+def _complete(
+    revision: Revision, file: str, size: int, digest: str, tell: Callable[[int], None]
+) -> None:
+    """Make the blob of a large file."""
+    from huggingface_hub.utils import WeakFileLock
+
+    blobs, locks = revision.cache.blobs, os.path.join(revision.cache.root, ".locks")
+    locks = os.path.join(locks, os.path.basename(revision.cache.folder))
+    os.makedirs(blobs, exist_ok=True)
+    os.makedirs(locks, exist_ok=True)
+    blob = os.path.join(blobs, digest)
+    with WeakFileLock(os.path.join(locks, digest + ".lock")):
+        if os.path.exists(blob):
+            return
+        unfinished = blob + UNFINISHED
+        _fill(revision, file, size, unfinished, tell)
+        if _sha256(unfinished) != digest:
+            os.unlink(unfinished)
+            raise FormatError(
+                f"{revision.name.typed}: {file} was damaged on its way, or changed on the server "
+                "meanwhile: its SHA-256 is another; it is removed, download it again"
+            )
+        os.replace(unfinished, blob)
+
+
+def _fill(revision: Revision, file: str, size: int, path: str, tell: Callable[[int], None]) -> None:
+    """Append to the file at ``path`` until it has the announced length."""
+    hub = library(revision.name)
+    url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
+    with open(path, "ab") as out:
+        if out.tell() > size:
+            out.truncate(0)
+        failures = 0
+        while (have := out.seek(0, os.SEEK_END)) < size:
+            tell(have)
+            cut: Exception = EOFError(f"the server sends less than {size} bytes")
+            try:
+                _append(revision.name, url, out, have, size, tell)
+            except (hub.errors.HfHubHTTPError, OSError, TrinityError):
+                raise
+            except Exception as error:  # the HTTP client's, whose classes differ by version
+                cut = error
+            if out.tell() >= size:
+                return
+            failures = 0 if out.tell() > have else failures + 1
+            if failures == _ATTEMPTS:
+                raise cut
+            time.sleep(_PAUSE)
+
+
+def _append(
+    name: HubName, url: str, out: BinaryIO, have: int, size: int, tell: Callable[[int], None]
+) -> None:
+    """Write what the server sends from byte ``have`` on."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+        if have and response.status_code != 206:  # the whole file again, or nothing from there on
+            out.truncate(0)
+            have = 0
+        hf_raise_for_status(response)
+        for chunk in response.iter_bytes():
+            have += len(chunk)
+            if have > size:
+                raise FormatError(
+                    f"{name.typed}: {endpoint()} sends more than the {size} bytes that it "
+                    f"announces for {url.rpartition('/')[2]}; try again later"
+                )
+            out.write(chunk)
+            out.flush()  # a signal ends the process at any moment
+            tell(have)
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_space(revision: Revision, announced: Iterable[tuple[int, str | None]]) -> None:
+    """Raise InputError where the disk has no room for what is missing."""
+    needed = 0
+    for size, digest in announced:
+        unfinished = os.path.join(revision.cache.blobs, f"{digest}{UNFINISHED}")
+        have = os.path.getsize(unfinished) if os.path.isfile(unfinished) else 0
+        needed += max(size - have, 0)
+    folder = revision.cache.root
+    os.makedirs(folder, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(
+            f"{revision.name.typed}: {needed / 1e9:,.1f} GB are missing and the disk of {folder} "
+            f"has {free / 1e9:,.1f} GB; make room, or set HF_HOME to a folder on another disk"
+        )
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the library's own progress bars."""
+    from huggingface_hub import utils
+
+    if utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()

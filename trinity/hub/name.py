@@ -1,0 +1,67 @@
+"""Names of models on the hub: ``hf:USER/REPO[@REVISION][:FILE-OR-QUANT]``.
+
+The place of the revision is that of the library's own ``hf://`` addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trinity.errors import InputError
+
+PREFIX = "hf:"
+MAIN = "main"
+FORM = f"{PREFIX}USER/REPO[@REVISION][:FILE-OR-QUANT]"
+_PARTS = re.compile(r"([^@:]*)(?:@([^:]*))?(?::(.*))?", re.DOTALL)
+# Source: huggingface_hub, utils/_validators.py, validate_repo_id.
+_WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+_REVISION = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_./+-]{0,198}[A-Za-z0-9_+-])?")
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A name that is one; ``typed`` is how it was given, ``wanted`` its file or quantization."""
+
+    typed: str
+    repository: str
+    revision: str
+    wanted: str | None
+
+    def of_file(self, file: str | None) -> str:
+        """The name of one file of the repository; of the directory for None."""
+        revision = "" if self.revision == MAIN else f"@{self.revision}"
+        return f"{PREFIX}{self.repository}{revision}" + ("" if file is None else f":{file}")
+
+
+def parse_name(typed: str) -> HubName:
+    """The name that ``typed`` is, with or without the prefix. Raises InputError."""
+    found = _PARTS.fullmatch(typed.removeprefix(PREFIX))
+    repository, revision, wanted = found.groups() if found else ("", None, None)
+    problem = _problem(repository, revision, wanted)
+    if problem is not None:
+        raise InputError(f"{typed}: {problem}; a name is written {FORM}")
+    return HubName(typed, repository, MAIN if revision is None else revision, wanted)
+
+
+def _problem(repository: str, revision: str | None, wanted: str | None) -> str | None:
+    words = repository.split("/")
+    if len(words) > 2:
+        return f"{repository[:120]!r} has more than a user and a repository; a file follows a colon"
+    if len(words) < 2 or not all(map(is_word, words)):
+        return f"{repository[:120]!r} is no name of a repository"
+    if revision is not None and not is_revision(revision):
+        return f"{revision[:120]!r} is no revision, a branch, a tag or a commit"
+    if wanted is not None and (not wanted or not wanted.isprintable() or len(wanted) > 500):
+        return f"{wanted[:120]!r} is no file and no quantization"
+    return None
+
+
+def is_revision(text: str) -> bool:
+    """Whether a branch, a tag or a commit can have this name."""
+    return bool(_REVISION.fullmatch(text)) and ".." not in text and "//" not in text
+
+
+def is_word(text: str) -> bool:
+    """Whether a user or a repository can have this name."""
+    return bool(_WORD.fullmatch(text)) and "--" not in text and ".." not in text

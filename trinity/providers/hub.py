@@ -1,0 +1,36 @@
+"""Models on the Hugging Face hub: ``hf:USER/REPO[@REVISION][:FILE-OR-QUANT]``."""
+
+from __future__ import annotations
+
+import os
+
+from trinity.formats.provider import WeightProvider
+from trinity.hub.model import fetch
+from trinity.hub.name import FORM, PREFIX, parse_name
+from trinity.load_options import LoadOptions
+from trinity.providers.directory import DIRECTORY
+from trinity.providers.gguf_file import GGUF_FILE
+from trinity.providers.kind import Kind, Notice
+
+
+def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    path = fetch(parse_name(name), notice, _Tenths(notice)).path
+    kind = DIRECTORY if os.path.isdir(path) else GGUF_FILE
+    return kind.open(path, options, notice)
+
+
+class _Tenths:
+    """Tells of a download by a line for each tenth of it."""
+
+    def __init__(self, notice: Notice) -> None:
+        self._notice = notice
+        self._told = -1
+
+    def __call__(self, done: int, total: int, file: str) -> None:
+        tenth = 10 * done // max(total, 1)
+        if tenth > self._told:
+            self._told = tenth
+            self._notice(f"downloading {file}: {10 * tenth}% of {total / 1e6:,.1f} MB")
+
+
+HUB = Kind(FORM, lambda name: name.startswith(PREFIX), _open)

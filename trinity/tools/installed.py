@@ -1,0 +1,189 @@
+"""The models that lie on this machine, in the places where models are kept.
+
+Those are trinity's own cache, with what was quantized while loading, huggingface_hub's cache and
+Ollama's stores. Headers are read, weights never.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from trinity.errors import InputError, TrinityError
+from trinity.formats.cache_folder import cache_folder
+from trinity.formats.checkpoint import INDEX, SINGLE
+from trinity.formats.huggingface.files import CONFIG
+from trinity.formats.ollama.manifest import PREFIX as OLLAMA
+from trinity.formats.ollama.store import stores
+from trinity.hub.cache import CachedRepository, cached_repositories
+from trinity.hub.choice import gguf_models, missing_parts
+from trinity.hub.download import UNFINISHED
+from trinity.hub.model import DIRECTORY
+from trinity.hub.name import PREFIX as HUB
+from trinity.hub.name import HubName
+from trinity.providers import open_weights
+
+MOST_LISTED = 2000  # of each place
+# general.file_type of mixes whose name says more than the type of most weights: llama_ftype. As in
+# quantization/mixes.py, which loads the compiler.
+MIXTURES: dict[int, str] = {
+    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
+    17: "Q5_K_M",
+}  # fmt: skip
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A model that lies somewhere.
+
+    ``name`` is what --model takes; ``place`` the folder of models that it lies in, ``kept_by``
+    whose that is; ``type`` the mix that the file names, else the type of most of its weights,
+    ``family`` its architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be
+    opened; the others may then be None.
+    """
+
+    name: str
+    kept_by: str
+    place: str
+    num_bytes: int | None = None
+    type: str | None = None
+    family: str | None = None
+    problem: str | None = None
+
+
+def installed(notice: Notice = lambda line: None) -> Iterator[Installed]:
+    """Every model, place by place; ``notice`` is told of a place that is not looked at."""
+    yield from islice(_own(), MOST_LISTED)
+    yield from islice(_hub(notice), MOST_LISTED)
+    yield from islice(_ollama(), MOST_LISTED)
+
+
+def own_file(name: str) -> str:
+    """The file of trinity's own that ``name`` means: its path, or its name in the cache.
+
+    Raises InputError for every other name; for models of other programs it says how these remove
+    them.
+    """
+    if name.startswith(HUB):
+        repository = name.removeprefix(HUB).partition(":")[0].partition("@")[0]
+        raise InputError(
+            f"{name}: kept by huggingface_hub; `hf cache rm model/{repository}` removes it"
+        )
+    if name.startswith(OLLAMA):
+        model = name.removeprefix(OLLAMA)
+        raise InputError(f"{name}: kept by Ollama; `ollama rm {model}` removes it")
+    folder = str(cache_folder("weights"))
+    above, base = os.path.split(name)
+    path = os.path.join(folder, base)
+    inside = not above or os.path.realpath(above) == os.path.realpath(folder)
+    if not inside and os.path.lexists(name):
+        raise InputError(
+            f"{name}: not among the files that trinity keeps, which lie in {folder}; remove it as "
+            "any other file"
+        )
+    if not inside or not base.endswith(".gguf") or not os.path.isfile(path):
+        raise InputError(
+            f"{name}: trinity keeps no such model in {folder}; `python -m trinity list` shows "
+            "what there is"
+        )
+    return path
+
+
+def _own() -> Iterator[Installed]:
+    folder = str(cache_folder("weights"))
+    for name in _listed(folder, ".gguf"):
+        path = os.path.join(folder, name)
+        yield _opened(path, "trinity", folder, path)
+
+
+def _hub(notice: Notice) -> Iterator[Installed]:
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+    except ImportError:
+        notice("huggingface_hub is not installed, so its cache is not looked at")
+        return
+    for cached in cached_repositories(os.path.abspath(HF_HUB_CACHE)):
+        for commit, called in cached.commits():
+            yield from _snapshot(cached, commit, called)
+        unfinished = _unfinished(cached)
+        if unfinished:
+            yield Installed(
+                HUB + cached.repository, "huggingface_hub", cached.root, unfinished,
+                problem="an unfinished download; pull it again, and it goes on",
+            )  # fmt: skip
+
+
+def _snapshot(cached: CachedRepository, commit: str, called: str) -> Iterator[Installed]:
+    """The models of one commit: GGUF files, and the directory where it is one."""
+    name = HubName("", cached.repository, called, None)
+    folder = cached.snapshot(commit)
+    files = cached.files(commit)
+    models = gguf_models(files)
+    found = [(model.files[0], model.files, missing_parts(model)) for model in models]
+    if CONFIG in files and (SINGLE in files or INDEX in files):
+        found.append((DIRECTORY if models else "", tuple(files), []))
+    for file, parts, missing in found:
+        typed = name.of_file(file or None)
+        gone = [one for one in parts if not os.path.isfile(os.path.join(folder, one))] + missing
+        if gone:
+            yield Installed(
+                typed, "huggingface_hub", cached.root,
+                problem=f"{gone[0]} is missing; `python -m trinity pull` downloads it",
+            )  # fmt: skip
+        else:
+            path = os.path.join(folder, file) if file.lower().endswith(".gguf") else folder
+            yield _opened(typed, "huggingface_hub", cached.root, path)
+
+
+def _unfinished(cached: CachedRepository) -> int:
+    """Bytes of our downloads that have not ended."""
+    sizes = 0
+    for name in _listed(cached.blobs, UNFINISHED):
+        with suppress(OSError):
+            sizes += os.path.getsize(os.path.join(cached.blobs, name))
+    return sizes
+
+
+def _ollama() -> Iterator[Installed]:
+    seen: set[str] = set()
+    for store in stores():
+        for name in store.names():
+            if name not in seen:
+                seen.add(name)
+                yield _opened(OLLAMA + name, "Ollama", store.root, OLLAMA + name)
+
+
+def _listed(folder: str, ending: str) -> list[str]:
+    """Names in a folder, which need not exist, with this ending."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.name.endswith(ending))
+    return []
+
+
+def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
+    """What the headers of the model at ``path`` say, or why it cannot be opened."""
+    try:
+        with closing(open_weights(path)) as provider:
+            types: Counter[str] = Counter()
+            for tensor in map(provider.tensor, provider.tensor_names()):
+                types[tensor.type] += tensor.nbytes
+            family = provider.metadata.get("general.architecture")
+            return Installed(
+                name, kept_by, place,
+                sum(map(os.path.getsize, provider.paths)),
+                _type(types, provider.metadata.get("general.file_type")),
+                family if isinstance(family, str) else None,
+            )  # fmt: skip
+    except (TrinityError, OSError) as error:
+        return Installed(name, kept_by, place, problem=str(error).removeprefix(f"{name}: "))
+
+
+def _type(types: Counter[str], said: object) -> str | None:
+    """What a file says to be, if it may be true, else the type with the most bytes."""
+    mix = MIXTURES.get(said, "") if isinstance(said, int) else ""
+    return mix if mix[:4] in types else next((name for name, _ in types.most_common(1)), None)
