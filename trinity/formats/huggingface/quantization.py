@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.packed.methods import METHODS as PACKED
+from trinity.formats.huggingface.packed.methods import method_of
 from trinity.formats.huggingface.values import Values, shown
 
 _INSTEAD = "take the model it was made from, or a GGUF file of it"
@@ -25,10 +27,13 @@ class Ternary:
 
 
 def read_quantization(values: Values, methods: Collection[str]) -> Ternary | None:
-    """Ternary weights, or None; a class knows the ``methods``, others are UnsupportedError.
+    """Ternary weights, or None.
 
+    A class knows the ``methods`` beside those of packed weights; others are UnsupportedError.
     Weights in MXFP4 need no word: their tensors' names tell.
     """
+    if method_of(values) is not None:
+        return None
     own = values.values.get("quantization")
     if isinstance(own, dict) and "bits" in own:
         raise UnsupportedError(
@@ -40,7 +45,7 @@ def read_quantization(values: Values, methods: Collection[str]) -> Ternary | Non
         return None
     method = value.get("quant_method") if isinstance(value, dict) else value
     if not isinstance(value, dict) or not isinstance(method, str) or method not in methods:
-        known = " and ".join([*methods, "models that are not quantized"])
+        known = ", ".join([*methods, *PACKED, "models that are not quantized"])
         raise UnsupportedError(
             f"{values.source}: quantization_config has the method {shown(method)}; of this class "
             f"trinity reads {known}; {_INSTEAD}"
