@@ -221,8 +221,11 @@ def _random_blocks(tag: str, n: int, k: int) -> NDArray[np.uint8]:
     data = _rng().integers(0, 256, quant.nbytes((n, k)), np.uint8)
     blocks = data.view(quant.block)
     for name in quant.block.names or ():
+        scales = _rng().uniform(-1, 1, len(blocks)).astype(np.float32) / 8
         if quant.block[name].kind == "f":
-            blocks[name] = _rng().uniform(-1, 1, len(blocks)) / 8
+            blocks[name] = scales
+        elif name in ("d", "m"):  # bfloat16
+            blocks[name] = scales.view(np.uint32) >> 16
         elif name == "e":  # of a power of 2
             blocks[name] = _rng().integers(118, 125, len(blocks))
     if tag == "IQ1_M":  # its scale is in four parts: not infinite

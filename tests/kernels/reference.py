@@ -25,6 +25,7 @@ AnyFloats = NDArray[Any]  # float16 or float32
 
 # Types whose minimum, or the offset of whose codes, is multiplied in floating point.
 FLOAT_OFFSETS = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q4_K", "Q5_K"}
+FLOAT_OFFSETS |= {name for name in TYPES if name.startswith("AFFINE")}
 
 
 def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Bytes:
@@ -41,10 +42,16 @@ def random_weights(rng: np.random.Generator, quant: str, n: int, k: int) -> Byte
             fields[name] = values / 8
         elif name == "e":  # of a power of 2
             fields[name] = rng.integers(118, 128, fields.shape)
-        elif quant == "BF16":
-            fields[name] = values.view(np.uint32) >> 16
+        elif is_number(quant, name):
+            fields[name] = (values if quant == "BF16" else values / 8).view(np.uint32) >> 16
     limit_scales(quant, fields)
     return blocks
+
+
+def is_number(quant: str, field: str) -> bool:
+    """Whether a field of a block is a floating-point number; bfloat16 is one that NumPy lacks."""
+    kind = TYPES[quant].block[field]
+    return kind.kind == "f" or (quant.endswith("BF16") and kind == np.dtype("<u2"))
 
 
 def limit_scales(quant: str, blocks: Blocks) -> None:

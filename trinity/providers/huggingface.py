@@ -20,7 +20,7 @@ from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
-from trinity.formats.huggingface.tensors import hf_tensors, other_networks
+from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
@@ -70,7 +70,8 @@ class HuggingFaceProvider:
                 )
             ternary = replace(ternary, divides=weight_scale == "divide")
         self._ternary = ternary
-        logical = logical_checkpoint(checkpoint, self._hf.values)
+        columns = partial(matrix_columns, self._hf, family, checkpoint)
+        logical = logical_checkpoint(checkpoint, self._hf.values, columns)
         self._packing_notes = logical.notes
         needed = hf_tensors(self._hf, family, logical)
         self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)

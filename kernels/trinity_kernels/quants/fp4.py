@@ -219,7 +219,7 @@ if not jit_disabled():
 READERS = {
     "MXFP4": Block32(
         nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q16", offset=_MOVED_UP,
-        power_of_2=True,
+        scales="e8m0",
     ),
     "NVFP4": SuperBlock(
         nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,

@@ -34,14 +34,8 @@ def read_quantization(values: Values, methods: Collection[str]) -> Ternary | Non
     """
     if method_of(values) is not None:
         return None
-    own = values.values.get("quantization")
-    if isinstance(own, dict) and "bits" in own:
-        raise UnsupportedError(
-            f"{values.source}: quantization is {shown(own)}: a model quantized by MLX, which "
-            f"trinity does not read; {_INSTEAD}"
-        )
     value = values.values.get("quantization_config")
-    if value is None:
+    if value is None or _is_mlx(values.values.get("quantization")) or _is_mlx(value):
         return None
     method = value.get("quant_method") if isinstance(value, dict) else value
     if not isinstance(value, dict) or not isinstance(method, str) or method not in methods:
@@ -51,6 +45,11 @@ def read_quantization(values: Values, methods: Collection[str]) -> Ternary | Non
             f"trinity reads {known}; {_INSTEAD}"
         )
     return METHODS[method](values.inner("quantization_config"))
+
+
+def _is_mlx(value: object) -> bool:
+    """Whether an object is one of MLX's, whose weights are known by their tensors."""
+    return isinstance(value, dict) and "bits" in value and "quant_method" not in value
 
 
 def _bitnet(read: Values) -> Ternary:

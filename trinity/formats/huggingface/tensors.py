@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trinity.errors import ConfigError, FormatError
+from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
@@ -89,12 +90,32 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) 
     return [_renamed(tensor, actual) for tensor in tensors]
 
 
+def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, int]:
+    """Columns of the weights that the class has and the checkpoint, by the checkpoint's names."""
+    actual = _names(config, family, checkpoint)
+    found: dict[str, int] = {}
+    for layer in range(-1, config.num_layers):
+        prefix = f"{LAYER}{layer}." if layer >= 0 else ""
+        before = len(found)
+        for module in family.layer(config, layer) if layer >= 0 else family.ends(config):
+            for form in module.forms:
+                names = (prefix + name for name in form.names)
+                found |= {actual[n]: form.shape[-1] for n in names if n in actual}
+        if len(found) == before and layer >= 0:
+            break  # hf_tensors says that the layer is missing
+    if _HEAD in actual:
+        found[actual[_HEAD]] = config.hidden_size
+    return found
+
+
 def other_networks(config: HFConfig, family: Family) -> bool:
     """Whether the class holds networks beside the one that writes, which are left out."""
     return config.class_name in family.wrappers
 
 
-def _names(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) -> dict[str, str]:
+def _names(
+    config: HFConfig, family: Family, checkpoint: Checkpoint | LogicalCheckpoint
+) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
     if not other_networks(config, family):
         return {name: name for name in checkpoint.names()}

@@ -28,11 +28,13 @@ from trinity_kernels.ops.matmul.prefetch import AHEAD, prefetch_near
 from trinity_kernels.ops.matmul.readers import (
     code,
     is_fine,
+    minimum,
     minimum_at,
     nbytes,
     offset,
     scale,
     signed,
+    top,
 )
 from trinity_kernels.tags import per_level
 
@@ -41,8 +43,13 @@ if not jit_disabled():
 
     from trinity_kernels import byte_dots, simd
     from trinity_kernels._jit import intrinsic
-    from trinity_kernels.ops.matmul import strided
-    from trinity_kernels.ops.matmul.readers import codes_of_pair, scales_of_16, scales_of_few
+    from trinity_kernels.ops.matmul.readers import (
+        codes_of_pair,
+        minima_of_16,
+        minima_of_few,
+        scales_of_16,
+        scales_of_few,
+    )
 
     @intrinsic
     def spread(typingctx: Any, scales: Any, pair: Any) -> Any:
@@ -56,15 +63,23 @@ if not jit_disabled():
 
         return simd.F32X16(simd.F32X16, pair), codegen
 
+    @inline
+    def fine_products(isa: Any, qt: Any, codes: Any, x: int, ones: int) -> Any:
+        """64 codes times activations of 256s and of 1s, by fours, exact before they are float32."""
+        zero = simd.splat_i32x16(0)
+        if top(qt) > 127:
+            high = byte_dots.dot_bytes(isa, zero, codes, simd.load_i8x64(x))
+            low = byte_dots.dot_bytes(isa, zero, codes, simd.load_i8x64(ones))
+        else:
+            high = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x))
+            low = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(ones))
+        return simd.to_f32x16((high << simd.splat_i32x16(8)) + low)
+
     def _pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        """The lanes of two blocks' products, exact; ``beside``: what _beside says of them."""
+        """The lanes of two blocks' products, exact; ``beside``: what beside_at says of them."""
 
     def _fine_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        zero = simd.splat_i32x16(0)
-        codes = codes_of_pair(isa, qt, first, second)
-        high = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x))
-        low = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(beside))
-        return simd.to_f32x16((high << simd.splat_i32x16(8)) + low)
+        return fine_products(isa, qt, codes_of_pair(isa, qt, first, second), x, beside)
 
     def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
         zero = simd.splat_i32x16(0)
@@ -85,7 +100,7 @@ if not jit_disabled():
 
 
 @inline
-def _scales(qt: Any, k: int) -> int:
+def scales_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to its scales."""
     if is_fine(qt):
         return q16_scales(k)
@@ -93,7 +108,7 @@ def _scales(qt: Any, k: int) -> int:
 
 
 @inline
-def _sums(qt: Any, k: int) -> int:
+def sums_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to its scaled sums."""
     if is_fine(qt):
         return q16_sums(k)
@@ -101,7 +116,7 @@ def _sums(qt: Any, k: int) -> int:
 
 
 @inline
-def _beside(qt: Any, k: int) -> int:
+def beside_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to those of 1s, or to the negated sums of 4."""
     if is_fine(qt):
         return q16_ones(k)
@@ -124,7 +139,7 @@ def _last_pair(
 @inline
 def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
     """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
-    scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
+    scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
     size = nbytes(qt)
     done = k // 512 * 16
     left = k // 32 - done
@@ -136,7 +151,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
         if not signed(qt):
             m = d * simd.splat_f32x16(np.float32(-offset(qt)))
             if minimum_at(qt) != 0:
-                m = strided.few_f16(at + minimum_at(qt), size, left)
+                m = minima_of_few(qt, at, size, left)
             least = simd.fma_f32x16(m, simd.load_f32x16(sums + 4 * done), least)
         c, g = x + 32 * done, beside + 32 * done
         acc = _last_pair(isa, qt, at, left, 0, both, c, g, acc)
@@ -162,7 +177,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     least = simd.splat_f32x16(np.float32(0))
-    scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
+    scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
     size = nbytes(qt)
     for s in range(k // 512):
         at = w + 16 * size * s
@@ -172,7 +187,7 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         if not signed(qt):
             m = d * simd.splat_f32x16(np.float32(-offset(qt)))
             if minimum_at(qt) != 0:
-                m = strided.f16x16(at + minimum_at(qt), size)
+                m = minima_of_16(qt, at, size)
             least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
         c = x + 512 * s
         g = beside + 512 * s
@@ -208,7 +223,7 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
     lanes = np.zeros(16, np.float32)
     least = np.zeros(16, np.float32)
-    scales, sums, ones = x + _scales(qt, k), x + _sums(qt, k), x + q16_ones(k)
+    scales, sums, ones = x + scales_at(qt, k), x + sums_at(qt, k), x + q16_ones(k)
     for b in range(k // 32):
         block = w + b * nbytes(qt)
         d = scale(qt, block, 0)
@@ -224,7 +239,7 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             lanes[lane] = memory.fma_f32(both, np.float32(total), lanes[lane])
         m = np.float32(d * np.float32(-offset(qt)))
         if minimum_at(qt) != 0:
-            m = memory.get_f16(block + minimum_at(qt))
+            m = minimum(qt, block, 0)
         if not signed(qt):
             least[b % 16] = memory.fma_f32(m, memory.get_f32(sums + 4 * b), least[b % 16])
     if signed(qt):

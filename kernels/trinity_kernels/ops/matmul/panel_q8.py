@@ -1,8 +1,9 @@
 """Panels times tokens of the q8 or q16 form: exact sums of 32 or 16 products, then float32.
 
 The lines of a panel meet 4 activations that all rows share. AVX2 adds products of codes up to 31 in
-16 bits, as many as they hold, others one by one, of signed codes with their signs moved onto the
-activations. Codes of 256s and of 1s, which activations of 16 bits have, are multiplied one by one.
+16 bits, as many as they hold, others in pairs or one by one, of signed codes with their signs moved
+onto the activations. Codes of 256s and of 1s, which activations of 16 bits have, are multiplied one
+by one.
 
 Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
 scale * code as it stands in the panel, and the minima: up to 130 times what the values give for
@@ -97,15 +98,16 @@ def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) ->
     """<16 x i32>: the sums of 16 rows' products with the words of one token."""
     reader = READERS[quant]
     assert isinstance(reader, Block32 | SuperBlock)
-    if level == "avx2":
+    whole = isinstance(reader, Block32) and reader.top > 127
+    if level == "avx2" and not whole:
         if reader.signed:
             return _emit_signed(builder, lines, words)
-        # A block of 32's unsigned codes have 5 bits at most, nibbles 4.
-        top = (15 if reader.nibbles_at else 31) if isinstance(reader, Block32) else reader.top
-        if top > 31:
+        if reader.top > 31:
             return _emit_unsigned(builder, lines, words)
-        return _emit_small(builder, lines, words, top)
+        return _emit_small(builder, lines, words, reader.top)
     emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
+    if whole:
+        emit = byte_dots.emit_dot_bytes
     total = ir.Constant(I32X16.ir, None)
     for line, word in zip(lines, words, strict=True):
         total = emit(level, builder, total, line, word)

@@ -52,6 +52,7 @@ nbytes = _number("nbytes")
 offset, signed = _number("offset"), _number("signed")
 # Block32.
 minimum_at, bytes_at, nibbles_at = _number("minimum_at"), _number("bytes_at"), _number("nibbles_at")
+top = _number("top")
 
 
 @constant
@@ -80,36 +81,47 @@ def _code_of(qt: Any, block: Any, e: Any) -> Any:
     return lambda qt, block, e: read(block, e)
 
 
+_SCALES = {
+    "f16": memory.get_f16, "bf16": memory.get_bf16, "f32": memory.get_f32, "e8m0": memory.get_e8m0,
+}  # fmt: skip
+
+
 def scale(qt: Any, block: int, g: int) -> Any:
     """The scale of group ``g`` of a block; a block of 32 has one."""
     reader = _reader(qt)
     if isinstance(reader, Block32):
-        return memory.get_e8m0(block) if reader.power_of_2 else memory.get_f16(block)
+        return _SCALES[reader.scales](block)
     return reader.scale(block, g)
 
 
 @choose(scale)
 def _scale_of(qt: Any, block: Any, g: Any) -> Any:
     reader = _reader(qt)
-    if not isinstance(reader, Block32):
-        read = inline(reader.scale)
-        return lambda qt, block, g: read(block, g)
-    if reader.power_of_2:
-        return lambda qt, block, g: memory.get_e8m0(block)
-    return lambda qt, block, g: memory.get_f16(block)
+    if isinstance(reader, Block32):
+        get = _SCALES[reader.scales]
+        return lambda qt, block, g: get(block)
+    read = inline(reader.scale)
+    return lambda qt, block, g: read(block, g)
 
 
 def minimum(qt: Any, block: int, g: int) -> Any:
-    """The minimum of group ``g`` of a superblock; 0 where it has none."""
+    """The minimum of group ``g`` of a block, as for ``scale``; 0 where it has none."""
     reader = _reader(qt)
+    if isinstance(reader, Block32):
+        at = reader.minimum_at
+        return _SCALES[reader.scales](block + at) if at else np.float32(0)
     return reader.minimum(block, g) if reader.minimum else np.float32(0)
 
 
 @choose(minimum)
 def _minimum_of(qt: Any, block: Any, g: Any) -> Any:
-    if _reader(qt).minimum is None:
+    reader = _reader(qt)
+    if isinstance(reader, Block32) and reader.minimum_at:
+        get, at = _SCALES[reader.scales], reader.minimum_at
+        return lambda qt, block, g: get(block + at)
+    if getattr(reader, "minimum", None) is None:
         return lambda qt, block, g: np.float32(0)
-    read = inline(_reader(qt).minimum)
+    read = inline(reader.minimum)
     return lambda qt, block, g: read(block, g)
 
 
@@ -146,18 +158,48 @@ if not jit_disabled():
 
     @choose(scales_of_16)
     def _scales_of_16(qt: Any, block: Any, stride: Any) -> Any:
-        if _reader(qt).power_of_2:
-            return lambda qt, block, stride: strided.e8m0x16(block, stride)
-        return lambda qt, block, stride: strided.f16x16(block, stride)
+        load = _scale_loads(_reader(qt))[0]
+        return lambda qt, block, stride: load(block, stride)
 
     def scales_of_few(qt: Any, block: int, stride: int, count: int) -> Any:
         """As scales_of_16, of fewer; the other lanes are of no use."""
 
     @choose(scales_of_few)
     def _scales_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
-        if _reader(qt).power_of_2:
-            return lambda qt, block, stride, count: strided.few_e8m0(block, stride, count)
-        return lambda qt, block, stride, count: strided.few_f16(block, stride, count)
+        load = _scale_loads(_reader(qt))[1]
+        return lambda qt, block, stride, count: load(block, stride, count)
+
+    def minima_of_16(qt: Any, block: int, stride: int) -> Any:
+        """The minima of 16 blocks of 32, ``stride`` bytes apart; zeros of a type without."""
+
+    @choose(minima_of_16)
+    def _minima_of_16(qt: Any, block: Any, stride: Any) -> Any:
+        if _reader(qt).minimum_at == 0:
+            return lambda qt, block, stride: simd.splat_f32x16(np.float32(0))
+        (load, _), at = _minimum_loads(_reader(qt))
+        return lambda qt, block, stride: load(block + at, stride)
+
+    def minima_of_few(qt: Any, block: int, stride: int, count: int) -> Any:
+        """As minima_of_16, of fewer; the other lanes are of no use."""
+
+    @choose(minima_of_few)
+    def _minima_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
+        if _reader(qt).minimum_at == 0:
+            return lambda qt, block, stride, count: simd.splat_f32x16(np.float32(0))
+        (_, load), at = _minimum_loads(_reader(qt))
+        return lambda qt, block, stride, count: load(block + at, stride, count)
+
+    def _scale_loads(reader: Block32) -> Any:
+        """The loads of 16 scales and of few."""
+        if reader.minimum_at == 2:
+            return strided.LOADS_OF_TWO[reader.scales][0]
+        return strided.LOADS[reader.scales]
+
+    def _minimum_loads(reader: Block32) -> Any:
+        """The loads of 16 minima and of few, and from which byte of a block on."""
+        if reader.minimum_at == 2:
+            return strided.LOADS_OF_TWO[reader.scales][1], 0
+        return strided.LOADS[reader.scales], reader.minimum_at
 
     @intrinsic
     def codes_of_part(typingctx: Any, isa: Any, qt: Any, block: Any, part: Any) -> Any:

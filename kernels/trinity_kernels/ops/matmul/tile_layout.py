@@ -29,8 +29,17 @@ PANELS, PANELS_BYTES = 8, 1 << 20
 
 
 def tile_types() -> frozenset[str]:
-    """The types that tiles multiply."""
-    return frozenset(READERS) - {"F32"}
+    """The types that tiles multiply: F32 has more bits than two bfloat16."""
+    return frozenset(READERS) - {"F32"} - _coarse()
+
+
+def _coarse() -> frozenset[str]:
+    """The types of blocks whose values in bfloat16 are coarser than their activations' 16 bits."""
+    return frozenset(
+        name
+        for name, reader in READERS.items()
+        if isinstance(reader, Block32) and reader.form == "q16" and reader.minimum_at
+    )
 
 
 def int8_tile_types() -> frozenset[str]:

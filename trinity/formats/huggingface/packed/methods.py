@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.packed import fp8
+from trinity.formats.huggingface.packed import fp8, mlx
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import Find
 from trinity.formats.huggingface.values import Values
@@ -23,10 +23,18 @@ def method_of(values: Values) -> str | None:
     return method if isinstance(method, str) and method in METHODS else None
 
 
-def logical_checkpoint(checkpoint: Checkpoint, values: Values) -> LogicalCheckpoint:
-    """The checkpoint of the model that config.json's ``values`` describe. Raises as methods do."""
+def logical_checkpoint(
+    checkpoint: Checkpoint, values: Values, columns: Callable[[], Mapping[str, int]]
+) -> LogicalCheckpoint:
+    """The checkpoint of the model that config.json's ``values`` describe.
+
+    What MLX quantized is known by its tensors; ``columns`` gives those of the model's weights.
+    Raises as methods do.
+    """
     method = method_of(values)
     if method is None:
+        if mlx.is_packed(checkpoint):
+            return LogicalCheckpoint(checkpoint, mlx.find(checkpoint, values, columns()))
         return LogicalCheckpoint(checkpoint)
     found = METHODS[method](checkpoint, values.inner("quantization_config"))
     return LogicalCheckpoint(checkpoint, found)
