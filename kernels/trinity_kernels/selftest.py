@@ -176,6 +176,12 @@ def q16_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
     sums = scales * codes.sum(axis=2, dtype=np.int32).astype(np.float32)
     out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
+    out[:, 2 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
+    halves = np.repeat(scales, 2, axis=1) * (
+        codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
+    )
+    out[:, 3 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
     return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 

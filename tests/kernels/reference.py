@@ -142,6 +142,11 @@ def pack_q16(x: Floats) -> tuple[Bytes, Doubles]:
     out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
     sums = scales * codes.sum(axis=2).astype(np.float32)
     out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
+    out[:, 2 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
+    sixteens = codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
+    halves = np.repeat(scales, 2, axis=1).astype(np.float32) * sixteens
+    out[:, 3 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
     return out, codes.reshape(m, k) * np.repeat(scales, 32, axis=1).astype(np.float64)
 
 

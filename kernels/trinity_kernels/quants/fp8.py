@@ -3,13 +3,23 @@
 The type is trinity's own: no GGUF file has it. Checkpoints hold such codes under one scale for a
 block of a matrix, a row or the whole; each block of 32 repeats it, 36 bytes in all. Values of one
 block reach from 2**-9 to 448, too far apart for integers, so they are multiplied as floats.
+
+Whoever makes blocks refuses codes that are NaN: compiled code takes them for 480.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from trinity_kernels import memory
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, QuantType
+
+if not jit_disabled():
+    from trinity_kernels.quants import emit
 
 _FP8 = np.dtype([("d", "<f4"), ("qs", "u1", 32)])
 _LARGEST = 448
@@ -63,3 +73,38 @@ TYPES = (
         source="OCP 8-bit Floating Point Specification 1.0 (E4M3)",
     ),
 )
+
+# -- how compiled code reads it --------------------------------------------------------------------
+
+_NBYTES = _FP8.itemsize
+
+
+def _get(row: int, i: int) -> Any:
+    block = row + i // 32 * _NBYTES
+    byte = int(memory.get_u8(block + 4 + i % 32))
+    mantissa, exponent = byte & 7, byte >> 3 & 15
+    value = mantissa * 2.0**-9
+    if exponent != 0:
+        value = (8 + mantissa) * 2.0 ** (exponent - 10)
+    if byte > 127:
+        value = -value
+    return np.float32(memory.get_f32(block) * np.float32(value))
+
+
+def _emit_load(builder: Any, row: Any, n: Any) -> Any:
+    """As float16 the bits, moved up, are 2**-8 of the value, subnormal ones too; the scale is 2**8
+    of its own."""
+    block = builder.add(row, builder.mul(builder.lshr(n, emit.I64(1)), emit.I64(_NBYTES)))
+    at = builder.add(block, builder.mul(builder.and_(n, emit.I64(1)), emit.I64(16)))
+    short = emit.vector(emit.I16, 16)
+    bits = builder.sext(emit.load_bytes(builder, at, 4, 16), short)
+    bits = builder.shl(bits, emit.constant(short, [7] * 16))
+    bits = builder.and_(bits, emit.constant(short, [0xBF80] * 16))
+    values = builder.fpext(builder.bitcast(bits, emit.vector(emit.ir.HalfType(), 16)), emit.F32X16)
+    scale = builder.fmul(emit.load(builder, block, 0, emit.F32), emit.F32(256.0))
+    return builder.fmul(values, emit.splat(builder, scale))
+
+
+READERS = {
+    "FP8": Plain(nbytes=_NBYTES, get=_get, emit_load=_emit_load, elements=32, split=True),
+}

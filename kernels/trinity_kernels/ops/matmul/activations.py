@@ -12,6 +12,8 @@ A row of K activations, by form:
              at q16_ones:   the codes of 1s, padded likewise
              at q16_scales: per 32 codes their float32 scale, padded with zeros to 16 of them
              at q16_sums:   per 32 codes scale * sum of both, padded likewise
+             at q16_groups: per 4 codes the int32 negated sum of both, padded as the codes
+             at q16_halves: per 16 codes scale * sum of both, padded with zeros to 32 of them
     ternary  int8 codes, padded with zeros to 256, permuted (ternary_place); x = code / s, one s a
              row.
              at ternary_sums:  per 256 codes the int32 negated sum, padded to 16 of them
@@ -86,6 +88,18 @@ def q16_sums(k: int) -> int:
 
 
 @shared
+def q16_groups(k: int) -> int:
+    """Bytes from a row's codes to its negated sums of 4."""
+    return q16_sums(k) + (k + 511) // 512 * 64
+
+
+@shared
+def q16_halves(k: int) -> int:
+    """Bytes from a row's codes to its scaled sums of 16."""
+    return q16_groups(k) + (k + 63) // 64 * 64
+
+
+@shared
 def ternary_place(e: int) -> int:
     """Where element ``e`` lies among the permuted codes."""
     return e // 256 * 256 + e % 128 // 32 * 64 + e % 256 // 128 * 32 + e % 32
@@ -117,7 +131,7 @@ def activation_bytes(form: str, k: int) -> int:
     if form == "q8":
         return q8_halves(k) + -(-k // 512) * 128
     if form == "q16":
-        return q16_sums(k) + -(-k // 512) * 64
+        return q16_halves(k) + -(-k // 512) * 128
     return ternary_tail(k) + 64
 
 

@@ -23,6 +23,7 @@ from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_scales,
     q8_sums,
+    q16_halves,
     q16_ones,
     q16_scales,
     q16_sums,
@@ -205,6 +206,8 @@ def multiply_q8_panel(
     if is_fine(qt):
         x_scales = q16_scales(k)
         x_sums = q16_sums(k)
+        if has_halves(qt):
+            x_sums = q16_halves(k)
     elif has_halves(qt):
         x_sums = q8_halves(k)
     panel_blocks(

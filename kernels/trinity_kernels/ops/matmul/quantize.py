@@ -21,6 +21,8 @@ from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_scales,
     q8_sums,
+    q16_groups,
+    q16_halves,
     q16_ones,
     q16_scales,
     q16_sums,
@@ -218,9 +220,9 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
 def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
     padded = q16_ones(k)
     ones, scales, sums = out + padded, out + q16_scales(k), out + q16_sums(k)
+    groups, halves = out + q16_groups(k), out + q16_halves(k)
     for b in range(first, last):
         d = np.float32(0)
-        total = np.int32(0)
         if 32 * b < k:
             v0 = simd.load_f32x16(x + 128 * b)
             v1 = simd.load_f32x16(x + 128 * b + 64)
@@ -240,7 +242,6 @@ def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> No
             v1 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v1 * factor)))
             c0 = simd.round_i32x16(v0)
             c1 = simd.round_i32x16(v1)
-            total = simd.sum_i32x16(c0 + c1)
             half = simd.splat_i32x16(128)
             h0 = simd.ashr_i32x16(c0 + half, 8)
             h1 = simd.ashr_i32x16(c1 + half, 8)
@@ -253,13 +254,28 @@ def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> No
             simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
             simd.store_i8x32(ones + 32 * b, simd.splat_i8x32(0))
         set_f32(scales + 4 * b, d)
-        set_f32(sums + 4 * b, np.float32(d * np.float32(total)))
+        if 32 * b >= padded:
+            _store_sums(sums, halves, b, d, 0, 0)
+            continue
+        lanes = simd.splat_i32x8(0)
+        four = simd.load_i32x8(out + 32 * b)
+        rest = simd.load_i32x8(ones + 32 * b)
+        for t in range(4):
+            left = simd.splat_i32x8(24 - 8 * t)
+            code = simd.ashr_i32x8(four << left, 24) << simd.splat_i32x8(8)
+            lanes = lanes - code - simd.ashr_i32x8(rest << left, 24)
+        at = groups + 32 * b
+        simd.store_i32x8(at, lanes)
+        low = get_i32(at) + get_i32(at + 4) + get_i32(at + 8) + get_i32(at + 12)
+        high = get_i32(at + 16) + get_i32(at + 20) + get_i32(at + 24) + get_i32(at + 28)
+        _store_sums(sums, halves, b, d, -low, -high)
 
 
 @per_level(_q16_vector)
 def _q16(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
     padded = q16_ones(k)
     ones, scales, sums = out + padded, out + q16_scales(k), out + q16_sums(k)
+    groups, halves = out + q16_groups(k), out + q16_halves(k)
     for b in range(first, last):
         largest = np.float32(0)
         poison = np.float32(0)
@@ -275,20 +291,31 @@ def _q16(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
             d = np.float32(largest / TOP)
             inverse = np.float32(TOP / largest)
         d = np.float32(d + poison)
-        total = 0
-        if 32 * b < padded:
-            for i in range(32 * b, 32 * b + 32):
+        set_f32(scales + 4 * b, d)
+        if 32 * b >= padded:
+            _store_sums(sums, halves, b, d, 0, 0)
+            continue
+        low = 0
+        high = 0
+        for g in range(8):
+            negated = 0
+            for t in range(4):
+                i = 32 * b + 4 * g + t
                 code = 0
                 if 32 * b < k:
                     scaled = np.float32(get_f32(x + 4 * i) * inverse)
                     if scaled == scaled:
                         code = int(np.rint(max(-TOP, min(TOP, scaled))))
-                high = (code + 128) >> 8
-                set_i8(out + i, np.int8(high))
-                set_i8(ones + i, np.int8(code - 256 * high))
-                total += code
-        set_f32(scales + 4 * b, d)
-        set_f32(sums + 4 * b, np.float32(d * np.float32(total)))
+                large = (code + 128) >> 8
+                set_i8(out + i, np.int8(large))
+                set_i8(ones + i, np.int8(code - 256 * large))
+                negated -= code
+            set_i32(groups + 32 * b + 4 * g, np.int32(negated))
+            if g < 4:
+                low -= negated
+            else:
+                high -= negated
+        _store_sums(sums, halves, b, d, low, high)
 
 
 @kernel

@@ -46,7 +46,7 @@ def _number(name: str) -> Callable[[Any], int]:
     return number
 
 
-# Bytes of a block; of Ternary those of 256 codes, of Plain those of a number.
+# Bytes of a block; of Ternary those of 256 codes.
 nbytes = _number("nbytes")
 # Block32 and SuperBlock.
 offset, signed = _number("offset"), _number("signed")
@@ -61,7 +61,7 @@ def is_fine(qt: Any) -> bool:
     return bool(_reader(qt).form == "q16")
 
 
-# SuperBlock.
+# SuperBlock; of Plain ``elements``, too.
 elements, group, minima = _number("elements"), _number("group"), _number("minima")
 # Ternary; 0 where 256 codes have no scale, and of other types.
 scale_at = _number("scale_at")
@@ -125,15 +125,15 @@ def _minimum_of(qt: Any, block: Any, g: Any) -> Any:
     return lambda qt, block, g: read(block, g)
 
 
-def get(qt: Any, address: int) -> Any:
-    """A plain number as float32."""
-    return _reader(qt).get(address)
+def get(qt: Any, row: int, i: int) -> Any:
+    """Plain number ``i`` of a row as float32."""
+    return _reader(qt).get(row, i)
 
 
 @choose(get)
-def _get_of(qt: Any, address: Any) -> Any:
-    read = _reader(qt).get
-    return lambda qt, address: read(address)
+def _get_of(qt: Any, row: Any, i: Any) -> Any:
+    read = inline(_reader(qt).get)
+    return lambda qt, row, i: read(row, i)
 
 
 # -- as vectors ------------------------------------------------------------------------------------
@@ -249,18 +249,26 @@ if not jit_disabled():
         read = inline(_reader(qt).packed)
         return lambda qt, block, left: read(block, left)
 
-    def load(qt: Any, address: int) -> Any:
-        """16 plain numbers."""
+    @intrinsic
+    def load(typingctx: Any, qt: Any, row: Any, n: Any) -> Any:
+        """Plain numbers 16 ``n`` to 16 ``n`` + 15 of a row."""
+        emit = _reader(qt).emit_load
 
-    @choose(load)
-    def _load(qt: Any, address: Any) -> Any:
-        read = getattr(simd, f"load_{_reader(qt).loads}x16")
-        return lambda qt, address: read(address)
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(builder, args[1], args[2])
 
-    def load_tail(qt: Any, address: int, count: int) -> Any:
-        """``count`` plain numbers, fewer than 16, and zeros behind; reads nothing beyond."""
+        return simd.F32X16(qt, types.intp, types.intp), codegen
+
+    def load_tail(qt: Any, row: int, n: int, count: int) -> Any:
+        """As ``load``, of ``count`` numbers, fewer than 16, and zeros behind; reads nothing beyond.
+
+        Of types with blocks, whose rows end with whole ones, zeros alone.
+        """
 
     @choose(load_tail)
-    def _load_tail(qt: Any, address: Any, count: Any) -> Any:
-        read = getattr(simd, f"load_tail_{_reader(qt).loads}")
-        return lambda qt, address, count: read(address, count)
+    def _load_tail(qt: Any, row: Any, n: Any, count: Any) -> Any:
+        reader = _reader(qt)
+        if not reader.tail:
+            return lambda qt, row, n, count: simd.splat_f32x16(np.float32(0))
+        read, size = getattr(simd, f"load_tail_{reader.tail}"), 16 * reader.nbytes
+        return lambda qt, row, n, count: read(row + size * n, count)
