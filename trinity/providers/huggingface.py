@@ -20,6 +20,7 @@ from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
+from trinity.formats.huggingface.packed.modelopt import with_own_file
 from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
@@ -59,7 +60,8 @@ class HuggingFaceProvider:
         self._checkpoint = checkpoint
         if CONFIG not in files:
             raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
-        family, self._hf = read_model(read_json_object(files[CONFIG]), files[CONFIG])
+        values = with_own_file(read_json_object(files[CONFIG]), files)
+        family, self._hf = read_model(values, files[CONFIG])
         self._family = family
         model = model_metadata(self._hf, family, name)
         ternary = family.ternary_form(self._hf)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.packed.ignored import ignored
 from trinity.formats.huggingface.packed.weight import Bytes, Found, Packed, Part
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
@@ -20,7 +21,6 @@ from trinity.formats.safetensors import SafeTensor
 BLOCK = 32  # elements under one scale in the type FP8
 CODES = "F8_E4M3"
 _SCALE = "_scale_inv"
-_IGNORED = (".input_scale", ".activation_scale", ".k_scale", ".v_scale")
 _FLOATS = ("F32", "F16", "BF16")
 _USUAL_BLOCK = (128, 128)
 _DAMAGED = "the checkpoint is damaged: download it again"
@@ -35,7 +35,7 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
     block = _block_size(config)
     names = set(checkpoint.names())
     weights: dict[str, Packed] = {}
-    used = {name for name in names if name.endswith(_IGNORED)}
+    used, notes = ignored(checkpoint)
     for name in checkpoint.names():
         codes = checkpoint.tensor(name)
         if codes.dtype != CODES:
@@ -55,7 +55,7 @@ def find(checkpoint: Checkpoint, config: Values) -> Found:
                 f"{checkpoint.tensor(name).source}: tensor {name!r} is a scale of {weight!r}, "
                 f"which is {what}; expected {CODES}: the files belong to different models"
             )
-    return Found(weights, frozenset(used))
+    return Found(weights, frozenset(used), notes)
 
 
 def scaled_codes(
@@ -63,9 +63,10 @@ def scaled_codes(
 ) -> Packed:
     """The weight ``name``: E4M3 codes times scales.
 
-    The scales' shape tells whose they are: one of all, one for each row, (rows, 1) or (rows,), or
-    one for each ``block`` of (rows, columns), blocks at the edges being smaller. Raises FormatError
-    where it tells neither, UnsupportedError for dtypes that are not read.
+    The scales' shape tells whose they are: one of all, one for each row, (rows, 1) or (rows,), for
+    each of equal groups of a row, (rows, groups), or for each ``block`` of (rows, columns), blocks
+    at the edges being smaller. Raises FormatError where it tells none of them, UnsupportedError for
+    dtypes and groups that are not read.
     """
     where = f"{codes.source}: tensor {codes.name!r}"
     if codes.dtype != CODES or len(codes.shape) < 2 or 0 in codes.shape:
@@ -91,8 +92,10 @@ def scaled_codes(
     )
     if block is not None and scales.shape == each_block:
         height, width = block
-    elif scales.shape in ((*leading, rows, 1), (*leading, rows)):
+    elif scales.shape == (*leading, rows):
         height, width = 1, columns
+    elif _are_groups(scales.shape, codes.shape):
+        height, width = 1, columns // scales.shape[-1]
     elif count == ahead and (not leading or scales.shape[: len(leading)] == tuple(leading)):
         height, width = rows, columns
     else:
@@ -113,6 +116,11 @@ def scaled_codes(
         partial(_parts, codes, scales, height),
         partial(_pack, codes, scales, across, width),
     )  # fmt: skip
+
+
+def _are_groups(shape: tuple[int, ...], of: tuple[int, ...]) -> bool:
+    same = len(shape) == len(of) and shape[:-1] == of[:-1]
+    return same and shape[-1] > 0 and of[-1] % shape[-1] == 0
 
 
 def _parts(codes: SafeTensor, scales: SafeTensor, height: int) -> tuple[Part, ...]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.huggingface.packed import fp8, mlx
+from trinity.formats.huggingface.packed import awq, compressed_tensors, fp8, gptq, mlx, modelopt
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import Find
 from trinity.formats.huggingface.values import Values
 
 # The values of quant_method, and what finds the weights.
 METHODS: Mapping[str, Find] = {
+    "awq": awq.find,
+    "compressed-tensors": compressed_tensors.find,
     "fp8": fp8.find,
+    "gptq": gptq.find,
+    "modelopt": modelopt.find,
 }
 
 

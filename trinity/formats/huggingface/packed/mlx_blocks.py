@@ -36,8 +36,6 @@ def affine(
 
     Raises FormatError for a scale or a minimum that is no finite number.
     """
-    from trinity_kernels.quants.affine import block_of
-
     for tensor, numbers in ((scales, d), (minima, m)):
         kind, exponent = _EXPONENTS[tensor.dtype]
         found = np.ascontiguousarray(numbers).view(kind)
@@ -46,10 +44,17 @@ def affine(
                 f"{tensor.source}: tensor {tensor.name!r} has numbers that are infinite or NaN; "
                 f"{_DAMAGED}"
             )
+    return affine_blocks(bits, scales.dtype, codes, d, m)
+
+
+def affine_blocks(bits: int, stored: str, codes: Bytes, d: Part, m: Part) -> Bytes:
+    """As ``affine``; ``stored`` is the type of ``d`` and ``m``, whose numbers are not looked at."""
+    from trinity_kernels.quants.affine import block_of
+
     rows, groups = d.shape
     wide = 4 if bits <= 4 else 8
     count = codes.shape[1] * 8 // bits // BLOCK
-    blocks = np.empty((rows, count), block_of(wide, scales.dtype))
+    blocks = np.empty((rows, count), block_of(wide, stored))
     for name, numbers in (("d", d), ("m", m)):
         blocks[name].reshape(rows, groups, -1)[:] = numbers[:, :, None]
     if bits == 4:
