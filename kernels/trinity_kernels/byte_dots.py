@@ -104,6 +104,23 @@ def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> A
     return emit_dot_i8i8(level, builder, ir.Constant(sums.type, None), w, a)
 
 
+def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
+    """As emit_dot_u8i8 of any u: avx2 adds no pairs in 16 bits, neon takes u - 128 as signed."""
+    if level in ("avx512vnni", "amx"):
+        return emit_dot_u8i8(level, builder, acc, u, s)
+    if level == "neon":
+        ones = ir.Constant(u.type, [1] * 64)
+        sums = emit_dot_i8i8(level, builder, ir.Constant(acc.type, None), ones, s)
+        acc = builder.add(acc, builder.shl(sums, ir.Constant(acc.type, [7] * 16)))
+        flipped = builder.xor(u, ir.Constant(u.type, [-128] * 64))
+        return emit_dot_i8i8(level, builder, acc, flipped, s)
+    for first in (0, 1):
+        every_second = ir.Constant(s.type, [-int(i % 2 == first) for i in range(64)])
+        acc = emit_dot_u8i8(level, builder, acc, u, builder.and_(s, every_second))
+    return acc
+
+
 dot_u8i8 = _dot(emit_dot_u8i8, emit_dot_u8i8.__doc__ or "")
+dot_bytes = _dot(emit_dot_bytes, emit_dot_bytes.__doc__ or "")
 dot_i8i8 = _dot(emit_dot_i8i8, emit_dot_i8i8.__doc__ or "")
 dot_i8i8_sums = _dot(emit_dot_i8i8_sums, emit_dot_i8i8_sums.__doc__ or "")

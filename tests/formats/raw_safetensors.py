@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-_NAMES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "U8", "int32": "I32"}
+_NAMES = {
+    "float32": "F32", "float16": "F16", "float64": "F64", "uint16": "BF16", "uint8": "U8",
+    "int8": "I8", "int32": "I32", "int64": "I64",
+}  # fmt: skip
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
@@ -32,13 +35,13 @@ def bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     return (np.ascontiguousarray(values, "<f4").view("<u4") >> 16).astype("<u2")
 
 
-def write_safetensors(path: Path, tensors: Arrays) -> None:
-    """A well-formed file; uint16 arrays count as BF16."""
+def write_safetensors(path: Path, tensors: Arrays, dtypes: Mapping[str, str] | None = None) -> None:
+    """A well-formed file; uint16 arrays count as BF16, those that ``dtypes`` names as these."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     parts: list[bytes] = []
     reached = 0
     for name, values in tensors.items():
-        dtype = "BF16" if values.dtype == np.uint16 else _NAMES[values.dtype.name]
+        dtype = (dtypes or {}).get(name) or _NAMES[values.dtype.name]
         raw = values.tobytes()
         header[name] = entry(dtype, list(values.shape), reached, reached + len(raw))
         parts.append(raw)

@@ -44,8 +44,10 @@ def shared_with_gguf(convert: Callable[..., object], *dtype: type) -> pytest.Mar
     return pytest.mark.parametrize("quant", some(shared, kept), ids=lambda t: t.name)
 
 
+# Types that no GGUF file has.
+AFFINE = {name for name in TYPES if name.startswith("AFFINE")}
 # Types of activations, and layouts that are others' alone.
-NOT_IN_GGML = {"Q8_1", "Q8_K", "I2_S", "I2_S_ARM", "Q2_0_G128"}
+NOT_IN_GGML = {"Q8_1", "Q8_K", "I2_S", "I2_S_ARM", "Q2_0_G128"} | AFFINE
 HALF = np.float16(0.5).tobytes()
 
 
@@ -79,6 +81,7 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
             [-8 + i / 2 for i in range(16)] + [0.0] * 16,
         ),
         # 0b00011000: top bits first, the codes 0 1 2 0.
+        **affine_blocks(),
         "I2_S": (
             bytes([0b00011000]) * 32 + np.float32(2).tobytes() + b"\xff" * 28,
             [v for v in (-2.0, 0.0, 2.0, -2.0) for _ in range(32)],
@@ -106,6 +109,23 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
                 for _ in range(width)
             ],
         ),
+    }
+
+
+def affine_blocks() -> dict[str, tuple[bytes, list[float]]]:
+    """Scale -0.5, minimum 3; nibbles as in Q4_1, bytes in their order."""
+    numbers = {
+        "BF16": b"\x00\xbf\x40\x40",
+        "F16": np.array([-0.5, 3], "<f2").tobytes(),
+        "F32": np.array([-0.5, 3], "<f4").tobytes(),
+    }
+    nibbles = [3 - i / 2 for i in range(16)]
+    high = [3 - i / 2 for i in range(224, 256)]
+    return {
+        **{
+            f"AFFINE4_{n}": (b + bytes(range(16)), nibbles + [3.0] * 16) for n, b in numbers.items()
+        },
+        **{f"AFFINE8_{n}": (b + bytes(range(224, 256)), high) for n, b in numbers.items()},
     }
 
 
@@ -138,7 +158,11 @@ def same_bits(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
 
 @ALL
 def test_block_agrees_with_the_table_of_ggml(quant: QuantType) -> None:
-    if quant.name == "Q2_0_G128":
+    if quant.name in AFFINE:
+        numbers = 8 if quant.name.endswith("F32") else 4
+        assert quant.nbytes((3, 64)) == 6 * (numbers + 4 * int(quant.name[6]))
+        assert quant.name not in TYPES_BY_NAME
+    elif quant.name == "Q2_0_G128":
         assert quant.nbytes((3, 512)) == 3 * 512 // 128 * 34
     elif quant.tensor_scale:
         assert 4 * quant.type_size == quant.block_size

@@ -16,7 +16,7 @@ from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.matrix import some
 from tests.tools.golden_models import edit_json, golden, model_directory
 from tests.tools.test_convert_families import FOLDERS
-from trinity.errors import ConfigError, FormatError, InputError, TokenizerError, UnsupportedError
+from trinity.errors import ConfigError, FormatError, InputError, TokenizerError
 from trinity.formats.made_tensor import MadeTensor
 from trinity.formats.safetensors import SafeTensorsFile
 from trinity.providers import open_weights
@@ -42,12 +42,13 @@ def test_families(name: str, shared_data: Path) -> None:
     check_answers(shared_data / "architectures" / name, None)
 
 
-def check_answers(folder: Path, level: str | None) -> None:
+def check_answers(folder: Path, level: str | None, name: str | None = None) -> None:
+    """The model that lies in the folder, or has that ``name``, gives the answers there."""
     answers = json.loads((folder / "golden.json").read_text("utf-8"))
     prompt, greedy = answers["prompt_ids"], answers["greedy_ids"]
     directory = folder / "hf" if (folder / "hf").is_dir() else folder
     context = len(prompt) + len(greedy)
-    with trinity.load(directory, isa=level, kv_type="f32", context_length=context) as model:
+    with trinity.load(name or directory, isa=level, kv_type="f32", context_length=context) as model:
         found = model.logits(prompt)
         options = {"temperature": 0.0, "ignore_eos": True, "repetition_penalty": 1.0}
         answer = model.generate(prompt, max_tokens=len(greedy), **options)  # type: ignore[arg-type]
@@ -159,14 +160,6 @@ def test_generation_config_is_checked(
     (directory / "generation_config.json").write_text(json.dumps(values))
     with pytest.raises(ConfigError, match=message):
         trinity.load(directory)
-
-
-def test_quantized_layouts_are_refused_by_name(shared_data: Path) -> None:
-    formats = shared_data / "formats"
-    with pytest.raises(UnsupportedError, match="method 'fp8'"):
-        open_weights(formats / "hf" / "llama-fp8-block128")
-    with pytest.raises(UnsupportedError, match="quantized by MLX"):
-        open_weights(formats / "mlx" / "llama-affine-b4g64")
 
 
 def test_directory_that_is_no_model(tmp_path: Path) -> None:

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.gguf_layout import padded
-from trinity_kernels.ggml import I2_S_ID, REMOVED_IDS, TL1_ID, TL2_ID, TYPES_BY_ID, TYPES_BY_NAME
+from trinity_kernels.ggml import (
+    I2_S_ID,
+    REMOVED_IDS,
+    TL1_ID,
+    TL2_ID,
+    TYPES_BY_ID,
+    TYPES_BY_NAME,
+    TensorType,
+)
+
+if TYPE_CHECKING:
+    from trinity_kernels.quants import QuantType
 
 # Ids that other programs use; their layouts are not in the table of ggml's types.
 _FOREIGN_IDS = {
@@ -66,11 +77,16 @@ def type_id(type_name: str) -> int:
         ) from None
 
 
+def is_type_of_gguf(type_name: str) -> bool:
+    """Whether a GGUF file can hold a type; trinity has quantization types of its own beside."""
+    return type_name in TYPES_BY_NAME or type_name in _EXTRA_IDS
+
+
 def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
     """Bytes of a tensor, or None where ``type_name`` cannot hold rows of ``dims[0]`` elements.
 
     ``dims`` is in file order: the row length first. Sources: the block table of ggml;
-    bitnet.cpp's ggml_nbytes for I2_S, TL1 and TL2.
+    bitnet.cpp's ggml_nbytes for I2_S, TL1 and TL2; types of trinity's own by their blocks.
     """
     count = prod(dims)
     row = dims[0] if dims else 1
@@ -84,7 +100,13 @@ def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
         return count // 128 * 34 if row % 128 == 0 else None
     if type_name.startswith("IQ4_NL_"):
         return count // 32 * 18 if row % 32 == 0 else None
-    block = TYPES_BY_NAME[type_name]
+    block: TensorType | QuantType
+    if type_name in TYPES_BY_NAME:
+        block = TYPES_BY_NAME[type_name]
+    else:  # one that no GGUF file has
+        from trinity_kernels.quants import TYPES
+
+        block = TYPES[type_name]
     return count // block.block_size * block.type_size if row % block.block_size == 0 else None
 
 

@@ -19,7 +19,9 @@ from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
 from trinity.formats.huggingface.model import read_model
-from trinity.formats.huggingface.tensors import hf_tensors, other_networks
+from trinity.formats.huggingface.packed.methods import logical_checkpoint
+from trinity.formats.huggingface.packed.modelopt import with_own_file
+from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
@@ -58,7 +60,8 @@ class HuggingFaceProvider:
         self._checkpoint = checkpoint
         if CONFIG not in files:
             raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
-        family, self._hf = read_model(read_json_object(files[CONFIG]), files[CONFIG])
+        values = with_own_file(read_json_object(files[CONFIG]), files)
+        family, self._hf = read_model(values, files[CONFIG])
         self._family = family
         model = model_metadata(self._hf, family, name)
         ternary = family.ternary_form(self._hf)
@@ -69,9 +72,12 @@ class HuggingFaceProvider:
                 )
             ternary = replace(ternary, divides=weight_scale == "divide")
         self._ternary = ternary
-        needed = hf_tensors(self._hf, family, checkpoint)
+        columns = partial(matrix_columns, self._hf, family, checkpoint)
+        logical = logical_checkpoint(checkpoint, self._hf.values, columns)
+        self._packing_notes = logical.notes
+        needed = hf_tensors(self._hf, family, logical)
         self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
-        self._tensors = CanonicalTensors(needed, ternary, checkpoint)
+        self._tensors = CanonicalTensors(needed, ternary, logical)
         factors = self._hf.rope.scaling.tensors(self._hf.rope.theta, family.rope_dim(self._hf))
         self._factors = {
             name: Tensor(name, values.shape, "F32", values.view(np.uint8), files[CONFIG])
@@ -93,7 +99,7 @@ class HuggingFaceProvider:
     @property
     def notes(self) -> list[str]:
         """What of the model is left out or looks wrong."""
-        return [*self._left_out(), *self._inverted_scales()]
+        return [*self._left_out(), *self._packing_notes, *self._inverted_scales()]
 
     @property
     def copied_bytes(self) -> int:

@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.quants import (
+    affine,
     floats,
     fp4,
+    fp8,
     i2_s,
     integers,
     iq1,
@@ -40,7 +42,8 @@ from trinity_kernels.quants.ternary import Ternary
 __all__ = ["READERS", "TYPES", "QuantType", "Reader", "dequantize", "nbytes", "quantize"]
 
 _FAMILIES = (
-    floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, one_bit, i2_s, tq,
+    floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, fp8, affine,
+    one_bit, i2_s, tq,
 )  # fmt: skip
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}

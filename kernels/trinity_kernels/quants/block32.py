@@ -17,12 +17,13 @@ class Block32:
     ``codes(isa, first, second)``: 64 codes as a byte vector from the addresses of two blocks, of
     which the second is 0 where the row ends. ``code(block, e)``: that of element e. The codes are
     unsigned and stand ``offset`` (0 or a power of 2) above the values, or are ``signed``.
-    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of unsigned codes with no
-    minimum, "q16". ``minimum_at``: byte of a block's float16 minimum, which is added (0: none).
-    ``power_of_2``: a block begins with an exponent of 8 bits, the power of 2 above its scale,
-    instead of with the scale as float16. ``bytes_at``: byte of a block from which its codes lie as
-    signed bytes; ``nibbles_at``: from which 16 bytes hold the codes, elements 0 to 15 in the lower
-    halves (0: they do not).
+    ``top``: the largest of unsigned codes.
+    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of unsigned codes, "q19".
+    ``scales``: what a block begins with: its scale as "f16", "bf16" or "f32", or "e8m0", the
+    exponent of the power of 2 above its scale, in 8 bits. ``minimum_at``: byte of a block's
+    minimum, a number of the same kind that is added (0: none). ``bytes_at``: byte of a block from
+    which its codes lie as signed bytes; ``nibbles_at``: from which 16 bytes hold the codes,
+    elements 0 to 15 in the lower halves (0: they do not).
     """
 
     nbytes: int
@@ -31,8 +32,9 @@ class Block32:
     form: str = "q8"
     offset: int = 0
     signed: bool = False
+    top: int = 31
+    scales: str = "f16"
     minimum_at: int = 0
-    power_of_2: bool = False
     bytes_at: int = 0
     nibbles_at: int = 0
 

@@ -83,39 +83,59 @@ TYPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """How one type's numbers are read.
+    """How one type's numbers are read, which are multiplied as floats.
 
-    ``get(address)``: one as float32. ``emit_load(builder, address)``: 16 as LLVM code.
-    ``loads``: the element by which simd's loads are named. ``split``: a number has more significant
-    bits than bfloat16, and is the sum of two.
+    ``nbytes``: of a block, which has ``elements`` numbers, 1 or 32. ``get(row, i)``: number i of
+    the row at that address, as float32. ``emit_load(builder, row, n)``: numbers 16 n to 16 n + 15
+    as LLVM code. ``tail``: the element by which simd's loads of fewer than 16 are named; "" where
+    rows are whole blocks of 32. ``split``: a number has more significant bits than bfloat16, and is
+    the sum of two.
     """
 
     form: ClassVar[str] = "f32"
 
     nbytes: int
     get: Callable[..., Any]
-    emit_load: Callable[[Any, Any], Any]
-    loads: str
+    emit_load: Callable[[Any, Any, Any], Any]
+    elements: int = 1
+    tail: str = ""
     split: bool = False
 
 
-def _emit_load_f32(builder: Any, address: Any) -> Any:
-    return emit.load(builder, address, 0, emit.F32X16)
+def _get_f32(row: int, i: int) -> Any:
+    return memory.get_f32(row + 4 * i)
 
 
-def _emit_load_f16(builder: Any, address: Any) -> Any:
-    half = emit.load(builder, address, 0, emit.vector(emit.ir.HalfType(), 16))
-    return builder.fpext(half, emit.F32X16)
+def _get_f16(row: int, i: int) -> Any:
+    return memory.get_f16(row + 2 * i)
 
 
-def _emit_load_bf16(builder: Any, address: Any) -> Any:
+def _get_bf16(row: int, i: int) -> Any:
+    return memory.get_bf16(row + 2 * i)
+
+
+def _emit_16(builder: Any, row: Any, n: Any, kind: Any, nbytes: int) -> Any:
+    """The 16 elements of ``kind`` and ``nbytes`` bytes at number 16 ``n`` of a row."""
+    at = builder.add(row, builder.mul(n, emit.I64(16 * nbytes)))
+    return emit.load(builder, at, 0, emit.vector(kind, 16))
+
+
+def _emit_load_f32(builder: Any, row: Any, n: Any) -> Any:
+    return _emit_16(builder, row, n, emit.F32, 4)
+
+
+def _emit_load_f16(builder: Any, row: Any, n: Any) -> Any:
+    return builder.fpext(_emit_16(builder, row, n, emit.ir.HalfType(), 2), emit.F32X16)
+
+
+def _emit_load_bf16(builder: Any, row: Any, n: Any) -> Any:
     wide = emit.vector(emit.I32, 16)
-    short = builder.zext(emit.load(builder, address, 0, emit.vector(emit.I16, 16)), wide)
+    short = builder.zext(_emit_16(builder, row, n, emit.I16, 2), wide)
     return builder.bitcast(builder.shl(short, emit.constant(wide, [16] * 16)), emit.F32X16)
 
 
 READERS = {
-    "F32": Plain(nbytes=4, get=memory.get_f32, emit_load=_emit_load_f32, loads="f32"),
-    "F16": Plain(nbytes=2, get=memory.get_f16, emit_load=_emit_load_f16, loads="f16", split=True),
-    "BF16": Plain(nbytes=2, get=memory.get_bf16, emit_load=_emit_load_bf16, loads="bf16"),
+    "F32": Plain(nbytes=4, get=_get_f32, emit_load=_emit_load_f32, tail="f32"),
+    "F16": Plain(nbytes=2, get=_get_f16, emit_load=_emit_load_f16, tail="f16", split=True),
+    "BF16": Plain(nbytes=2, get=_get_bf16, emit_load=_emit_load_bf16, tail="bf16"),
 }

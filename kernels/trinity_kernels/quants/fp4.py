@@ -2,8 +2,8 @@
 
 MXFP4: 32 elements, laid out as in Q4_0 behind one byte, the exponent of 2 (E8M0). NVFP4: 64
 elements in 4 groups of 16, each 8 bytes of such nibbles, behind 4 scales (E4M3 without sign).
-Codes are taken as the doubled values, which are integers, in MXFP4 moved up by 16; scales as half.
-Models are trained in MXFP4: nothing is lost in the weights, and activations take 16 bits.
+Codes are taken as the doubled values, which are integers, moved up by 16; scales as half.
+Models are trained in both: nothing is lost in the weights, and activations take 19 bits.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _MXFP4 = np.dtype([("e", "u1"), ("qs", "u1", 16)])
 _NVFP4 = np.dtype([("scales", "u1", 4), ("qs", "u1", 32)])
 _TABLE = np.array(VALUES, np.float32)
 _MOVED_UP = 16
+_VALUES_ABOVE = tuple(_MOVED_UP + value for value in VALUES)
 # E8M0 of a scale of 1024; no model has larger ones, and 255 is NaN.
 _LARGEST_EXPONENT = 137
 
@@ -161,7 +162,8 @@ def _codes_mxfp4(isa: Any, first: int, second: int) -> Any:
 
 
 def _code_nvfp4(block: int, e: int) -> Any:
-    return value_of(int(memory.get_u8(block + 4 + e // 16 * 8 + e % 8)) >> (e // 8 % 2 * 4) & 15)
+    nibble = int(memory.get_u8(block + 4 + e // 16 * 8 + e % 8)) >> (e // 8 % 2 * 4) & 15
+    return _MOVED_UP + value_of(nibble)
 
 
 def _scale_nvfp4(block: int, g: int) -> Any:
@@ -180,7 +182,7 @@ def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:
     order = [i for start in range(0, 32, 8) for i in [*range(start, start + 8)] * 2]
     packed = emit.shuffle(builder, packed, packed, order)
     codes = emit.masked(builder, emit.shifted_words(builder, packed, ([0] * 4 + [4] * 4) * 4), 15)
-    return emit.look_up(level, builder, codes, VALUES)
+    return emit.look_up(level, builder, codes, _VALUES_ABOVE)
 
 
 def _emit_scales_nvfp4(builder: Any, block: Any) -> Any:
@@ -207,21 +209,21 @@ if not jit_disabled():
     @intrinsic
     def look_up(typingctx: Any, isa: Any, codes: Any) -> Any:
         """The doubled values of 64 codes, moved up."""
-        values = [_MOVED_UP + value for value in VALUES]
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return emit.look_up(sig.args[0].value, builder, args[1], values)
+            return emit.look_up(sig.args[0].value, builder, args[1], _VALUES_ABOVE)
 
         return simd.I8X64(isa, simd.I8X64), codegen
 
 
 READERS = {
     "MXFP4": Block32(
-        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q16", offset=_MOVED_UP,
-        power_of_2=True,
+        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q19", offset=_MOVED_UP,
+        scales="e8m0",
     ),
     "NVFP4": SuperBlock(
         nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,
-        emit_scales=_emit_scales_nvfp4, scale=_scale_nvfp4, elements=64, group=16, signed=True,
+        emit_scales=_emit_scales_nvfp4, scale=_scale_nvfp4, elements=64, group=16,
+        offset=_MOVED_UP, top=_MOVED_UP + max(VALUES), form="q19",
     ),
 }  # fmt: skip

@@ -116,6 +116,8 @@ def _codes_q4_1(isa: Any, first: int, second: int) -> Any:
 
 
 READERS = {
-    "Q4_0": Block32(nbytes=18, codes=_codes_q4_0, code=_code_q4_0, offset=8, nibbles_at=2),
-    "Q4_1": Block32(nbytes=20, codes=_codes_q4_1, code=_code_q4_1, minimum_at=2, nibbles_at=4),
+    "Q4_0": Block32(nbytes=18, codes=_codes_q4_0, code=_code_q4_0, offset=8, top=15, nibbles_at=2),
+    "Q4_1": Block32(
+        nbytes=20, codes=_codes_q4_1, code=_code_q4_1, top=15, minimum_at=2, nibbles_at=4
+    ),
 }

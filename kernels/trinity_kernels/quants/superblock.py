@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class SuperBlock:
     whole block (``group`` = ``elements``) fills all. ``scale(block, g)``: one of them.
     ``emit_minima(builder, block)``: what is subtracted from 16 elements each (``minima`` 16).
     ``minimum(block, g)``: one of either kind of minima. ``top``: no code is larger.
+    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of codes that stand above the
+    values, "q19".
     """
-
-    form: ClassVar[str] = "q8"
 
     nbytes: int
     emit_codes: Callable[[str, Any, Any, int], Any]
@@ -39,3 +39,4 @@ class SuperBlock:
     signed: bool = False
     minima: int = 0
     top: int = 127
+    form: str = "q8"

@@ -15,6 +15,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.configuration import config_from_metadata
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.tensors import hf_tensors
 from trinity.formats.huggingface.weights import check_stored
 from trinity.models import decoder_of
@@ -39,7 +40,8 @@ def test_the_tensors_of_a_class_are_those_of_its_architecture(
         for name, shape, is_bytes in stored_tensors(values, form)
     }
     write_safetensors(tmp_path / "model.safetensors", arrays)
-    with Checkpoint(tmp_path) as checkpoint:
+    with Checkpoint(tmp_path) as opened:
+        checkpoint = LogicalCheckpoint(opened)
         tensors = hf_tensors(config, family, checkpoint)
         for tensor in tensors:
             check_stored(tensor, None, checkpoint)
@@ -71,4 +73,4 @@ def test_hostile_values(class_name: str, tmp_path: Path) -> None:
 def describe(values: dict[str, Any], checkpoint: Checkpoint) -> None:
     family, config = read_model(values, "config.json")
     model_metadata(config, family, "x")
-    hf_tensors(config, family, checkpoint)
+    hf_tensors(config, family, LogicalCheckpoint(checkpoint))

@@ -14,6 +14,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.gguf_order import permuted
 from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.quantization import Ternary
 from trinity.formats.huggingface.tensors import HFTensor, hf_tensors
 
@@ -63,7 +64,7 @@ def tensors_of(
     path = folder / "model.safetensors"
     write_safetensors(path, {name: np.zeros((5, 8), np.float32) for name in kept})
     with Checkpoint(folder) as checkpoint:
-        return hf_tensors(config, family, checkpoint)
+        return hf_tensors(config, family, LogicalCheckpoint(checkpoint))
 
 
 @pytest.mark.parametrize("name", ["BitNetForCausalLM", "BitnetForCausalLM"])
@@ -133,7 +134,7 @@ def test_many_that_are_missing_are_not_all_made(tmp_path: Path) -> None:
         Checkpoint(tmp_path) as checkpoint,
         pytest.raises(FormatError, match=r"or more tensors that config\.json asks for are missing"),
     ):
-        hf_tensors(config, family, checkpoint)
+        hf_tensors(config, family, LogicalCheckpoint(checkpoint))
 
 
 def test_projections_that_a_class_loads_and_does_not_use(tmp_path: Path) -> None:

@@ -99,15 +99,21 @@ def experts(
     up: str = "up_proj",
     down: str = "down_proj",
 ) -> Iterator[Module]:
-    """Gated experts: a matrix each, or all in one tensor with the rows of gate and up together."""
+    """Gated experts: a matrix each, all in one tensor, or with the rows of gate and up together.
+
+    mlx-lm's stacks are called switch_mlp; those of Ollama's tensor blobs keep transformers' name.
+    """
     count, width = experts_of(config)
     hidden = config.hidden_size
+    switch = f"{source.rpartition('.')[0]}.switch_mlp"
     fused, fused_shape = (f"{source}.gate_up_proj",), (count, 2 * width, hidden)
     stacked = f"{source}.down_proj"
-    for name, module, shape, together in (
-        ("ffn_gate_exps", gate, (width, hidden), Stored(fused, fused_shape, rows(0, width))),
-        ("ffn_up_exps", up, (width, hidden), Stored(fused, fused_shape, rows(width))),
-        ("ffn_down_exps", down, (hidden, width), Stored((stacked,), (count, hidden, width))),
+    for part, module, shape, together in (
+        ("gate", gate, (width, hidden), Stored(fused, fused_shape, rows(0, width))),
+        ("up", up, (width, hidden), Stored(fused, fused_shape, rows(width))),
+        ("down", down, (hidden, width), Stored((stacked,), (count, hidden, width))),
     ):
         each = Stored(tuple(f"{source}.{e}.{module}.weight" for e in range(count)), shape)
-        yield Module(f"{name}.weight", (count, *shape), (each, together), "linear")
+        whole = (count, *shape)
+        stacks = (Stored((f"{at}.{part}_proj.weight",), whole) for at in (switch, source))
+        yield Module(f"ffn_{part}_exps.weight", whole, (each, together, *stacks), "linear")

@@ -2,7 +2,8 @@
 
 Floats of 16 and 32 bits stay as they are, experts apart where they lie apart or where a stack
 holds them with others. What is made anew, when it is asked for: norms with an addend, matrices that
-are stored transposed or with others' rows between theirs, F64, blocks of MXFP4, ternary codes.
+are stored transposed or with others' rows between theirs, F64, blocks of MXFP4, ternary codes,
+packed weights. A packed weight's scale of all its values becomes a tensor, NAME.scale.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
+from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.quantization import Ternary
 from trinity.formats.huggingface.tensors import HFTensor
 from trinity.formats.huggingface.weights import (
-    CHUNK_ELEMENTS,
     check_stored,
     read_blocks,
     read_floats,
@@ -41,11 +43,14 @@ class CanonicalTensors:
     """
 
     def __init__(
-        self, tensors: Sequence[HFTensor], ternary: Ternary | None, checkpoint: Checkpoint
+        self, tensors: Sequence[HFTensor], ternary: Ternary | None, checkpoint: LogicalCheckpoint
     ) -> None:
         self._checkpoint = checkpoint
         self._ternary = ternary
         self._parts: dict[str, tuple[HFTensor, int | None]] = {}
+        self._scales: dict[str, Tensor] = {}
+        # What is multiplied twice, as embeddings are that are also the output, is made once.
+        self._made: WeakValueDictionary[str, NDArray[np.uint8]] = WeakValueDictionary()
         for needed in tensors:
             check_stored(needed, ternary, checkpoint)
             if self._is_apart(needed):
@@ -54,21 +59,33 @@ class CanonicalTensors:
                     self._parts[name] = needed, expert
             else:
                 self._parts[needed.name] = needed, None
+            self._add_scale(needed)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Canonical name to shape, in order."""
-        return {
+        found = {
             name: needed.shape if expert is None else needed.shape[1:]
             for name, (needed, expert) in self._parts.items()
         }
+        return found | {name: tensor.shape for name, tensor in self._scales.items()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name of ``shapes``. Raises FormatError where a file was cut meanwhile."""
+        if name in self._scales:
+            return self._scales[name]
         needed, expert = self._parts[name]
         shape = needed.shape if expert is None else needed.shape[1:]
         checkpoint = self._checkpoint
         make: Callable[[], Iterator[NDArray[np.generic]]]
+        packed = checkpoint.packed.get(_name_of(needed, expert))
+        if packed is not None:
+            view = needed.stored.view
+            if self._keeps_type(packed, needed, shape):
+                make, type_name = partial(packed.pieces, view), packed.dtype
+            else:
+                make, type_name = partial(packed.floats, view, shape), "F32"
+            return MadeTensor(name, shape, type_name, make, packed.source, packed.name, self._made)
         if needed.stored.blocks:
             stored = checkpoint.tensor(needed.source)
             make, type_name = partial(read_blocks, needed, checkpoint), "MXFP4"
@@ -94,8 +111,7 @@ class CanonicalTensors:
         self, needed: HFTensor, expert: int | None
     ) -> tuple[SafeTensor, NDArray[np.generic]]:
         """The stored tensor that has the values, and these in it."""
-        names = needed.stored.names
-        stored = self._checkpoint.tensor(names[(expert or 0) % len(names)])
+        stored = self._checkpoint.tensor(_name_of(needed, expert))
         elements = needed.stored.view(stored.elements())
         if expert is not None and elements.ndim == len(needed.shape):
             elements = elements[expert]
@@ -105,8 +121,44 @@ class CanonicalTensors:
         """Whether experts become a tensor each: no view of the file is the whole stack."""
         if not needed.name.endswith(_EXPERTS) or needed.stored.blocks:
             return False
-        apart = len(needed.stored.names) > 1
-        return apart or not self._elements(needed, None)[1].flags.c_contiguous
+        if len(needed.stored.names) > 1:
+            return True
+        if needed.source in self._checkpoint.packed:
+            return False
+        return not self._elements(needed, None)[1].flags.c_contiguous
+
+    def _keeps_type(self, packed: Packed, needed: HFTensor, shape: tuple[int, ...]) -> bool:
+        """Whether the weight stays packed; else it becomes float32.
+
+        A scale beside it is known of matrices and experts alone. Where a feed-forward has a bias,
+        GGUF's order, bias before scale, is not that of these models.
+        """
+        if not packed.keeps_rows(needed.stored.view, shape):
+            return False
+        if packed.scale is None:
+            return True
+        known = len(needed.shape) == 2 or needed.name.endswith(_EXPERTS)
+        is_output = needed.name == "output.weight"
+        return known and not needed.has_bias and (needed.kind == "linear" or is_output)
+
+    def _add_scale(self, needed: HFTensor) -> None:
+        names, is_stack = needed.stored.names, len(needed.shape) == 3
+        found = [self._checkpoint.packed.get(name) for name in names]
+        scales = []
+        for packed in found:
+            if packed is None or packed.scale is None:
+                scales.append(np.ones(1, np.float32))
+                continue
+            shape = needed.shape[1:] if is_stack and len(names) > 1 else needed.shape
+            if not self._keeps_type(packed, needed, shape):
+                return
+            scales.append(packed.scale.reshape(-1))
+        if all(packed is None or packed.scale is None for packed in found):
+            return
+        name = f"{needed.name.removesuffix('weight')}scale"
+        values = np.concatenate(scales)
+        data = values.view(np.uint8)
+        self._scales[name] = Tensor(name, values.shape, "F32", data, origin=needed.source)
 
     def _ternary_tensor(self, name: str, needed: HFTensor, ternary: Ternary) -> Tensor:
         source = self._checkpoint.tensor(needed.source)
@@ -117,6 +169,12 @@ class CanonicalTensors:
             )
         scale = weight_scale(needed, ternary, self._checkpoint) if ternary.packed else None
         return TernaryTensor(name, needed.shape, read, scale, source.source, source.name)
+
+
+def _name_of(needed: HFTensor, expert: int | None) -> str:
+    """The checkpoint's tensor that has the values; of one expert where each has its own."""
+    names = needed.stored.names
+    return names[(expert or 0) % len(names)]
 
 
 def _all_floats(read: partial[TernaryMatrix]) -> Iterator[NDArray[np.generic]]:

@@ -17,11 +17,12 @@ GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_MODEL = "tokenizer.model"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+QUANT_CONFIG = "hf_quant_config.json"
 ADDED_TOKENS = "added_tokens.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 NAMES = (
     CONFIG, GENERATION_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_CONFIG, ADDED_TOKENS,
-    CHAT_TEMPLATE,
+    CHAT_TEMPLATE, QUANT_CONFIG,
 )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.packed.methods import METHODS as PACKED
+from trinity.formats.huggingface.packed.methods import method_of
 from trinity.formats.huggingface.values import Values, shown
 
 _INSTEAD = "take the model it was made from, or a GGUF file of it"
@@ -25,27 +27,29 @@ class Ternary:
 
 
 def read_quantization(values: Values, methods: Collection[str]) -> Ternary | None:
-    """Ternary weights, or None; a class knows the ``methods``, others are UnsupportedError.
+    """Ternary weights, or None.
 
+    A class knows the ``methods`` beside those of packed weights; others are UnsupportedError.
     Weights in MXFP4 need no word: their tensors' names tell.
     """
-    own = values.values.get("quantization")
-    if isinstance(own, dict) and "bits" in own:
-        raise UnsupportedError(
-            f"{values.source}: quantization is {shown(own)}: a model quantized by MLX, which "
-            f"trinity does not read; {_INSTEAD}"
-        )
+    if method_of(values) is not None:
+        return None
     value = values.values.get("quantization_config")
-    if value is None:
+    if value is None or _is_mlx(values.values.get("quantization")) or _is_mlx(value):
         return None
     method = value.get("quant_method") if isinstance(value, dict) else value
     if not isinstance(value, dict) or not isinstance(method, str) or method not in methods:
-        known = " and ".join([*methods, "models that are not quantized"])
+        known = ", ".join([*methods, *PACKED, "models that are not quantized"])
         raise UnsupportedError(
             f"{values.source}: quantization_config has the method {shown(method)}; of this class "
             f"trinity reads {known}; {_INSTEAD}"
         )
     return METHODS[method](values.inner("quantization_config"))
+
+
+def _is_mlx(value: object) -> bool:
+    """Whether an object is one of MLX's, whose weights are known by their tensors."""
+    return isinstance(value, dict) and "bits" in value and "quant_method" not in value
 
 
 def _bitnet(read: Values) -> Ternary:

@@ -10,11 +10,14 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from trinity.errors import ConfigError, FormatError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import LAYER, Family
-from trinity.formats.huggingface.stored import Kind, Module, Stored
+from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
+from trinity.formats.huggingface.stored import Kind, Module, Stored, as_it_is
 
 SCALE_SUFFIX = "_scale"  # of a packed weight's companion
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -55,7 +58,7 @@ class HFTensor:
         return self.stored.names[0]
 
 
-def hf_tensors(config: HFConfig, family: Family, checkpoint: Checkpoint) -> list[HFTensor]:
+def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) -> list[HFTensor]:
     """All tensors, layer by layer between embedding and output.
 
     Raises FormatError for a tensor that is missing or left over, ConfigError where the output's
@@ -78,7 +81,7 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: Checkpoint) -> list
     if left:
         hint = ""
         if any(name.endswith(f".weight{SCALE_SUFFIX}") for name in left):
-            hint = " (weight_scale tensors need a quantization_config of method bitnet)"
+            hint = " (weight_scale tensors need a quantization_config that names their method)"
         raise FormatError(
             f"{checkpoint.directory}: {len(left)} tensors have no place in {config.class_name} as "
             f"config.json describes it, the first is {left[0]!r}{hint}; config.json belongs to "
@@ -87,12 +90,32 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: Checkpoint) -> list
     return [_renamed(tensor, actual) for tensor in tensors]
 
 
+def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, int]:
+    """Columns of the weights that the class has and the checkpoint, by the checkpoint's names."""
+    actual = _names(config, family, checkpoint)
+    found: dict[str, int] = {}
+    for layer in range(-1, config.num_layers):
+        prefix = f"{LAYER}{layer}." if layer >= 0 else ""
+        before = len(found)
+        for module in family.layer(config, layer) if layer >= 0 else family.ends(config):
+            for form in module.forms:
+                names = (prefix + name for name in form.names)
+                found |= {actual[n]: form.shape[-1] for n in names if n in actual}
+        if len(found) == before and layer >= 0:
+            break  # hf_tensors says that the layer is missing
+    if _HEAD in actual:
+        found[actual[_HEAD]] = config.hidden_size
+    return found
+
+
 def other_networks(config: HFConfig, family: Family) -> bool:
     """Whether the class holds networks beside the one that writes, which are left out."""
     return config.class_name in family.wrappers
 
 
-def _names(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, str]:
+def _names(
+    config: HFConfig, family: Family, checkpoint: Checkpoint | LogicalCheckpoint
+) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
     if not other_networks(config, family):
         return {name: name for name in checkpoint.names()}
@@ -167,13 +190,25 @@ def _renamed(tensor: HFTensor, actual: dict[str, str]) -> HFTensor:
     return replace(tensor, stored=replace(tensor.stored, names=names))
 
 
-def _check_tied(config: HFConfig, checkpoint: Checkpoint, actual: dict[str, str]) -> None:
+def _check_tied(config: HFConfig, checkpoint: LogicalCheckpoint, actual: dict[str, str]) -> None:
     """An output weight beside tied embeddings must be a copy of them."""
-    head, embedding = checkpoint.tensor(actual[_HEAD]), checkpoint.tensor(actual[_EMBEDDING])
-    same_form = head.shape == embedding.shape and head.dtype == embedding.dtype
-    # Views compare without a temporary of their size.
-    if not same_form or head.data.data != embedding.data.data:
+    if not _is_copy(checkpoint, actual[_HEAD], actual[_EMBEDDING]):
         raise ConfigError(
             f"{config.source}: tie_word_embeddings is true, but {_HEAD} differs from {_EMBEDDING}; "
             "set it to false if the model has an output matrix of its own"
         )
+
+
+def _is_copy(checkpoint: LogicalCheckpoint, one: str, other: str) -> bool:
+    packed = checkpoint.packed.get(one), checkpoint.packed.get(other)
+    if packed[0] is not None and packed[1] is not None:
+        if (packed[0].shape, packed[0].dtype) != (packed[1].shape, packed[1].dtype):
+            return False
+        pairs = zip(packed[0].pieces(as_it_is), packed[1].pieces(as_it_is), strict=True)
+        return all(np.array_equal(first, second) for first, second in pairs)
+    if packed != (None, None):
+        return False
+    first, second = checkpoint.tensor(one), checkpoint.tensor(other)
+    same_form = first.shape == second.shape and first.dtype == second.dtype
+    # Views compare without a temporary of their size.
+    return same_form and first.data.data == second.data.data

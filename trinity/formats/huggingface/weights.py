@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError
-from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
+from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.quantization import Ternary
 from trinity.formats.huggingface.stored import BLOCK
 from trinity.formats.huggingface.tensors import SCALE_SUFFIX, HFTensor
@@ -17,16 +18,20 @@ from trinity.formats.safetensors import SafeTensor
 from trinity.formats.ternary_tensor import TernaryMatrix
 
 ROWS_PER_BYTE = 4
-CHUNK_ELEMENTS = 1 << 22
 _NO_NUMBER = 255  # among MXFP4's scales
 
 
-def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: Checkpoint) -> None:
+def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: LogicalCheckpoint) -> None:
     """Raises FormatError where the checkpoint's tensor cannot hold the one that is needed.
 
     Form, shape and dtype are looked at, no weights. ``ternary``: how layers' weights are stored
     in a ternary model. Raises UnsupportedError for a dtype that is not read.
     """
+    packed = [checkpoint.packed[n] for n in needed.stored.names if n in checkpoint.packed]
+    for weight in packed:
+        _check_shape(weight, needed.stored.shape)
+    if len(packed) == len(needed.stored.names):
+        return
     if ternary is not None and ternary.packed and needed.kind == "linear":
         _check_packed(needed, ternary, checkpoint)
         return
@@ -34,6 +39,8 @@ def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: Checkpoi
         _check_blocks(needed, checkpoint)
         return
     for name in needed.stored.names:
+        if name in checkpoint.packed:
+            continue
         stored = checkpoint.tensor(name)
         _check_shape(stored, needed.stored.shape)
         if stored.dtype == "U8":
@@ -44,7 +51,7 @@ def check_stored(needed: HFTensor, ternary: Ternary | None, checkpoint: Checkpoi
         stored.floats(stored.elements().reshape(-1)[:0])  # refuses dtypes that are no floats
 
 
-def _check_blocks(needed: HFTensor, checkpoint: Checkpoint) -> None:
+def _check_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> None:
     *rows, columns = needed.stored.shape
     scales = (*rows, columns // BLOCK)
     for name, shape in zip(needed.stored.names, ((*scales, BLOCK // 2), scales), strict=True):
@@ -58,7 +65,7 @@ def _check_blocks(needed: HFTensor, checkpoint: Checkpoint) -> None:
         _check_shape(stored, shape)
 
 
-def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> None:
+def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint) -> None:
     stored = checkpoint.tensor(needed.source)
     rows, columns = needed.shape
     if stored.dtype != "U8" or rows % ROWS_PER_BYTE:
@@ -71,7 +78,7 @@ def _check_packed(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) ->
     weight_scale(needed, ternary, checkpoint)
 
 
-def _check_shape(stored: SafeTensor, shape: tuple[int, ...]) -> None:
+def _check_shape(stored: SafeTensor | Packed, shape: tuple[int, ...]) -> None:
     """Raises FormatError where the tensor has another shape than config.json implies."""
     if stored.shape != shape:
         raise FormatError(
@@ -80,7 +87,7 @@ def _check_shape(stored: SafeTensor, shape: tuple[int, ...]) -> None:
         )
 
 
-def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> np.float32:
+def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint) -> np.float32:
     """What the codes of a packed weight are multiplied with.
 
     Source: transformers integrations/bitnet.py: AutoBitLinear multiplies by weight_scale,
@@ -103,7 +110,9 @@ def weight_scale(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> 
     return np.float32(scale)
 
 
-def read_ternary(needed: HFTensor, ternary: Ternary, checkpoint: Checkpoint) -> TernaryMatrix:
+def read_ternary(
+    needed: HFTensor, ternary: Ternary, checkpoint: LogicalCheckpoint
+) -> TernaryMatrix:
     """The whole matrix. Raises FormatError for a code that means nothing, or values not finite."""
     stored = checkpoint.tensor(needed.source)
     if ternary.packed:
@@ -123,7 +132,7 @@ def read_floats(
         yield values
 
 
-def read_blocks(needed: HFTensor, checkpoint: Checkpoint) -> Iterator[NDArray[np.uint8]]:
+def read_blocks(needed: HFTensor, checkpoint: LogicalCheckpoint) -> Iterator[NDArray[np.uint8]]:
     """Blocks of MXFP4 as GGUF has them: one piece, (blocks, 17) bytes, after the other.
 
     A block is its scale and 16 bytes. Here byte k holds the elements 2k and 2k + 1, in GGUF k and

@@ -1,26 +1,26 @@
 """Weights of a model in Ollama's store that are a blob for each tensor, or for a layer's experts.
 
 A blob is a safetensors file; its header says which tensors it has, the name of its layer does not.
-Source: Ollama, x/imagegen/manifest. Only plain floats are read.
+What a header says of quantization is not used: of mixed models Ollama writes it wrongly, and shapes
+tell (formats/huggingface/packed/mlx.py). Source: Ollama, x/imagegen/manifest, x/create.
 """
 
 from __future__ import annotations
 
-from trinity.errors import FormatError, TrinityError, UnsupportedError
+from trinity.errors import FormatError, TrinityError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.ollama.blob import MOST_SMALL_BYTES, blob_path, small_blob
 from trinity.formats.ollama.manifest import Layer, Manifest
 from trinity.formats.safetensors import SafeTensorsFile
 
 _DRAFT = ("draft.", "draft/")  # of a second model, for speculation
-_QUANTIZED = ("U32", "U8")
 
 
 class TensorBlobs(Checkpoint):
     """The tensors of all tensor layers.
 
     Raises InputError where a blob is missing, FormatError where one is damaged or a tensor occurs
-    twice, UnsupportedError for quantized tensors.
+    twice.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -46,14 +46,6 @@ class TensorBlobs(Checkpoint):
         for name in file.names():
             if name.startswith(_DRAFT):
                 continue
-            if name.endswith(".scale") or file.tensor(name).dtype in _QUANTIZED:
-                kind = file.metadata.get("quant_type", "an unnamed type")
-                raise self._manifest.error(
-                    UnsupportedError,
-                    f"{what}: tensor {name[:100]!r} is quantized ({kind[:20]}), and trinity reads "
-                    "plain tensors of a store alone",
-                    "take a GGUF model, or the directory that it was made of",
-                )
             if name in self._owners:
                 raise self._manifest.error(
                     FormatError, f"{what}: tensor {name[:100]!r} is also in another layer"

@@ -1,6 +1,7 @@
 """Dot products of blocks of 32 with one scale: two blocks per 64-byte vector.
 
-Activations of 16 bits are two rows of codes, of 256s and of 1s; both meet the weights' codes.
+Activations of 19 bits are three rows of codes, of 65536s, 256s and 1s; each meets the weights'
+codes.
 What unsigned codes stand above the values, times the block's scale, is a minimum like that of Q4_1:
 it multiplies the sum of the block's activations, which these carry with them. Scales of 16 blocks
 are read and multiplied together.
@@ -20,19 +21,22 @@ from trinity_kernels.ops.matmul.activations import (
     q8_groups,
     q8_scales,
     q8_sums,
-    q16_ones,
-    q16_scales,
-    q16_sums,
+    q19_middle,
+    q19_number,
+    q19_scales,
+    q19_sums,
 )
 from trinity_kernels.ops.matmul.prefetch import AHEAD, prefetch_near
 from trinity_kernels.ops.matmul.readers import (
     code,
     is_fine,
+    minimum,
     minimum_at,
     nbytes,
     offset,
     scale,
     signed,
+    top,
 )
 from trinity_kernels.tags import per_level
 
@@ -41,8 +45,13 @@ if not jit_disabled():
 
     from trinity_kernels import byte_dots, simd
     from trinity_kernels._jit import intrinsic
-    from trinity_kernels.ops.matmul import strided
-    from trinity_kernels.ops.matmul.readers import codes_of_pair, scales_of_16, scales_of_few
+    from trinity_kernels.ops.matmul.readers import (
+        codes_of_pair,
+        minima_of_16,
+        minima_of_few,
+        scales_of_16,
+        scales_of_few,
+    )
 
     @intrinsic
     def spread(typingctx: Any, scales: Any, pair: Any) -> Any:
@@ -56,15 +65,29 @@ if not jit_disabled():
 
         return simd.F32X16(simd.F32X16, pair), codegen
 
+    @inline
+    def fine_products(isa: Any, qt: Any, codes: Any, start: Any, x: int, middle: int) -> Any:
+        """``start`` and 64 codes times numbers of 19 bits, by fours; exact.
+
+        The codes of 1s lie as far behind those of 256s, ``middle``, as these behind ``x``.
+        """
+        zero, eight = simd.splat_i32x16(0), simd.splat_i32x16(8)
+        high, more = simd.load_i8x64(x), simd.load_i8x64(middle)
+        ones = simd.load_i8x64(2 * middle - x)
+        if top(qt) > 127:
+            sums = byte_dots.dot_bytes(isa, zero, codes, high) << eight
+            sums = byte_dots.dot_bytes(isa, sums, codes, more) << eight
+            return byte_dots.dot_bytes(isa, sums + start, codes, ones)
+        sums = byte_dots.dot_u8i8(isa, zero, codes, high) << eight
+        sums = byte_dots.dot_u8i8(isa, sums, codes, more) << eight
+        return byte_dots.dot_u8i8(isa, sums + start, codes, ones)
+
     def _pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        """The lanes of two blocks' products, exact; ``beside``: what _beside says of them."""
+        """The lanes of two blocks' products, exact; ``beside``: what beside_at says of them."""
 
     def _fine_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        zero = simd.splat_i32x16(0)
         codes = codes_of_pair(isa, qt, first, second)
-        high = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x))
-        low = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(beside))
-        return simd.to_f32x16((high << simd.splat_i32x16(8)) + low)
+        return simd.to_f32x16(fine_products(isa, qt, codes, simd.splat_i32x16(0), x, beside))
 
     def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
         zero = simd.splat_i32x16(0)
@@ -85,26 +108,26 @@ if not jit_disabled():
 
 
 @inline
-def _scales(qt: Any, k: int) -> int:
+def scales_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to its scales."""
     if is_fine(qt):
-        return q16_scales(k)
+        return q19_scales(k)
     return q8_scales(k)
 
 
 @inline
-def _sums(qt: Any, k: int) -> int:
+def sums_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to its scaled sums."""
     if is_fine(qt):
-        return q16_sums(k)
+        return q19_sums(k)
     return q8_sums(k)
 
 
 @inline
-def _beside(qt: Any, k: int) -> int:
-    """Bytes from a row's codes to those of 1s, or to the negated sums of 4."""
+def beside_at(qt: Any, k: int) -> int:
+    """Bytes from a row's codes to those of 256s, or to the negated sums of 4."""
     if is_fine(qt):
-        return q16_ones(k)
+        return q19_middle(k)
     return q8_groups(k)
 
 
@@ -124,7 +147,7 @@ def _last_pair(
 @inline
 def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
     """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
-    scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
+    scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
     size = nbytes(qt)
     done = k // 512 * 16
     left = k // 32 - done
@@ -136,7 +159,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
         if not signed(qt):
             m = d * simd.splat_f32x16(np.float32(-offset(qt)))
             if minimum_at(qt) != 0:
-                m = strided.few_f16(at + minimum_at(qt), size, left)
+                m = minima_of_few(qt, at, size, left)
             least = simd.fma_f32x16(m, simd.load_f32x16(sums + 4 * done), least)
         c, g = x + 32 * done, beside + 32 * done
         acc = _last_pair(isa, qt, at, left, 0, both, c, g, acc)
@@ -162,7 +185,7 @@ def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) ->
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     least = simd.splat_f32x16(np.float32(0))
-    scales, sums, beside = x + _scales(qt, k), x + _sums(qt, k), x + _beside(qt, k)
+    scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
     size = nbytes(qt)
     for s in range(k // 512):
         at = w + 16 * size * s
@@ -172,7 +195,7 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         if not signed(qt):
             m = d * simd.splat_f32x16(np.float32(-offset(qt)))
             if minimum_at(qt) != 0:
-                m = strided.f16x16(at + minimum_at(qt), size)
+                m = minima_of_16(qt, at, size)
             least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
         c = x + 512 * s
         g = beside + 512 * s
@@ -208,7 +231,7 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
     lanes = np.zeros(16, np.float32)
     least = np.zeros(16, np.float32)
-    scales, sums, ones = x + _scales(qt, k), x + _sums(qt, k), x + q16_ones(k)
+    scales, sums = x + scales_at(qt, k), x + sums_at(qt, k)
     for b in range(k // 32):
         block = w + b * nbytes(qt)
         d = scale(qt, block, 0)
@@ -218,13 +241,13 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             for t in range(4):
                 a = int(memory.get_i8(x + 32 * b + 4 * g + t))
                 if is_fine(qt):
-                    a = 256 * a + int(memory.get_i8(ones + 32 * b + 4 * g + t))
+                    a = q19_number(x, k, 32 * b + 4 * g + t)
                 total += int(code(qt, block, 4 * g + t)) * a
             lane = 8 * (b % 2) + g
             lanes[lane] = memory.fma_f32(both, np.float32(total), lanes[lane])
         m = np.float32(d * np.float32(-offset(qt)))
         if minimum_at(qt) != 0:
-            m = memory.get_f16(block + minimum_at(qt))
+            m = minimum(qt, block, 0)
         if not signed(qt):
             least[b % 16] = memory.fma_f32(m, memory.get_f32(sums + 4 * b), least[b % 16])
     if signed(qt):

@@ -1,4 +1,4 @@
-"""Dot products of plain numbers: F32, F16 and BF16 by float32 activations."""
+"""Dot products of numbers that are multiplied as floats, by float32 activations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.lanes import tree_sum
 from trinity_kernels.ops.matmul.prefetch import AHEAD
-from trinity_kernels.ops.matmul.readers import get, nbytes
+from trinity_kernels.ops.matmul.readers import elements, get, nbytes
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -20,21 +20,22 @@ if not jit_disabled():
 
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
-    step = 16 * nbytes(qt)
+    size = 32 // elements(qt) * nbytes(qt)
     for i in range(k // 32):
-        at = w + 2 * step * i
-        simd.prefetch(at + AHEAD)
-        acc = simd.fma_f32x16(load(qt, at), simd.load_f32x16(x + 128 * i), acc)
-        if nbytes(qt) == 4:
-            simd.prefetch(at + AHEAD + 64)
-        acc = simd.fma_f32x16(load(qt, at + step), simd.load_f32x16(x + 128 * i + 64), acc)
-    done = k // 32 * 32
-    if k - done >= 16:
-        acc = simd.fma_f32x16(load(qt, w + nbytes(qt) * done), simd.load_f32x16(x + 4 * done), acc)
-        done += 16
-    if done < k:
-        tail = load_tail(qt, w + nbytes(qt) * done, k - done)
-        acc = simd.fma_f32x16(tail, simd.load_tail_f32(x + 4 * done, k - done), acc)
+        ahead = w + size * i + AHEAD
+        simd.prefetch(ahead)
+        acc = simd.fma_f32x16(load(qt, w, 2 * i), simd.load_f32x16(x + 128 * i), acc)
+        if size > 64:
+            simd.prefetch(ahead + 64)
+        acc = simd.fma_f32x16(load(qt, w, 2 * i + 1), simd.load_f32x16(x + 128 * i + 64), acc)
+    n = k // 32 * 2
+    if k - 16 * n >= 16:
+        acc = simd.fma_f32x16(load(qt, w, n), simd.load_f32x16(x + 64 * n), acc)
+        n += 1
+    left = k - 16 * n
+    if left > 0:
+        tail = load_tail(qt, w, n, left)
+        acc = simd.fma_f32x16(tail, simd.load_tail_f32(x + 64 * n, left), acc)
     return simd.sum_f32x16(acc)
 
 
@@ -43,6 +44,5 @@ def dot_plain(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
     lanes = np.zeros(16, np.float32)
     for i in range(k):
-        weight = get(qt, w + nbytes(qt) * i)
-        lanes[i % 16] = memory.fma_f32(weight, memory.get_f32(x + 4 * i), lanes[i % 16])
+        lanes[i % 16] = memory.fma_f32(get(qt, w, i), memory.get_f32(x + 4 * i), lanes[i % 16])
     return tree_sum(lanes)

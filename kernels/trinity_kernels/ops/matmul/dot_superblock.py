@@ -1,5 +1,8 @@
 """Dot products of superblocks: one scale or several to a block, 64 codes at a time.
 
+Activations of 19 bits are three rows of codes, of 65536s, 256s and 1s; each meets the weights'
+codes.
+
 Numerics: a part's integer sums are exact. With f = weight's scale * activations' scale, each lane
 of four elements is f * sum, by a fused multiply-add onto one of two accumulators (even and odd
 parts), which are added at the end. Minima of 32 or 16 elements are multiplied by the activations'
@@ -13,15 +16,27 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels._jit import choose
+from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.lanes import tree_sum
-from trinity_kernels.ops.matmul.activations import q8_groups, q8_halves, q8_scales, q8_sums
+from trinity_kernels.ops.matmul.activations import (
+    q8_groups,
+    q8_halves,
+    q8_scales,
+    q8_sums,
+    q19_groups,
+    q19_halves,
+    q19_middle,
+    q19_number,
+    q19_scales,
+    q19_sums,
+)
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import (
     code,
     elements,
     group,
+    is_fine,
     minima,
     minimum,
     nbytes,
@@ -38,52 +53,61 @@ if not jit_disabled():
 
     from trinity_kernels import byte_dots, simd
     from trinity_kernels._jit import intrinsic
+    from trinity_kernels.ops.matmul.dot_block32 import fine_products
     from trinity_kernels.ops.matmul.readers import codes_of_part, minima_of, scales_of
 
-    def _product(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
-        """The lanes of a part's products, exact."""
+    def _product(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+        """The lanes of a part's products, exact; at ``middle`` the activations' codes of 256s."""
 
     @choose(_product)
-    def _product_of(isa: Any, qt: Any, sums: Any, codes: Any, x: Any) -> Any:
+    def _product_of(isa: Any, qt: Any, sums: Any, codes: Any, x: Any, middle: Any) -> Any:
         block = reader_of(qt.value, SuperBlock)
         if block.signed:
 
-            def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+            def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
                 a = simd.load_i32x16(sums)
                 return byte_dots.dot_i8i8_sums(isa, a, codes, simd.load_i8x64(x))
 
             return signed
         if block.offset == 0:
 
-            def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+            def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
                 return byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), codes, simd.load_i8x64(x))
 
             return unsigned
         bits = block.offset.bit_length() - 1
+        if block.form == "q19":
 
-        def above(isa: Any, qt: Any, sums: int, codes: Any, x: int) -> Any:
+            def fine(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+                start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
+                return fine_products(isa, qt, codes, start, x, middle)
+
+            return fine
+
+        def above(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
             start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
             return byte_dots.dot_u8i8(isa, start, codes, simd.load_i8x64(x))
 
         return above
 
     def _add_part(
-        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, groups: int, part: int
+        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int, part: int
     ) -> Any: ...
 
     @choose(_add_part)
     def _add_part_of(
-        isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, groups: Any, part: Any
+        isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, middle: Any, groups: Any, part: Any
     ) -> Any:
         if not isinstance(part, types.IntegerLiteral):
             return None
         p = part.literal_value
 
         def add_part(
-            isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, groups: int, part: int
-        ) -> Any:
+            isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int,
+            part: int,
+        ) -> Any:  # fmt: skip
             codes = codes_of_part(isa, qt, block, p)
-            sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p)
+            sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p, middle + 64 * p)
             return simd.fma_f32x16(spread(qt, f, p), simd.to_f32x16(sums), acc)
 
         return add_part
@@ -135,30 +159,39 @@ if not jit_disabled():
         return simd.F32X16(simd.F32X16), codegen
 
 
+@inline
+def _places(qt: Any, k: int) -> Any:
+    """Bytes from a row's codes to its scales, sums, groups and halves."""
+    if is_fine(qt):
+        return q19_scales(k), q19_sums(k), q19_groups(k), q19_halves(k)
+    return q8_scales(k), q8_sums(k), q8_groups(k), q8_halves(k)
+
+
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     even = simd.splat_f32x16(np.float32(0))
     odd = simd.splat_f32x16(np.float32(0))
     least = simd.splat_f32x16(np.float32(0))
-    scales, sums = x + q8_scales(k), x + q8_sums(k)
-    groups, halves = x + q8_groups(k), x + q8_halves(k)
+    to_scales, to_sums, to_groups, to_halves = _places(qt, k)
+    scales, sums, groups, halves = x + to_scales, x + to_sums, x + to_groups, x + to_halves
+    middle = x + q19_middle(k)
     size, width = nbytes(qt), elements(qt)
     for b in range(k // width):
         block = w + b * size
         for line in range((size + 63) // 64):
             simd.prefetch(block + AHEAD + 64 * line)
-        c = x + b * width
+        c, e = x + b * width, middle + b * width
         g = groups + b * width
         at = b * (width // 8)
         a = factors(qt, scales + at, sums + at)
         f = scales_of(qt, block) * a
         if minima(qt) == 32:
             least = least - f
-        even = _add_part(isa, qt, even, f, block, c, g, 0)
+        even = _add_part(isa, qt, even, f, block, c, e, g, 0)
         if width > 64:
-            odd = _add_part(isa, qt, odd, f, block, c, g, 1)
+            odd = _add_part(isa, qt, odd, f, block, c, e, g, 1)
         if width > 128:
-            even = _add_part(isa, qt, even, f, block, c, g, 2)
-            odd = _add_part(isa, qt, odd, f, block, c, g, 3)
+            even = _add_part(isa, qt, even, f, block, c, e, g, 2)
+            odd = _add_part(isa, qt, odd, f, block, c, e, g, 3)
         if minima(qt) == 16:
             least = least - minima_of(qt, block) * simd.load_f32x16(halves + 2 * at)
     total = simd.sum_f32x16(even + odd)
@@ -175,7 +208,8 @@ def dot_superblock(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     even = np.zeros(16, np.float32)
     odd = np.zeros(16, np.float32)
     least = np.zeros(16, np.float32)
-    scales, sums, halves = x + q8_scales(k), x + q8_sums(k), x + q8_halves(k)
+    to_scales, to_sums, _, to_halves = _places(qt, k)
+    scales, sums, halves = x + to_scales, x + to_sums, x + to_halves
     width = elements(qt)
     for b in range(k // width):
         block = w + b * nbytes(qt)
@@ -186,6 +220,8 @@ def dot_superblock(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             total = 0
             for t in range(4):
                 a = int(memory.get_i8(x + b * width + e + t))
+                if is_fine(qt):
+                    a = q19_number(x, k, b * width + e + t)
                 total += (int(code(qt, block, e + t)) - offset(qt)) * a
             d = memory.get_f32(scales + 4 * (first + e // 32))
             f = np.float32(scale(qt, block, e // group(qt)) * d)

@@ -93,7 +93,6 @@ if not jit_disabled():
         """Rows and tokens behind the last ones are those again."""
         rows, tokens = SIZES[isa.value]
         reader = reader_of(qt.value, Plain)
-        width = reader.nbytes
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             _, _, w, w_stride, last_row, x, x_stride, last_token, k, ahead, pace, to = args
@@ -116,14 +115,13 @@ if not jit_disabled():
                 for total in row:
                     builder.store(ir.Constant(F32X16.ir, None), total)
             with cgutils.for_range(builder, builder.sdiv(k, I64(16))) as loop:
-                w_step = builder.mul(loop.index, I64(16 * width))
                 x_step = builder.mul(loop.index, I64(64))
                 for line in (0, 64):
                     at = builder.add(ahead, builder.mul(loop.index, pace))
                     at = simd.pointer(builder, builder.add(at, I64(line)), simd.I8)
                     operands = [at, simd.I32(0), simd.I32(2), simd.I32(1)]
                     simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
-                loaded = [reader.emit_load(builder, builder.add(at, w_step)) for at in w_at]
+                loaded = [reader.emit_load(builder, at, loop.index) for at in w_at]
                 for t, at in enumerate(x_at):
                     pointer = simd.pointer(builder, builder.add(at, x_step), F32X16.ir)
                     value = builder.load(pointer, align=1)

@@ -14,7 +14,6 @@ from numba.core import types
 
 from trinity_kernels import simd, tiles
 from trinity_kernels._jit import choose, inline
-from trinity_kernels.ops.matmul import strided
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
@@ -24,6 +23,7 @@ from trinity_kernels.ops.matmul.readers import (
     group,
     minima,
     minima_of,
+    minima_of_16,
     minimum_at,
     nbytes,
     offset,
@@ -83,7 +83,7 @@ def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
         d = scales_of_16(qt, column, stride)
         m = d * above
         if minimum_at(qt) != 0:
-            m = strided.f16x16(column + minimum_at(qt), stride)
+            m = minima_of_16(qt, column, stride)
         simd.store_f32x16(scales + 128 * b, d)
         simd.store_f32x16(scales + 128 * b + 64, m)
 

@@ -46,21 +46,22 @@ def _number(name: str) -> Callable[[Any], int]:
     return number
 
 
-# Bytes of a block; of Ternary those of 256 codes, of Plain those of a number.
+# Bytes of a block; of Ternary those of 256 codes.
 nbytes = _number("nbytes")
 # Block32 and SuperBlock.
 offset, signed = _number("offset"), _number("signed")
 # Block32.
 minimum_at, bytes_at, nibbles_at = _number("minimum_at"), _number("bytes_at"), _number("nibbles_at")
+top = _number("top")
 
 
 @constant
 def is_fine(qt: Any) -> bool:
-    """Whether activations have 16 bits, the q16 form."""
-    return bool(_reader(qt).form == "q16")
+    """Whether activations have 19 bits, the q19 form."""
+    return bool(_reader(qt).form == "q19")
 
 
-# SuperBlock.
+# SuperBlock; of Plain ``elements``, too.
 elements, group, minima = _number("elements"), _number("group"), _number("minima")
 # Ternary; 0 where 256 codes have no scale, and of other types.
 scale_at = _number("scale_at")
@@ -80,48 +81,59 @@ def _code_of(qt: Any, block: Any, e: Any) -> Any:
     return lambda qt, block, e: read(block, e)
 
 
+_SCALES = {
+    "f16": memory.get_f16, "bf16": memory.get_bf16, "f32": memory.get_f32, "e8m0": memory.get_e8m0,
+}  # fmt: skip
+
+
 def scale(qt: Any, block: int, g: int) -> Any:
     """The scale of group ``g`` of a block; a block of 32 has one."""
     reader = _reader(qt)
     if isinstance(reader, Block32):
-        return memory.get_e8m0(block) if reader.power_of_2 else memory.get_f16(block)
+        return _SCALES[reader.scales](block)
     return reader.scale(block, g)
 
 
 @choose(scale)
 def _scale_of(qt: Any, block: Any, g: Any) -> Any:
     reader = _reader(qt)
-    if not isinstance(reader, Block32):
-        read = inline(reader.scale)
-        return lambda qt, block, g: read(block, g)
-    if reader.power_of_2:
-        return lambda qt, block, g: memory.get_e8m0(block)
-    return lambda qt, block, g: memory.get_f16(block)
+    if isinstance(reader, Block32):
+        get = _SCALES[reader.scales]
+        return lambda qt, block, g: get(block)
+    read = inline(reader.scale)
+    return lambda qt, block, g: read(block, g)
 
 
 def minimum(qt: Any, block: int, g: int) -> Any:
-    """The minimum of group ``g`` of a superblock; 0 where it has none."""
+    """The minimum of group ``g`` of a block, as for ``scale``; 0 where it has none."""
     reader = _reader(qt)
+    if isinstance(reader, Block32):
+        at = reader.minimum_at
+        return _SCALES[reader.scales](block + at) if at else np.float32(0)
     return reader.minimum(block, g) if reader.minimum else np.float32(0)
 
 
 @choose(minimum)
 def _minimum_of(qt: Any, block: Any, g: Any) -> Any:
-    if _reader(qt).minimum is None:
+    reader = _reader(qt)
+    if isinstance(reader, Block32) and reader.minimum_at:
+        get, at = _SCALES[reader.scales], reader.minimum_at
+        return lambda qt, block, g: get(block + at)
+    if getattr(reader, "minimum", None) is None:
         return lambda qt, block, g: np.float32(0)
-    read = inline(_reader(qt).minimum)
+    read = inline(reader.minimum)
     return lambda qt, block, g: read(block, g)
 
 
-def get(qt: Any, address: int) -> Any:
-    """A plain number as float32."""
-    return _reader(qt).get(address)
+def get(qt: Any, row: int, i: int) -> Any:
+    """Plain number ``i`` of a row as float32."""
+    return _reader(qt).get(row, i)
 
 
 @choose(get)
-def _get_of(qt: Any, address: Any) -> Any:
-    read = _reader(qt).get
-    return lambda qt, address: read(address)
+def _get_of(qt: Any, row: Any, i: Any) -> Any:
+    read = inline(_reader(qt).get)
+    return lambda qt, row, i: read(row, i)
 
 
 # -- as vectors ------------------------------------------------------------------------------------
@@ -146,18 +158,48 @@ if not jit_disabled():
 
     @choose(scales_of_16)
     def _scales_of_16(qt: Any, block: Any, stride: Any) -> Any:
-        if _reader(qt).power_of_2:
-            return lambda qt, block, stride: strided.e8m0x16(block, stride)
-        return lambda qt, block, stride: strided.f16x16(block, stride)
+        load = _scale_loads(_reader(qt))[0]
+        return lambda qt, block, stride: load(block, stride)
 
     def scales_of_few(qt: Any, block: int, stride: int, count: int) -> Any:
         """As scales_of_16, of fewer; the other lanes are of no use."""
 
     @choose(scales_of_few)
     def _scales_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
-        if _reader(qt).power_of_2:
-            return lambda qt, block, stride, count: strided.few_e8m0(block, stride, count)
-        return lambda qt, block, stride, count: strided.few_f16(block, stride, count)
+        load = _scale_loads(_reader(qt))[1]
+        return lambda qt, block, stride, count: load(block, stride, count)
+
+    def minima_of_16(qt: Any, block: int, stride: int) -> Any:
+        """The minima of 16 blocks of 32, ``stride`` bytes apart; zeros of a type without."""
+
+    @choose(minima_of_16)
+    def _minima_of_16(qt: Any, block: Any, stride: Any) -> Any:
+        if _reader(qt).minimum_at == 0:
+            return lambda qt, block, stride: simd.splat_f32x16(np.float32(0))
+        (load, _), at = _minimum_loads(_reader(qt))
+        return lambda qt, block, stride: load(block + at, stride)
+
+    def minima_of_few(qt: Any, block: int, stride: int, count: int) -> Any:
+        """As minima_of_16, of fewer; the other lanes are of no use."""
+
+    @choose(minima_of_few)
+    def _minima_of_few(qt: Any, block: Any, stride: Any, count: Any) -> Any:
+        if _reader(qt).minimum_at == 0:
+            return lambda qt, block, stride, count: simd.splat_f32x16(np.float32(0))
+        (_, load), at = _minimum_loads(_reader(qt))
+        return lambda qt, block, stride, count: load(block + at, stride, count)
+
+    def _scale_loads(reader: Block32) -> Any:
+        """The loads of 16 scales and of few."""
+        if reader.minimum_at == 2:
+            return strided.LOADS_OF_TWO[reader.scales][0]
+        return strided.LOADS[reader.scales]
+
+    def _minimum_loads(reader: Block32) -> Any:
+        """The loads of 16 minima and of few, and from which byte of a block on."""
+        if reader.minimum_at == 2:
+            return strided.LOADS_OF_TWO[reader.scales][1], 0
+        return strided.LOADS[reader.scales], reader.minimum_at
 
     @intrinsic
     def codes_of_part(typingctx: Any, isa: Any, qt: Any, block: Any, part: Any) -> Any:
@@ -207,18 +249,26 @@ if not jit_disabled():
         read = inline(_reader(qt).packed)
         return lambda qt, block, left: read(block, left)
 
-    def load(qt: Any, address: int) -> Any:
-        """16 plain numbers."""
+    @intrinsic
+    def load(typingctx: Any, qt: Any, row: Any, n: Any) -> Any:
+        """Plain numbers 16 ``n`` to 16 ``n`` + 15 of a row."""
+        emit = _reader(qt).emit_load
 
-    @choose(load)
-    def _load(qt: Any, address: Any) -> Any:
-        read = getattr(simd, f"load_{_reader(qt).loads}x16")
-        return lambda qt, address: read(address)
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return emit(builder, args[1], args[2])
 
-    def load_tail(qt: Any, address: int, count: int) -> Any:
-        """``count`` plain numbers, fewer than 16, and zeros behind; reads nothing beyond."""
+        return simd.F32X16(qt, types.intp, types.intp), codegen
+
+    def load_tail(qt: Any, row: int, n: int, count: int) -> Any:
+        """As ``load``, of ``count`` numbers, fewer than 16, and zeros behind; reads nothing beyond.
+
+        Of types with blocks, whose rows end with whole ones, zeros alone.
+        """
 
     @choose(load_tail)
-    def _load_tail(qt: Any, address: Any, count: Any) -> Any:
-        read = getattr(simd, f"load_tail_{_reader(qt).loads}")
-        return lambda qt, address, count: read(address, count)
+    def _load_tail(qt: Any, row: Any, n: Any, count: Any) -> Any:
+        reader = _reader(qt)
+        if not reader.tail:
+            return lambda qt, row, n, count: simd.splat_f32x16(np.float32(0))
+        read, size = getattr(simd, f"load_tail_{reader.tail}"), 16 * reader.nbytes
+        return lambda qt, row, n, count: read(row + size * n, count)

@@ -1,4 +1,4 @@
-"""Loads of 16 scales that stand apart, one of each block or row, as a vector of float32."""
+"""Loads of 16 scales or minima that stand apart, one of each block or row, as float32."""
 
 from __future__ import annotations
 
@@ -61,6 +61,41 @@ def _halves(builder: Any, halves: Any) -> Any:
     return builder.fpext(halves, simd.F32X16.ir)
 
 
-f16x16, few_f16 = _all(simd.F16, _halves), _few(simd.F16, _halves)
-# Half of what E8M0 says, as memory.get_e8m0.
-e8m0x16, few_e8m0 = _all(simd.I8, emit.powers_of_2), _few(simd.I8, emit.powers_of_2)
+def _words(count: int) -> Any:
+    return ir.Constant(simd.I32X16.ir, [count] * 16)
+
+
+def _low_halves(builder: Any, words: Any) -> Any:
+    halves = builder.trunc(words, simd.I16X16.ir)
+    return _halves(builder, builder.bitcast(halves, simd.F16X16.ir))
+
+
+def _high_halves(builder: Any, words: Any) -> Any:
+    return _low_halves(builder, builder.lshr(words, _words(16)))
+
+
+def _low_bfloats(builder: Any, words: Any) -> Any:
+    return builder.bitcast(builder.shl(words, _words(16)), simd.F32X16.ir)
+
+
+def _high_bfloats(builder: Any, words: Any) -> Any:
+    return builder.bitcast(builder.and_(words, _words(-65536)), simd.F32X16.ir)
+
+
+def _both(element: Any, widen: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    return _all(element, widen), _few(element, widen)
+
+
+# By what stands there (Block32's ``scales``): loads of 16, and of fewer.
+LOADS = {
+    "f16": _both(simd.F16, _halves),
+    "f32": _both(simd.F32, lambda builder, floats: floats),
+    # Half of what E8M0 says, as memory.get_e8m0.
+    "e8m0": _both(simd.I8, emit.powers_of_2),
+}
+f16x16 = LOADS["f16"][0]
+# A scale and the minimum behind it as words: the compiler merges the loads of both.
+LOADS_OF_TWO = {
+    "f16": (_both(simd.I32, _low_halves), _both(simd.I32, _high_halves)),
+    "bf16": (_both(simd.I32, _low_bfloats), _both(simd.I32, _high_bfloats)),
+}

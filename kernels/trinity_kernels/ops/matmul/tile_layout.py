@@ -3,7 +3,8 @@
 A step of more than TILE_ROWS tokens takes int8 tiles of ternary weights and bfloat16 tiles of all
 others. Up to TILE_ROWS tokens, blocks whose groups fill tiles go as integers too (tiles_int8.py): a
 tile holds one group of 16 or 32 elements that share a scale, and four groups, a part, are under way
-together. Blocks of fewer groups and those with a minimum for 16 elements stay bfloat16.
+together. Blocks of fewer groups, those with a minimum for 16 elements and those that take
+activations of 19 bits stay bfloat16.
 """
 
 from __future__ import annotations
@@ -28,8 +29,17 @@ PANELS, PANELS_BYTES = 8, 1 << 20
 
 
 def tile_types() -> frozenset[str]:
-    """The types that tiles multiply."""
-    return frozenset(READERS) - {"F32"}
+    """The types that tiles multiply: F32 has more bits than two bfloat16."""
+    return frozenset(READERS) - {"F32"} - _coarse()
+
+
+def _coarse() -> frozenset[str]:
+    """The types of blocks whose values in bfloat16 are coarser than their activations."""
+    return frozenset(
+        name
+        for name, reader in READERS.items()
+        if isinstance(reader, Block32) and reader.form == "q19" and reader.minimum_at
+    )
 
 
 def int8_tile_types() -> frozenset[str]:
@@ -40,7 +50,7 @@ def int8_tile_types() -> frozenset[str]:
 def _is_int8(reader: Any) -> bool:
     if isinstance(reader, SuperBlock):
         fills = reader.elements % (4 * _group(reader)) == 0
-        return fills and reader.minima != 16
+        return fills and reader.minima != 16 and reader.form == "q8"
     return isinstance(reader, Block32) and reader.form == "q8"
 
 
@@ -85,7 +95,7 @@ def tile_parts(quant: str) -> tuple[int, int]:
     reader = READERS[quant]
     if isinstance(reader, Plain):
         return (2 if reader.split else 1), 2
-    return 1, 2 if reader.form == "q16" else 1
+    return 1, 2 if reader.form == "q19" else 1
 
 
 @constant

@@ -14,10 +14,10 @@ import numpy as np
 from trinity_kernels import simd
 from trinity_kernels._jit import inline
 from trinity_kernels.memory import get_f32
-from trinity_kernels.ops.matmul import strided
 from trinity_kernels.ops.matmul.readers import (
     bytes_at,
     codes_of_pair,
+    minima_of_16,
     minimum_at,
     nbytes,
     offset,
@@ -58,7 +58,7 @@ def read(
     if step < blocks:
         d = scales_of_16(qt, w + step * size, stride)
         if minimum_at(qt) != 0:
-            m = strided.f16x16(w + step * size + minimum_at(qt), stride)
+            m = minima_of_16(qt, w + step * size, stride)
     simd.store_f32x16(to, d)
     if minimum_at(qt) != 0:
         simd.store_f32x16(to + 256, m)

@@ -39,7 +39,7 @@ def bytes_of_256(qt: Any) -> int:
     """Bytes of 256 weights of a row."""
     reader = READERS[qt.value]
     if isinstance(reader, Plain):
-        return 256 * reader.nbytes
+        return 256 // reader.elements * reader.nbytes
     if isinstance(reader, Block32):
         return 8 * reader.nbytes
     if isinstance(reader, SuperBlock):
@@ -102,18 +102,17 @@ def _ternary(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
 
 
 def _plain(isa: Any, qt: Any, w: int, to: int, k: int) -> None:
-    """BF16 as it is, F16 (11 significant bits) as the sum of two bfloat16."""
+    """BF16 as it is, F16 (11 significant bits) and FP8 (16 of them) as the sum of two bfloat16."""
     for i in range(k // 32):
-        at = w + 64 * i
-        to = _plain_line(qt, load(qt, at), load(qt, at + 32), to)
+        to = _plain_line(qt, load(qt, w, 2 * i), load(qt, w, 2 * i + 1), to)
     left = k % 32
     if left > 0:
-        at = w + 64 * (k // 32)
+        n = k // 32 * 2
         zeros = simd.splat_f32x16(np.float32(0))
-        if left <= 16:
-            _plain_line(qt, load_tail(qt, at, left), zeros, to)
+        if left < 16:
+            _plain_line(qt, load_tail(qt, w, n, left), zeros, to)
         else:
-            _plain_line(qt, load(qt, at), load_tail(qt, at + 32, left - 16), to)
+            _plain_line(qt, load(qt, w, n), load_tail(qt, w, n + 1, left - 16), to)
 
 
 def _plain_line(qt: Any, low: Any, high: Any, to: int) -> Any: ...
@@ -126,7 +125,7 @@ def _plain_line_of(qt: Any, low: Any, high: Any, to: Any) -> Any:
         return to + 1024
 
     def split(qt: Any, low: Any, high: Any, to: int) -> int:
-        # Cut off, not rounded: what is left has three bits.
+        # Cut off, not rounded: what F16 leaves has three bits.
         first = tiles.cut_bf16(low)
         second = tiles.cut_bf16(high)
         tiles.store_bf16x32(to, first, second)

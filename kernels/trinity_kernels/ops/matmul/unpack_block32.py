@@ -11,10 +11,10 @@ from llvmlite import ir
 
 from trinity_kernels import memory, simd, tiles
 from trinity_kernels._jit import intrinsic
-from trinity_kernels.ops.matmul import strided
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
     codes_of_pair,
+    minima_of_16,
     minimum_at,
     nbytes,
     nibbles_at,
@@ -35,7 +35,7 @@ def unpack_block32(
         prefetch_bytes(ahead + 16 * size * b, 16 * size)
         simd.store_f32x16(scratch, scales_of_16(qt, column, stride))
         if minimum_at(qt) != 0:
-            simd.store_f32x16(scratch + 64, strided.f16x16(column + minimum_at(qt), stride))
+            simd.store_f32x16(scratch + 64, minima_of_16(qt, column, stride))
         for row in range(16):
             block = column + row * stride
             codes = codes_of_pair(isa, qt, block, 0)
@@ -106,9 +106,9 @@ def unpack_nibbles(
     for b in range(k // 32):
         column = w + b * size
         prefetch_bytes(ahead + 16 * size * b, 16 * size)
-        simd.store_f32x16(scratch, strided.f16x16(column, stride))
+        simd.store_f32x16(scratch, scales_of_16(qt, column, stride))
         if minimum_at(qt) != 0:
-            simd.store_f32x16(scratch + 64, strided.f16x16(column + minimum_at(qt), stride))
+            simd.store_f32x16(scratch + 64, minima_of_16(qt, column, stride))
         at = to + 1024 * b
         for row in range(0, 16, 2):
             block = column + row * stride

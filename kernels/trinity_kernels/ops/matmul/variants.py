@@ -64,7 +64,7 @@ VARIANTS = (
     Variant("dot products", matmul_tiles, _TILED, _AMX, 1, PACK_FROM - 1, True),
     Variant("panels", matmul_panels, _TERNARY, _PANELS, PACK_FROM, None, True),
     Variant(
-        "panels", matmul_panels, _of_form("q8") | _of_form("q16"), _PANELS, PACK_FROM, None, False
+        "panels", matmul_panels, _of_form("q8") | _of_form("q19"), _PANELS, PACK_FROM, None, False
     ),
     Variant("dot products", matmul_panels, _PACKED, _PANELS, 1, PACK_FROM - 1, True),
     Variant("float blocks", matmul, float_block.TYPES, _BLOCKS, 2, None, True),
@@ -89,12 +89,15 @@ def choose_kernel(
 ) -> Kernel:
     """The kernel for many rows of weights of ``types``: the best that ``works`` for all it takes.
 
-    What it does not take (``serves``) is left to the last, ``matmul``.
+    What it does not take (``serves``) is left to the last, ``matmul``. Where there are blocks, they
+    choose: next to them a model's plain numbers are few.
     """
     *packed, last = kernels(level)
+    there = set(types)
+    blocks = there - float_block.TYPES or there
     for kernel in packed:
-        taken = sorted(types_of(kernel) & set(types))
-        if taken and works(kernel, taken):
+        taken = sorted(types_of(kernel) & there)
+        if types_of(kernel) & blocks and works(kernel, taken):
             return kernel
     return last
 

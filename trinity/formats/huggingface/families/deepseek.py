@@ -78,7 +78,7 @@ def _decompression(latent: _Latent, heads: int) -> Iterator[Module]:
     each, rank = latent.plain + latent.values, latent.kv_rank
 
     def of_heads(array: NDArray[Any]) -> NDArray[Any]:
-        return array.reshape(heads, each, rank)
+        return array.reshape(heads, each, -1)
 
     def keys(array: NDArray[Any]) -> NDArray[Any]:
         return transposed(of_heads(array)[:, : latent.plain])

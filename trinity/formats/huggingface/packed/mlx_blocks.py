@@ -1,0 +1,173 @@
+"""Rows of MLX's quantized weights as blocks of trinity's types.
+
+A row's codes are bits in a row, from the lowest bit of the first byte upwards; the lowest bit of a
+code comes first. So of 4 bits a byte has two neighbours, where trinity's types have two elements
+that are half a block apart. A scale, and a minimum, belong to neighbouring columns. Source: MLX,
+mlx/backend/cpu/quantized.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError
+from trinity.formats.huggingface.packed.weight import Bytes, Part
+from trinity.formats.safetensors import SafeTensor
+
+BLOCK = 32
+# Bits of a code to the fewest codes that fill bytes, and the number of these bytes.
+_RUNS = {2: (4, 1), 3: (8, 3), 5: (8, 5), 6: (4, 3)}
+# The exponents' bits of the numbers that scales are.
+_EXPONENTS = {
+    "BF16": (np.uint16, 0x7F80),
+    "F16": (np.uint16, 0x7C00),
+    "F32": (np.uint32, 0x7F800000),
+}
+Floats = NDArray[np.float32]
+_DAMAGED = "the checkpoint is damaged: download it again"
+
+
+def affine(
+    bits: int, scales: SafeTensor, minima: SafeTensor, codes: Bytes, d: Part, m: Part
+) -> Bytes:
+    """Blocks of AFFINE4 or AFFINE8: ``codes`` (rows, bytes), ``d`` and ``m`` (rows, groups).
+
+    Raises FormatError for a scale or a minimum that is no finite number.
+    """
+    for tensor, numbers in ((scales, d), (minima, m)):
+        kind, exponent = _EXPONENTS[tensor.dtype]
+        found = np.ascontiguousarray(numbers).view(kind)
+        if ((found & kind(exponent)) == exponent).any():
+            raise FormatError(
+                f"{tensor.source}: tensor {tensor.name!r} has numbers that are infinite or NaN; "
+                f"{_DAMAGED}"
+            )
+    return affine_blocks(bits, scales.dtype, codes, d, m)
+
+
+def affine_blocks(bits: int, stored: str, codes: Bytes, d: Part, m: Part) -> Bytes:
+    """As ``affine``; ``stored`` is the type of ``d`` and ``m``, whose numbers are not looked at."""
+    from trinity_kernels.quants.affine import block_of
+
+    rows, groups = d.shape
+    wide = 4 if bits <= 4 else 8
+    count = codes.shape[1] * 8 // bits // BLOCK
+    blocks = np.empty((rows, count), block_of(wide, stored))
+    for name, numbers in (("d", d), ("m", m)):
+        blocks[name].reshape(rows, groups, -1)[:] = numbers[:, :, None]
+    if bits == 4:
+        blocks["qs"] = _halves(codes, 8).reshape(rows, count, -1)
+    elif bits == 8:
+        blocks["qs"] = codes.reshape(rows, count, -1)
+    else:
+        found = _unpacked(bits, codes).reshape(rows, count, BLOCK)
+        if wide == 4:
+            half = BLOCK // 2
+            found = found[:, :, :half] | found[:, :, half:] << np.uint8(4)
+        blocks["qs"] = found
+    return _bytes(blocks)
+
+
+def mxfp4(scales: SafeTensor, codes: Bytes, exponents: Bytes) -> Bytes:
+    """Blocks of MXFP4. Raises FormatError for an exponent that the type has not."""
+    from trinity_kernels.quants import TYPES
+
+    kind = TYPES["MXFP4"]
+    rows, count = exponents.shape
+    blocks = np.empty((rows, count), kind.block)
+    blocks["e"] = exponents
+    blocks["qs"] = _halves(codes, 8).reshape(rows, count, -1)
+    _refuse_unused(scales, kind.name, blocks)
+    return _bytes(blocks)
+
+
+def nvfp4(scales: SafeTensor, codes: Bytes, d: Bytes) -> Bytes:
+    """Blocks of NVFP4, of four groups of 16. Raises FormatError for a scale that is none."""
+    from trinity_kernels.quants import TYPES
+
+    kind = TYPES["NVFP4"]
+    rows, groups = d.shape
+    blocks = np.empty((rows, groups // 4), kind.block)
+    blocks["scales"] = d.reshape(rows, -1, 4)
+    blocks["qs"] = _halves(codes, 4).reshape(rows, groups // 4, -1)
+    _refuse_unused(scales, kind.name, blocks)
+    return _bytes(blocks)
+
+
+def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Floats) -> Bytes:
+    """Rows of float32, of weights that fill no blocks or whose rows have factors of their own."""
+    from trinity_kernels.quants import dequantize
+
+    (rows, groups), group = d.shape, 16
+    fill = -groups % 4
+    padded = nvfp4(
+        scales,
+        np.pad(codes, ((0, 0), (0, fill * group // 2))),
+        np.pad(d, ((0, 0), (0, fill))),
+    )
+    values = dequantize("NVFP4", padded.reshape(-1), (rows, (groups + fill) * group))
+    values *= factors
+    return np.ascontiguousarray(values[:, : groups * group]).view(np.uint8)
+
+
+def mxfp8(tensor: SafeTensor, scales: SafeTensor, codes: Bytes, exponents: Bytes) -> Bytes:
+    """Blocks of FP8. Raises FormatError for codes and exponents that are NaN."""
+    from trinity_kernels.quants import TYPES
+
+    for of, is_nan in ((tensor, (codes & np.uint8(0x7F)) == 0x7F), (scales, exponents == 255)):
+        if is_nan.any():
+            raise FormatError(
+                f"{of.source}: tensor {of.name!r} has values that are NaN; {_DAMAGED}"
+            )
+    rows, count = exponents.shape
+    blocks = np.empty((rows, count), TYPES["FP8"].block)
+    blocks["d"] = np.ldexp(np.float32(1), exponents.astype(np.int32) - 127)
+    blocks["qs"] = codes.reshape(rows, count, -1)
+    return _bytes(blocks)
+
+
+def _refuse_unused(scales: SafeTensor, kind: str, blocks: NDArray[np.void]) -> None:
+    from trinity_kernels.quants import TYPES
+
+    unused = TYPES[kind].unused
+    assert unused is not None
+    if unused.found(blocks.reshape(-1)).any():
+        raise FormatError(
+            f"{scales.source}: tensor {scales.name!r} has {unused.what}; expected "
+            f"{unused.expected}: {_DAMAGED}"
+        )
+
+
+def _halves(codes: Bytes, half: int) -> Bytes:
+    """Nibbles of neighbours to nibbles ``half`` bytes apart: of 2 * ``half`` bytes each."""
+    words = np.ascontiguousarray(codes).view(f"<u{half}").reshape(-1, 2)
+    low = words.dtype.type(int.from_bytes(b"\x0f" * half, "little"))
+    four = words.dtype.type(4)
+    first, second = words[:, 0], words[:, 1]
+    even = first & low | (second & low) << four
+    odd = first >> four & low | second & ~low
+    found = np.empty((len(words), half, 2), np.uint8)
+    found[:, :, 0] = even.view(np.uint8).reshape(-1, half)
+    found[:, :, 1] = odd.view(np.uint8).reshape(-1, half)
+    return found.reshape(-1)
+
+
+def _unpacked(bits: int, codes: Bytes) -> Bytes:
+    """A code to a byte."""
+    count, nbytes = _RUNS[bits]
+    runs = codes.reshape(-1, nbytes)
+    kind: Any = np.uint8 if nbytes == 1 else np.uint32 if nbytes == 3 else np.uint64
+    words = np.zeros(len(runs), kind)
+    for i in range(nbytes):
+        words |= runs[:, i].astype(kind) << kind(8 * i)
+    found = np.empty((len(runs), count), np.uint8)
+    for i in range(count):
+        found[:, i] = words >> kind(bits * i) & kind((1 << bits) - 1)
+    return found
+
+
+def _bytes(blocks: NDArray[np.void]) -> Bytes:
+    return blocks.view(np.uint8).reshape(len(blocks), -1)

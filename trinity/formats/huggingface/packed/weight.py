@@ -1,0 +1,108 @@
+"""One weight that several tensors hold together, and how it becomes rows of a quantization type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.stored import View
+from trinity.formats.huggingface.values import Values
+from trinity.formats.made_tensor import rows_of
+
+CHUNK_ELEMENTS = 1 << 22
+Part = NDArray[np.generic]
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A quantized weight.
+
+    ``name`` and ``shape`` are those of the floats it stands for, (..., rows, columns); ``dtype``
+    is the name of a type of trinity_kernels.quants, ``source`` the file. ``parts()`` gives arrays
+    (..., rows, anything) with the weight's leading axes; what lies in other rows is looked up by a
+    part of row numbers. ``pack`` takes the same rows of all parts, (rows, anything) each, and gives
+    these rows in ``dtype``: uint8 (rows, bytes of a row); it raises FormatError for values that are
+    no numbers. ``scale``: float32 of the shape of the axes before the rows, which multiplies all
+    values beside what ``dtype`` holds.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    source: str
+    parts: Callable[[], tuple[Part, ...]]
+    pack: Callable[..., Bytes]
+    scale: NDArray[np.float32] | None = None
+
+    def keeps_rows(self, view: View, shape: tuple[int, ...]) -> bool:
+        """Whether ``view``, which makes the weight's shape ``shape``, leaves rows as they are."""
+        rows = np.broadcast_to(np.uint8(0), (*self.shape[:-1], 1))
+        # A view that takes columns fails or gives another shape.
+        try:
+            seen = view(rows).shape
+        except (IndexError, ValueError):
+            return False
+        return seen == (*shape[:-1], 1) and shape[-1] == self.shape[-1]
+
+    def pieces(self, view: View) -> Iterator[Bytes]:
+        """The rows that ``view`` takes, some whole ones after the other, in ``dtype``."""
+        for _, packed in self._chunks(view):
+            yield packed
+
+    def floats(self, view: View, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
+        """The values times ``scale`` of what ``view`` takes, for views of any kind.
+
+        One that does not keep rows needs memory for the whole weight.
+        """
+        if self.keeps_rows(view, shape):
+            for _, values in self._values(view):
+                yield values
+            return
+        whole = np.empty(self.shape, np.float32)
+        flat, end = whole.reshape(-1, self.shape[-1]), 0
+        for _, values in self._values(lambda array: array):
+            start, end = end, end + len(values)
+            flat[start:end] = values
+        for piece in rows_of(view(whole), CHUNK_ELEMENTS):
+            yield np.ascontiguousarray(piece, np.float32)
+
+    def _values(self, view: View) -> Iterator[tuple[tuple[int, ...], NDArray[np.float32]]]:
+        from trinity_kernels.quants import dequantize
+
+        for index, packed in self._chunks(view):
+            shape = (len(packed), self.shape[-1])
+            values = dequantize(self.dtype, packed.reshape(-1), shape)
+            if self.scale is not None:
+                # Axes that a view makes of rows have the one scale of all.
+                values *= self.scale[index] if self.scale.ndim else self.scale
+            yield index, values
+
+    def _chunks(self, view: View) -> Iterator[tuple[tuple[int, ...], Bytes]]:
+        parts = [view(part) for part in self.parts()]
+        step = max(1, CHUNK_ELEMENTS // self.shape[-1])
+        *leading, rows, _ = parts[0].shape
+        for index in np.ndindex(*leading):
+            for first in range(0, rows, step):
+                yield index, self.pack(*(part[index][first : first + step] for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a method finds in a checkpoint.
+
+    ``weights`` by their names, ``used``: the checkpoint's tensors that belong to them or mean
+    nothing here, ``notes``: what the user should know.
+    """
+
+    weights: Mapping[str, Packed] = field(default_factory=dict)
+    used: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+# Takes a checkpoint and the object of config.json that describes the quantization.
+Find = Callable[[Checkpoint, Values], Found]
