@@ -16,7 +16,7 @@ from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.matrix import some
 from tests.tools.golden_models import edit_json, golden, model_directory
 from tests.tools.test_convert_families import FOLDERS
-from trinity.errors import ConfigError, FormatError, InputError, TokenizerError, UnsupportedError
+from trinity.errors import ConfigError, FormatError, InputError, TokenizerError
 from trinity.formats.made_tensor import MadeTensor
 from trinity.formats.safetensors import SafeTensorsFile
 from trinity.providers import open_weights
@@ -159,14 +159,6 @@ def test_generation_config_is_checked(
     (directory / "generation_config.json").write_text(json.dumps(values))
     with pytest.raises(ConfigError, match=message):
         trinity.load(directory)
-
-
-def test_quantized_layouts_are_refused_by_name(shared_data: Path) -> None:
-    formats = shared_data / "formats"
-    with pytest.raises(UnsupportedError, match="method 'fp8'"):
-        open_weights(formats / "hf" / "llama-fp8-block128")
-    with pytest.raises(UnsupportedError, match="quantized by MLX"):
-        open_weights(formats / "mlx" / "llama-affine-b4g64")
 
 
 def test_directory_that_is_no_model(tmp_path: Path) -> None:

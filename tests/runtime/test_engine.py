@@ -23,6 +23,7 @@ from trinity.errors import (
     TrinityError,
     UnsupportedError,
 )
+from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.providers import open_weights
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
@@ -35,7 +36,7 @@ from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
 HOST_LEVELS = available_levels()
-RUNNABLE = sorted(FORMS)
+RUNNABLE = sorted(filter(is_type_of_gguf, FORMS))
 # Every type with llama, of the others the types whose activations are not rounded, or exactly.
 CASES = [
     (architecture, type_name)

@@ -77,6 +77,11 @@ def type_id(type_name: str) -> int:
         ) from None
 
 
+def is_type_of_gguf(type_name: str) -> bool:
+    """Whether a GGUF file can hold a type; trinity has quantization types of its own beside."""
+    return type_name in TYPES_BY_NAME or type_name in _EXTRA_IDS
+
+
 def tensor_nbytes(type_name: str, dims: Sequence[int]) -> int | None:
     """Bytes of a tensor, or None where ``type_name`` cannot hold rows of ``dims[0]`` elements.
 
