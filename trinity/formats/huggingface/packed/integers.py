@@ -41,8 +41,8 @@ def rows_of_blocks(
     if not np.isfinite(minima).all():
         largest = float(np.abs(scale).max())
         raise FormatError(
-            f"{scales.source}: tensor {scales.name!r} has the scale {largest:g}, which is too large "
-            "for a zero point; the checkpoint is damaged: download it again"
+            f"{scales.source}: tensor {scales.name!r} has the scale {largest:g}, too large for "
+            "a zero point; the checkpoint is damaged: download it again"
         )
     return affine_blocks(bits, "F32", codes, scale, minima)
 
