@@ -51,7 +51,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "matmul": (matmul, tuple(sorted(variants.types_of(matmul)))),
     "quantize_ternary": (quantize.quantize_ternary, _NONE),
     "quantize_q8": (quantize.quantize_q8, _NONE),
-    "quantize_q16": (quantize.quantize_q16, _NONE),
+    "quantize_q19": (quantize.quantize_q19, _NONE),
     "norm": (norm.norm, norm.NORMS),
     "rope_store": (rope.rope_store, kv_layout.KV_TYPES),
     "attention": (attention.attention, kv_layout.KV_TYPES),
@@ -161,27 +161,30 @@ def q8_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
     return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 
-def q16_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
-    """The bytes of x (M, K) as q16, and the values that they stand for."""
+def q19_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
+    """The bytes of x (M, K) as q19, and the values that they stand for."""
     m, k = x.shape
-    blocks, top = x.reshape(m, -1, 32), np.float32(127 * 256)
+    blocks, top = x.reshape(m, -1, 32), np.float32(1 << 18)
     largest = np.abs(blocks).max(axis=2, keepdims=True)
     inverse = np.divide(top, largest, out=np.zeros_like(largest), where=largest > 1e-35)
     codes = np.clip(np.rint(blocks * inverse), -top, top).astype(np.int32)
-    scales, high = (largest / top)[:, :, 0], (codes + 128) >> 8
+    scales, high = (largest / top)[:, :, 0], (codes + 0x8080) >> 16
+    rest = codes - 65536 * high
+    middle = (rest + 128) >> 8
     padded, table = -(-k // 64) * 64, -(-k // 512) * 64
-    out = np.zeros((m, activation_bytes("q16", k)), np.uint8)
-    out[:, :k] = high.astype(np.int8).reshape(m, k).view(np.uint8)
-    out[:, padded : padded + k] = (codes - 256 * high).astype(np.int8).reshape(m, k).view(np.uint8)
-    out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    out = np.zeros((m, activation_bytes("q19", k)), np.uint8)
+    for row, of_row in enumerate((high, middle, rest - 256 * middle)):
+        bytes_ = of_row.reshape(m, k).astype(np.int8).view(np.uint8)
+        out[:, row * padded : row * padded + k] = bytes_
+    out[:, 3 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
     sums = scales * codes.sum(axis=2, dtype=np.int32).astype(np.float32)
-    out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    out[:, 3 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
     groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
-    out[:, 2 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
+    out[:, 3 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
     halves = np.repeat(scales, 2, axis=1) * (
         codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
     )
-    out[:, 3 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
+    out[:, 4 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
     return out, (codes * scales[:, :, None].astype(np.float64)).reshape(m, k)
 
 
@@ -208,7 +211,7 @@ def ternary_form(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], Array]:
 def _form(name: str, x: NDArray[np.float32]) -> tuple[Array, Array]:
     if name == "f32":
         return x, x.astype(np.float64)
-    forms = {"q8": q8_form, "q16": q16_form, "ternary": ternary_form}
+    forms = {"q8": q8_form, "q19": q19_form, "ternary": ternary_form}
     return forms[name](x)
 
 
@@ -237,7 +240,7 @@ def _weights(tag: str, n: int, k: int) -> tuple[NDArray[np.uint8], Array, int, f
     values = _rng().standard_normal((n, k)).astype(np.float32)
     if TYPES[tag].ternary:
         values = (_rng().integers(-1, 2, (n, k)) * np.float32(0.75)).astype(np.float32)
-    if FORMS[tag] in ("q8", "q16") and not TYPES[tag].ternary:
+    if FORMS[tag] in ("q8", "q19") and not TYPES[tag].ternary:
         data = _random_blocks(tag, n, k)
     else:
         data = np.ascontiguousarray(quantize_weights(tag, values))
@@ -292,7 +295,7 @@ def _check_tiles(level: str, tag: str, tokens: int) -> str | None:
     _run(activation_tiles.tiles_of(form).name, level, "none", tokens, prepared)
     _run("matmul_tiles", level, tag, tokens, slots)
     # bfloat16 rounds each factor by 2**-9 at most, split in two by 2**-17.
-    relative = {"ternary": 2e-6, "q8": 2**-7, "q16": 2**-15, "f32": 2**-15}[form]
+    relative = {"ternary": 2e-6, "q8": 2**-7, "q19": 2**-15, "f32": 2**-15}[form]
     if tag in int8_tile_types() and tokens <= op.TILE_ROWS:
         relative = 4e-6
     return _differs(out, expected, 1e-4 + relative * magnitude)
@@ -491,7 +494,7 @@ _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,
     "quantize_ternary": _check_quantize("quantize_ternary", "ternary"),
     "quantize_q8": _check_quantize("quantize_q8", "q8"),
-    "quantize_q16": _check_quantize("quantize_q16", "q16"),
+    "quantize_q19": _check_quantize("quantize_q19", "q19"),
     "rope_store": _check_rope_store,
     "attention": _check_attention,
     "attention_parts": _check_attention_parts,

@@ -124,9 +124,9 @@ def pack_q8(codes: Codes, scales: Floats) -> Bytes:
     return out
 
 
-def pack_q16(x: Floats) -> tuple[Bytes, Doubles]:
-    """The q16 form of ``x`` (M, K), (M, activation_bytes), and the values that it stands for."""
-    (m, k), top = x.shape, np.float32(127 * 256)
+def pack_q19(x: Floats) -> tuple[Bytes, Doubles]:
+    """The q19 form of ``x`` (M, K), (M, activation_bytes), and the values that it stands for."""
+    (m, k), top = x.shape, np.float32(1 << 18)
     blocks = x.reshape(m, -1, 32)
     largest = np.abs(blocks).max(axis=2, keepdims=True)
     largest[largest <= np.float32(1e-35)] = 0
@@ -134,19 +134,22 @@ def pack_q16(x: Floats) -> tuple[Bytes, Doubles]:
         inverse = np.where(largest > 0, top / largest, np.float32(0))
     codes = np.clip(np.rint(blocks * inverse), -top, top).astype(np.int32)
     scales = (largest / top)[:, :, 0]
-    high = (codes + 128) >> 8
+    high = (codes + 0x8080) >> 16
+    rest = codes - 65536 * high
+    middle = (rest + 128) >> 8
     padded, table = -(-k // 64) * 64, -(-k // 512) * 64
-    out = np.zeros((m, activation_bytes("q16", k)), np.uint8)
-    out[:, :k] = high.reshape(m, k).astype(np.int8).view(np.uint8)
-    out[:, padded:][:, :k] = (codes - 256 * high).reshape(m, k).astype(np.int8).view(np.uint8)
-    out[:, 2 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
+    out = np.zeros((m, activation_bytes("q19", k)), np.uint8)
+    for row, of_row in enumerate((high, middle, rest - 256 * middle)):
+        bytes_ = of_row.reshape(m, k).astype(np.int8).view(np.uint8)
+        out[:, row * padded : row * padded + k] = bytes_
+    out[:, 3 * padded :][:, : k // 8] = np.ascontiguousarray(scales).view(np.uint8)
     sums = scales * codes.sum(axis=2).astype(np.float32)
-    out[:, 2 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
+    out[:, 3 * padded + table :][:, : k // 8] = np.ascontiguousarray(sums).view(np.uint8)
     groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
-    out[:, 2 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
+    out[:, 3 * padded + 2 * table :][:, :k] = groups.view(np.uint8)
     sixteens = codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
     halves = np.repeat(scales, 2, axis=1).astype(np.float32) * sixteens
-    out[:, 3 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
+    out[:, 4 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
     return out, codes.reshape(m, k) * np.repeat(scales, 32, axis=1).astype(np.float64)
 
 
@@ -181,8 +184,8 @@ def activations(form: str, x: Floats) -> tuple[Bytes, Doubles]:
     if form == "q8":
         codes, scales = q8_codes(x)
         return pack_q8(codes, scales), (codes.astype(np.float64) * np.repeat(scales, 32, axis=1))
-    if form == "q16":
-        return pack_q16(x)
+    if form == "q19":
+        return pack_q19(x)
     if form == "ternary":
         codes, s = ternary_codes(x)
         return pack_ternary(codes, s), codes / s.astype(np.float64)[:, None]

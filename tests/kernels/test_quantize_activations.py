@@ -13,7 +13,7 @@ from trinity_kernels.ops.matmul import quantize as op
 from trinity_kernels.ops.matmul.activations import activation_bytes
 from trinity_kernels.team import Team
 
-FORMS = pytest.mark.parametrize("form", ["q8", "q16", "ternary"])
+FORMS = pytest.mark.parametrize("form", ["q8", "q19", "ternary"])
 LENGTHS = (32, 64, 96, 256, 384, 512, 544, 27 * 32)
 
 
@@ -88,7 +88,7 @@ def test_what_is_not_finite_reaches_the_product(form: str, bad: float, level: st
     x = np.ones((1, 512), np.float32)
     x[0, 300] = bad
     found = quantize(form, x, level)
-    at = {"q8": slice(512, 576), "q16": slice(1024, 1088), "ternary": slice(576, 580)}[form]
+    at = {"q8": slice(512, 576), "q19": slice(1024, 1088), "ternary": slice(576, 580)}[form]
     scales = found[0, at]
     assert np.isnan(np.ascontiguousarray(scales).view(np.float32)).sum() == 1
 

@@ -52,7 +52,7 @@ def expected(path: Path) -> Logits:
 
 
 # Relative errors where activations are rounded: to 8 bits, and 256 times as finely to 16.
-ROUNDED = {"q8": 0.02, "q16": 0.02 / 256}
+ROUNDED = {"q8": 0.02, "q19": 0.02 / 2048}
 
 
 @pytest.mark.few(6)

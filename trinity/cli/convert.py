@@ -43,6 +43,13 @@ def convert(
             help="SOURCE is a LoRA adapter of PEFT or mlx-lm for this model.",
         ),
     ] = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option(
+            "--allow-requantize",
+            help="Quantize what is quantized already in a way that GGUF has not; it loses quality.",
+        ),
+    ] = False,
     force: options.Force = False,
 ) -> None:
     """Convert a model of Hugging Face's format, or a LoRA adapter, to GGUF."""
@@ -50,7 +57,7 @@ def convert(
     from trinity.tools.convert import convert_adapter
 
     if adapted is not None:
-        if outtype is not None or loading:
+        if outtype is not None or loading or allow_requantize:
             raise typer.BadParameter("--lora keeps the adapter's types; leave --outtype out")
         show_conversion(convert_adapter(source, out, adapted, overwrite=force))
         return
@@ -62,6 +69,7 @@ def convert(
             out,
             outtype.lower(),
             weight_scale=loading.get("weight_scale"),
+            allow_requantize=allow_requantize,
             overwrite=force,
             progress=show,
         )

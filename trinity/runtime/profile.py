@@ -30,7 +30,7 @@ _TILES = ("tile_activations", "tile_q8", "tile_split")
 _OF_EXPERTS = ("expert_products", "expert_tiles")  # which call another kernel
 _WIDTHS = {
     "norm": norm.K,
-    **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q16"), quantize.K),
+    **dict.fromkeys(("quantize_ternary", "quantize_q8", "quantize_q19"), quantize.K),
     "gated": activation.K, "gated_add": gated_add.K, "scale": scale.K, "softcap": softcap.K,
     "mix": mix.K,
     **dict.fromkeys(_PRODUCTS + _TILES, operands.K),

@@ -2,7 +2,7 @@
 
 A value is scale * code + minimum, as MLX's affine mode, AWQ and GPTQ have it. Scales and minima
 are as the model has them, bfloat16, float16 or float32, and may be negative. No GGUF file has these
-types. Codes of 4 bits lie as in Q4_1. Weights are the model's own numbers, so activations take 16
+types. Codes of 4 bits lie as in Q4_1. Weights are the model's own numbers, so activations take 19
 bits.
 """
 
@@ -76,7 +76,7 @@ def _nibbles(at: int) -> Block32:
         return load_nibbles(first + at, second + at if second != 0 else 0)
 
     return Block32(
-        nbytes=at + 16, codes=codes, code=code, form="q16", top=15, minimum_at=at // 2,
+        nbytes=at + 16, codes=codes, code=code, form="q19", top=15, minimum_at=at // 2,
         nibbles_at=at,
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def _bytes(at: int) -> Block32:
             return simd.concat_i8x32(low, simd.splat_i8x32(0))
         return simd.concat_i8x32(low, simd.load_i8x32(second + at))
 
-    return Block32(nbytes=at + 32, codes=codes, code=code, form="q16", top=255, minimum_at=at // 2)
+    return Block32(nbytes=at + 32, codes=codes, code=code, form="q19", top=255, minimum_at=at // 2)
 
 
 READERS = {

@@ -18,7 +18,7 @@ class Block32:
     which the second is 0 where the row ends. ``code(block, e)``: that of element e. The codes are
     unsigned and stand ``offset`` (0 or a power of 2) above the values, or are ``signed``.
     ``top``: the largest of unsigned codes.
-    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of unsigned codes, "q16".
+    ``form``: of the activations (ops/matmul/activations.py), "q8" or, of unsigned codes, "q19".
     ``scales``: what a block begins with: its scale as "f16", "bf16" or "f32", or "e8m0", the
     exponent of the power of 2 above its scale, in 8 bits. ``minimum_at``: byte of a block's
     minimum, a number of the same kind that is added (0: none). ``bytes_at``: byte of a block from

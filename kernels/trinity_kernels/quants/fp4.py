@@ -3,7 +3,7 @@
 MXFP4: 32 elements, laid out as in Q4_0 behind one byte, the exponent of 2 (E8M0). NVFP4: 64
 elements in 4 groups of 16, each 8 bytes of such nibbles, behind 4 scales (E4M3 without sign).
 Codes are taken as the doubled values, which are integers, moved up by 16; scales as half.
-Models are trained in both: nothing is lost in the weights, and activations take 16 bits.
+Models are trained in both: nothing is lost in the weights, and activations take 19 bits.
 """
 
 from __future__ import annotations
@@ -218,12 +218,12 @@ if not jit_disabled():
 
 READERS = {
     "MXFP4": Block32(
-        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q16", offset=_MOVED_UP,
+        nbytes=17, codes=_codes_mxfp4, code=_code_mxfp4, form="q19", offset=_MOVED_UP,
         scales="e8m0",
     ),
     "NVFP4": SuperBlock(
         nbytes=36, emit_codes=_emit_codes_nvfp4, code=_code_nvfp4,
         emit_scales=_emit_scales_nvfp4, scale=_scale_nvfp4, elements=64, group=16,
-        offset=_MOVED_UP, top=_MOVED_UP + max(VALUES), form="q16",
+        offset=_MOVED_UP, top=_MOVED_UP + max(VALUES), form="q19",
     ),
 }  # fmt: skip

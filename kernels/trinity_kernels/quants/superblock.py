@@ -23,7 +23,7 @@ class SuperBlock:
     ``emit_minima(builder, block)``: what is subtracted from 16 elements each (``minima`` 16).
     ``minimum(block, g)``: one of either kind of minima. ``top``: no code is larger.
     ``form``: of the activations (ops/matmul/activations.py), "q8" or, of codes that stand above the
-    values, "q16".
+    values, "q19".
     """
 
     nbytes: int

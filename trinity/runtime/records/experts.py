@@ -95,7 +95,7 @@ def _write_tiles(
 ) -> None:
     buffers, own = writer.buffers, buffers_of(writer)
     form, source, index = weights[0].form, operand, 0
-    if form in ("q8", "q16"):
+    if form in ("q8", "q19"):
         source = buffers.address(linear.x), buffers.stride[linear.x]
         index = int(own.tokens.ctypes.data) if linear.spread else 0
     inner = activation_tiles.tiles_of(form)

@@ -15,6 +15,7 @@ from trinity.errors import InputError, UnsupportedError
 from trinity.formats.file_keys import file_keys
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.gguf_order import GGUFOrder
+from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.formats.gguf_writer import Chunk, GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
@@ -51,15 +52,17 @@ def convert(
     outtype: str,
     *,
     weight_scale: ScaleRule | None = None,
+    allow_requantize: bool = False,
     overwrite: bool = False,
     progress: Progress = lambda done, total, name: None,
 ) -> Conversion:
     """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
 
     ``outtype`` is a key of OUTTYPES. ``weight_scale`` says how packed ternary weights carry their
-    scale, where config.json is wrong about it. ``progress`` is called with bytes done, bytes in
-    all, and the tensor to come. Everything but the weights themselves is checked before the first
-    byte is written; the file appears under its name only when it is complete.
+    scale, where config.json is wrong about it. Quantized weights that GGUF has no type for become
+    F32 without loss; ``allow_requantize`` allows other types. ``progress`` is called with bytes
+    done, bytes in all, and the tensor to come. Everything but the weights themselves is checked
+    before the first byte is written; the file appears under its name only when it is complete.
 
     Raises InputError for a missing file, a bad argument, a model that is GGUF already, or a
     ``path`` that exists and that ``overwrite`` does not allow to be replaced; FormatError,
@@ -86,6 +89,8 @@ def convert(
         is_ternary = any(tensor.type == "I2_S" for tensor in tensors)
         _check_outtype(outtype, is_ternary, provider)
         types = {tensor.name: chosen_type(tensor, outtype) for tensor in tensors}
+        if not allow_requantize:
+            _refuse_requantizing(provider, tensors, types)
         architecture = str(provider.metadata["general.architecture"])
         notes = [*model.notes, *_ternary_notes(is_ternary, outtype)]
         keys = file_keys(provider.metadata, file_type(outtype, types.values()))
@@ -148,6 +153,24 @@ def _check_not_a_source(target: str, provider: WeightProvider) -> None:
                 raise InputError(
                     f"{target}: this is one of the model's own files; give the name of a .gguf file"
                 )
+
+
+def _refuse_requantizing(
+    provider: WeightProvider, tensors: Sequence[Tensor], types: Mapping[str, str]
+) -> None:
+    """Raises InputError where weights of a type that GGUF has not would be rounded again."""
+    lossy = [
+        tensor
+        for tensor in tensors
+        if not is_type_of_gguf(tensor.type) and types[tensor.name] != "F32"
+    ]
+    if lossy:
+        raise InputError(
+            f"{provider.path}: {len(lossy)} tensors are quantized in a way that GGUF has no type "
+            f"for, such as {lossy[0].name}, which is {lossy[0].type} and would become "
+            f"{types[lossy[0].name]}; quantizing twice loses quality: start from the model it was "
+            "made from, take --outtype f32, which keeps the values, or give --allow-requantize"
+        )
 
 
 def _check_outtype(outtype: str, is_ternary: bool, provider: WeightProvider) -> None:

@@ -26,9 +26,9 @@ OUTTYPES = {
     "f32": ("F32", 0),
     "q8_0": ("Q8_0", 7),
 }
-BLOCK_TYPE = "MXFP4"
-# general.file_type of files with experts in blocks, whatever float type the rest has.
-_FILE_TYPE_WITH_BLOCKS = 38
+# Types of blocks that stay as they are, and general.file_type of a file that has some, whatever
+# float type the rest has.
+KEPT_TYPES = {"MXFP4": 38, "NVFP4": 39}
 _CHUNK_ELEMENTS = 1 << 22
 _HALF_SCALES = ("TQ1_0", "TQ2_0")
 _MATRICES = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
@@ -36,8 +36,9 @@ _MATRICES = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight"
 
 def file_type(outtype: str, types: Iterable[str]) -> int:
     """general.file_type of a file whose tensors have these types."""
-    if BLOCK_TYPE in types and outtype in ("f32", "f16", "bf16"):
-        return _FILE_TYPE_WITH_BLOCKS
+    kept = [number for name, number in KEPT_TYPES.items() if name in set(types)]
+    if kept and outtype in ("f32", "f16", "bf16"):
+        return kept[0]
     return OUTTYPES[outtype][1]
 
 
@@ -46,15 +47,15 @@ def chosen_type(tensor: Tensor, outtype: str) -> str:
 
     As llama.cpp and Microsoft's file have it: norms, biases and routers F32; the embedding and the
     output of files with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks;
-    blocks of MXFP4 as they are. Raises UnsupportedError for a ternary type of a matrix that it
-    cannot hold.
+    blocks of MXFP4 and NVFP4 as they are. Raises UnsupportedError for a ternary type of a matrix
+    that it cannot hold.
     """
     wanted = OUTTYPES[outtype][0]
     name = tensor.name
     if is_precise(name, tensor.shape):
         return "F32"
-    if tensor.type == BLOCK_TYPE:
-        return BLOCK_TYPE
+    if tensor.type in KEPT_TYPES:
+        return tensor.type
     quant = TYPES[wanted]
     if quant.ternary and name in _MATRICES:
         return "F16"
@@ -101,7 +102,7 @@ def tensor_data(
 
     Weights that are keys of ``scales`` are written bare, and their scales put there.
     """
-    if tensor.type == BLOCK_TYPE == type_name:
+    if tensor.type in KEPT_TYPES and tensor.type == type_name:
         return partial(tensor.pieces, _CHUNK_ELEMENTS)
     if isinstance(tensor, TernaryTensor):
         return partial(_ternary_chunks, tensor, type_name, scales)

@@ -163,5 +163,5 @@ def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
 
 def tiles_of(form: str) -> Kernel:
     """The kernel that brings activations of a form to tiles."""
-    kernels = {"ternary": tile_activations, "q8": tile_q8, "q16": tile_split, "f32": tile_split}
+    kernels = {"ternary": tile_activations, "q8": tile_q8, "q19": tile_split, "f32": tile_split}
     return kernels[form]

@@ -8,12 +8,14 @@ A row of K activations, by form:
              at q8_sums:    per 32 codes scale * sum, padded likewise
              at q8_groups:  per 4 codes the int32 negated sum, padded as the codes
              at q8_halves:  per 16 codes scale * sum, padded with zeros to 32 of them
-    q16      int8 codes, padded with zeros to 64; x = scale * (256 * code + the code of 1s)
-             at q16_ones:   the codes of 1s, padded likewise
-             at q16_scales: per 32 codes their float32 scale, padded with zeros to 16 of them
-             at q16_sums:   per 32 codes scale * sum of both, padded likewise
-             at q16_groups: per 4 codes the int32 negated sum of both, padded as the codes
-             at q16_halves: per 16 codes scale * sum of both, padded with zeros to 32 of them
+    q19      a number of 19 bits in three int8 codes, of 65536s, of 256s and of 1s; the first ones
+             padded with zeros to 64; x = scale * number
+             at q19_middle: the codes of 256s, padded likewise
+             at q19_ones:   the codes of 1s, padded likewise
+             at q19_scales: per 32 numbers their float32 scale, padded with zeros to 16 of them
+             at q19_sums:   per 32 numbers scale * sum, padded likewise
+             at q19_groups: per 4 numbers the int32 negated sum, padded as the codes
+             at q19_halves: per 16 numbers scale * sum, padded with zeros to 32 of them
     ternary  int8 codes, padded with zeros to 256, permuted (ternary_place); x = code / s, one s a
              row.
              at ternary_sums:  per 256 codes the int32 negated sum, padded to 16 of them
@@ -36,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline
-from trinity_kernels.memory import get_f32, get_i32
+from trinity_kernels.memory import get_f32, get_i8, get_i32
 from trinity_kernels.ops.matmul.operands import TILE_ROWS
 from trinity_kernels.quants import READERS
 from trinity_kernels.tags import shared
@@ -70,33 +72,46 @@ def q8_halves(k: int) -> int:
 
 
 @shared
-def q16_ones(k: int) -> int:
-    """Bytes from a row's codes to those of 1s."""
+def q19_middle(k: int) -> int:
+    """Bytes from a row's codes of 65536s to those of 256s."""
     return (k + 63) // 64 * 64
 
 
 @shared
-def q16_scales(k: int) -> int:
+def q19_ones(k: int) -> int:
+    """Bytes from a row's codes of 65536s to those of 1s."""
+    return 2 * q19_middle(k)
+
+
+@shared
+def q19_scales(k: int) -> int:
     """Bytes from a row's codes to its scales of 32."""
-    return 2 * q16_ones(k)
+    return 3 * q19_middle(k)
 
 
 @shared
-def q16_sums(k: int) -> int:
+def q19_sums(k: int) -> int:
     """Bytes from a row's codes to its scaled sums of 32."""
-    return q16_scales(k) + (k + 511) // 512 * 64
+    return q19_scales(k) + (k + 511) // 512 * 64
 
 
 @shared
-def q16_groups(k: int) -> int:
+def q19_groups(k: int) -> int:
     """Bytes from a row's codes to its negated sums of 4."""
-    return q16_sums(k) + (k + 511) // 512 * 64
+    return q19_sums(k) + (k + 511) // 512 * 64
 
 
 @shared
-def q16_halves(k: int) -> int:
+def q19_halves(k: int) -> int:
     """Bytes from a row's codes to its scaled sums of 16."""
-    return q16_groups(k) + (k + 63) // 64 * 64
+    return q19_groups(k) + (k + 63) // 64 * 64
+
+
+@inline
+def q19_number(x: int, k: int, i: int) -> int:
+    """Number ``i`` of a row at ``x``."""
+    high, middle = int(get_i8(x + i)), int(get_i8(x + q19_middle(k) + i))
+    return 65536 * high + 256 * middle + int(get_i8(x + q19_ones(k) + i))
 
 
 @shared
@@ -130,8 +145,8 @@ def activation_bytes(form: str, k: int) -> int:
         return -(-4 * k // 64) * 64
     if form == "q8":
         return q8_halves(k) + -(-k // 512) * 128
-    if form == "q16":
-        return q16_halves(k) + -(-k // 512) * 128
+    if form == "q19":
+        return q19_halves(k) + -(-k // 512) * 128
     return ternary_tail(k) + 64
 
 

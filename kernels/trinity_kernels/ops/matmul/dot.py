@@ -5,7 +5,7 @@ first byte of the row of weights, ``x`` that of the activations in the form that
 (activations.py).
 
 Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for
-q8 and q16, and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed
+q8 and q19, and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed
 tree; of ternary types with scales, block by block, fused. The result is the same to the last bit on
 every level.
 """

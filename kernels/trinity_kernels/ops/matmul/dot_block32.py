@@ -1,6 +1,7 @@
 """Dot products of blocks of 32 with one scale: two blocks per 64-byte vector.
 
-Activations of 16 bits are two rows of codes, of 256s and of 1s; both meet the weights' codes.
+Activations of 19 bits are three rows of codes, of 65536s, 256s and 1s; each meets the weights'
+codes.
 What unsigned codes stand above the values, times the block's scale, is a minimum like that of Q4_1:
 it multiplies the sum of the block's activations, which these carry with them. Scales of 16 blocks
 are read and multiplied together.
@@ -20,9 +21,10 @@ from trinity_kernels.ops.matmul.activations import (
     q8_groups,
     q8_scales,
     q8_sums,
-    q16_ones,
-    q16_scales,
-    q16_sums,
+    q19_middle,
+    q19_number,
+    q19_scales,
+    q19_sums,
 )
 from trinity_kernels.ops.matmul.prefetch import AHEAD, prefetch_near
 from trinity_kernels.ops.matmul.readers import (
@@ -64,22 +66,28 @@ if not jit_disabled():
         return simd.F32X16(simd.F32X16, pair), codegen
 
     @inline
-    def fine_products(isa: Any, qt: Any, codes: Any, x: int, ones: int) -> Any:
-        """64 codes times activations of 256s and of 1s, by fours, exact before they are float32."""
-        zero = simd.splat_i32x16(0)
+    def fine_products(isa: Any, qt: Any, codes: Any, start: Any, x: int, middle: int) -> Any:
+        """``start`` and 64 codes times numbers of 19 bits, by fours; exact.
+
+        The codes of 1s lie as far behind those of 256s, ``middle``, as these behind ``x``.
+        """
+        zero, eight = simd.splat_i32x16(0), simd.splat_i32x16(8)
+        high, more = simd.load_i8x64(x), simd.load_i8x64(middle)
+        ones = simd.load_i8x64(2 * middle - x)
         if top(qt) > 127:
-            high = byte_dots.dot_bytes(isa, zero, codes, simd.load_i8x64(x))
-            low = byte_dots.dot_bytes(isa, zero, codes, simd.load_i8x64(ones))
-        else:
-            high = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x))
-            low = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(ones))
-        return simd.to_f32x16((high << simd.splat_i32x16(8)) + low)
+            sums = byte_dots.dot_bytes(isa, zero, codes, high) << eight
+            sums = byte_dots.dot_bytes(isa, sums, codes, more) << eight
+            return byte_dots.dot_bytes(isa, sums + start, codes, ones)
+        sums = byte_dots.dot_u8i8(isa, zero, codes, high) << eight
+        sums = byte_dots.dot_u8i8(isa, sums, codes, more) << eight
+        return byte_dots.dot_u8i8(isa, sums + start, codes, ones)
 
     def _pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
         """The lanes of two blocks' products, exact; ``beside``: what beside_at says of them."""
 
     def _fine_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
-        return fine_products(isa, qt, codes_of_pair(isa, qt, first, second), x, beside)
+        codes = codes_of_pair(isa, qt, first, second)
+        return simd.to_f32x16(fine_products(isa, qt, codes, simd.splat_i32x16(0), x, beside))
 
     def _unsigned_pair(isa: Any, qt: Any, first: int, second: int, x: int, beside: int) -> Any:
         zero = simd.splat_i32x16(0)
@@ -103,7 +111,7 @@ if not jit_disabled():
 def scales_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to its scales."""
     if is_fine(qt):
-        return q16_scales(k)
+        return q19_scales(k)
     return q8_scales(k)
 
 
@@ -111,15 +119,15 @@ def scales_at(qt: Any, k: int) -> int:
 def sums_at(qt: Any, k: int) -> int:
     """Bytes from a row's codes to its scaled sums."""
     if is_fine(qt):
-        return q16_sums(k)
+        return q19_sums(k)
     return q8_sums(k)
 
 
 @inline
 def beside_at(qt: Any, k: int) -> int:
-    """Bytes from a row's codes to those of 1s, or to the negated sums of 4."""
+    """Bytes from a row's codes to those of 256s, or to the negated sums of 4."""
     if is_fine(qt):
-        return q16_ones(k)
+        return q19_middle(k)
     return q8_groups(k)
 
 
@@ -223,7 +231,7 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
     lanes = np.zeros(16, np.float32)
     least = np.zeros(16, np.float32)
-    scales, sums, ones = x + scales_at(qt, k), x + sums_at(qt, k), x + q16_ones(k)
+    scales, sums = x + scales_at(qt, k), x + sums_at(qt, k)
     for b in range(k // 32):
         block = w + b * nbytes(qt)
         d = scale(qt, block, 0)
@@ -233,7 +241,7 @@ def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             for t in range(4):
                 a = int(memory.get_i8(x + 32 * b + 4 * g + t))
                 if is_fine(qt):
-                    a = 256 * a + int(memory.get_i8(ones + 32 * b + 4 * g + t))
+                    a = q19_number(x, k, 32 * b + 4 * g + t)
                 total += int(code(qt, block, 4 * g + t)) * a
             lane = 8 * (b % 2) + g
             lanes[lane] = memory.fma_f32(both, np.float32(total), lanes[lane])

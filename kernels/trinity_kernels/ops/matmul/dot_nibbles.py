@@ -142,11 +142,10 @@ if not jit_disabled():
         return simd.F32X16(simd.F32X16, simd.F32X16, pair), codegen
 
     @inline
-    def _products(isa: Any, qt: Any, pair: Any, x: int, ones: int) -> Any:
-        codes = _nibbles(qt, pair)
+    def _products(isa: Any, qt: Any, pair: Any, x: int, middle: int) -> Any:
+        codes, zero = _nibbles(qt, pair), simd.splat_i32x16(0)
         if is_fine(qt):
-            return fine_products(isa, qt, codes, x, ones)
-        zero = simd.splat_i32x16(0)
+            return simd.to_f32x16(fine_products(isa, qt, codes, zero, x, middle))
         return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x)))
 
 

@@ -1,6 +1,7 @@
 """Dot products of superblocks: one scale or several to a block, 64 codes at a time.
 
-Activations of 16 bits are two rows of codes, of 256s and of 1s; both meet the weights' codes.
+Activations of 19 bits are three rows of codes, of 65536s, 256s and 1s; each meets the weights'
+codes.
 
 Numerics: a part's integer sums are exact. With f = weight's scale * activations' scale, each lane
 of four elements is f * sum, by a fused multiply-add onto one of two accumulators (even and odd
@@ -23,11 +24,12 @@ from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_scales,
     q8_sums,
-    q16_groups,
-    q16_halves,
-    q16_ones,
-    q16_scales,
-    q16_sums,
+    q19_groups,
+    q19_halves,
+    q19_middle,
+    q19_number,
+    q19_scales,
+    q19_sums,
 )
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import (
@@ -51,63 +53,61 @@ if not jit_disabled():
 
     from trinity_kernels import byte_dots, simd
     from trinity_kernels._jit import intrinsic
+    from trinity_kernels.ops.matmul.dot_block32 import fine_products
     from trinity_kernels.ops.matmul.readers import codes_of_part, minima_of, scales_of
 
-    def _product(isa: Any, qt: Any, sums: int, codes: Any, x: int, ones: int) -> Any:
-        """The lanes of a part's products, exact; at ``ones`` the activations' codes of 1s."""
+    def _product(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
+        """The lanes of a part's products, exact; at ``middle`` the activations' codes of 256s."""
 
     @choose(_product)
-    def _product_of(isa: Any, qt: Any, sums: Any, codes: Any, x: Any, ones: Any) -> Any:
+    def _product_of(isa: Any, qt: Any, sums: Any, codes: Any, x: Any, middle: Any) -> Any:
         block = reader_of(qt.value, SuperBlock)
         if block.signed:
 
-            def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int, ones: int) -> Any:
+            def signed(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
                 a = simd.load_i32x16(sums)
                 return byte_dots.dot_i8i8_sums(isa, a, codes, simd.load_i8x64(x))
 
             return signed
         if block.offset == 0:
 
-            def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int, ones: int) -> Any:
+            def unsigned(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
                 return byte_dots.dot_u8i8(isa, simd.splat_i32x16(0), codes, simd.load_i8x64(x))
 
             return unsigned
         bits = block.offset.bit_length() - 1
-        if block.form == "q16":
+        if block.form == "q19":
 
-            def fine(isa: Any, qt: Any, sums: int, codes: Any, x: int, ones: int) -> Any:
-                zero = simd.splat_i32x16(0)
+            def fine(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
                 start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
-                high = byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x))
-                low = byte_dots.dot_u8i8(isa, start, codes, simd.load_i8x64(ones))
-                return (high << simd.splat_i32x16(8)) + low
+                return fine_products(isa, qt, codes, start, x, middle)
 
             return fine
 
-        def above(isa: Any, qt: Any, sums: int, codes: Any, x: int, ones: int) -> Any:
+        def above(isa: Any, qt: Any, sums: int, codes: Any, x: int, middle: int) -> Any:
             start = simd.load_i32x16(sums) << simd.splat_i32x16(bits)
             return byte_dots.dot_u8i8(isa, start, codes, simd.load_i8x64(x))
 
         return above
 
     def _add_part(
-        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, ones: int, groups: int, part: int
+        isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int, part: int
     ) -> Any: ...
 
     @choose(_add_part)
     def _add_part_of(
-        isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, ones: Any, groups: Any, part: Any
+        isa: Any, qt: Any, acc: Any, f: Any, block: Any, x: Any, middle: Any, groups: Any, part: Any
     ) -> Any:
         if not isinstance(part, types.IntegerLiteral):
             return None
         p = part.literal_value
 
         def add_part(
-            isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, ones: int, groups: int,
+            isa: Any, qt: Any, acc: Any, f: Any, block: int, x: int, middle: int, groups: int,
             part: int,
         ) -> Any:  # fmt: skip
             codes = codes_of_part(isa, qt, block, p)
-            sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p, ones + 64 * p)
+            sums = _product(isa, qt, groups + 64 * p, codes, x + 64 * p, middle + 64 * p)
             return simd.fma_f32x16(spread(qt, f, p), simd.to_f32x16(sums), acc)
 
         return add_part
@@ -163,7 +163,7 @@ if not jit_disabled():
 def _places(qt: Any, k: int) -> Any:
     """Bytes from a row's codes to its scales, sums, groups and halves."""
     if is_fine(qt):
-        return q16_scales(k), q16_sums(k), q16_groups(k), q16_halves(k)
+        return q19_scales(k), q19_sums(k), q19_groups(k), q19_halves(k)
     return q8_scales(k), q8_sums(k), q8_groups(k), q8_halves(k)
 
 
@@ -173,13 +173,13 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     least = simd.splat_f32x16(np.float32(0))
     to_scales, to_sums, to_groups, to_halves = _places(qt, k)
     scales, sums, groups, halves = x + to_scales, x + to_sums, x + to_groups, x + to_halves
-    ones = x + q16_ones(k)
+    middle = x + q19_middle(k)
     size, width = nbytes(qt), elements(qt)
     for b in range(k // width):
         block = w + b * size
         for line in range((size + 63) // 64):
             simd.prefetch(block + AHEAD + 64 * line)
-        c, e = x + b * width, ones + b * width
+        c, e = x + b * width, middle + b * width
         g = groups + b * width
         at = b * (width // 8)
         a = factors(qt, scales + at, sums + at)
@@ -209,7 +209,7 @@ def dot_superblock(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     odd = np.zeros(16, np.float32)
     least = np.zeros(16, np.float32)
     to_scales, to_sums, _, to_halves = _places(qt, k)
-    scales, sums, halves, ones = x + to_scales, x + to_sums, x + to_halves, x + q16_ones(k)
+    scales, sums, halves = x + to_scales, x + to_sums, x + to_halves
     width = elements(qt)
     for b in range(k // width):
         block = w + b * nbytes(qt)
@@ -221,7 +221,7 @@ def dot_superblock(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
             for t in range(4):
                 a = int(memory.get_i8(x + b * width + e + t))
                 if is_fine(qt):
-                    a = 256 * a + int(memory.get_i8(ones + b * width + e + t))
+                    a = q19_number(x, k, b * width + e + t)
                 total += (int(code(qt, block, e + t)) - offset(qt)) * a
             d = memory.get_f32(scales + 4 * (first + e // 32))
             f = np.float32(scale(qt, block, e // group(qt)) * d)

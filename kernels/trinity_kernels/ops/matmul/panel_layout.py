@@ -2,7 +2,7 @@
 
 A lane of the vector is a row, so nothing is summed across lanes.
 
-Of the q8 and q16 forms a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4
+Of the q8 and q19 forms a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4
 codes, then in arrays of their own the 16 scales and the 16 minima of each block, or of both halves
 where 16 elements have a scale. Of the ternary form it holds, per 64 places of the ternary order, 16
 lines of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them.
@@ -20,7 +20,7 @@ from trinity_kernels.tags import constant, shared
 # Tokens that are multiplied together, by form and level: the registers hold the sums of so many.
 TOKENS = {
     "q8": {"avx512vnni": 8, "avx2": 2, "neon": 4},
-    "q16": {"avx512vnni": 8, "avx2": 2, "neon": 4},
+    "q19": {"avx512vnni": 8, "avx2": 2, "neon": 4},
     "ternary": {"avx512vnni": 8, "avx2": 4, "neon": 4},
 }
 LEVELS = frozenset(TOKENS["q8"])
@@ -60,7 +60,7 @@ def ternary_scales_at(k: int) -> int:
 def scratch_bytes(form: str, k: int) -> int:
     """Bytes that a thread needs: a panel, scratch to transpose rows in, the sums of some tokens."""
     sums = 64 * _MOST
-    if form in ("q8", "q16"):
+    if form in ("q8", "q19"):
         return sums + q8_scales_at(k) + -(-k // 64) * 512 + 3072
     # The accumulators of blocks with a scale too, four for each token.
     return sums + ternary_scales_at(k) + -(-k // 256) * 64 + 4096 + 4 * sums

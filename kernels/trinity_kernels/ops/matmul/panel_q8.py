@@ -1,9 +1,9 @@
-"""Panels times tokens of the q8 or q16 form: exact sums of 32 or 16 products, then float32.
+"""Panels times tokens of the q8 or q19 form: exact sums of 32 or 16 products, then float32.
 
 The lines of a panel meet 4 activations that all rows share. AVX2 adds products of codes up to 31 in
 16 bits, as many as they hold, others in pairs or one by one, of signed codes with their signs moved
-onto the activations. Codes of 256s and of 1s, which activations of 16 bits have, are multiplied one
-by one.
+onto the activations. Codes of 65536s, 256s and 1s, which activations of 19 bits have, are
+multiplied one by one.
 
 Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
 scale * code as it stands in the panel, and the minima: up to 130 times what the values give for
@@ -23,10 +23,10 @@ from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_scales,
     q8_sums,
-    q16_halves,
-    q16_ones,
-    q16_scales,
-    q16_sums,
+    q19_halves,
+    q19_middle,
+    q19_scales,
+    q19_sums,
 )
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
 from trinity_kernels.ops.matmul.readers import is_fine
@@ -117,21 +117,21 @@ def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) ->
 @intrinsic
 def panel_blocks(
     typingctx: Any, isa: Any, qt: Any, panel: Any, scales: Any, blocks: Any, x: Any,
-    last_token: Any, x_stride: Any, x_ones: Any, x_scales: Any, x_sums: Any, to: Any,
+    last_token: Any, x_stride: Any, x_middle: Any, x_scales: Any, x_sums: Any, to: Any,
 ) -> Any:  # fmt: skip
     """A panel times ``TOKENS`` tokens at ``x``: as many lines of 16 float32 at ``to``.
 
-    Of tokens behind ``last_token`` that one is taken. ``x_ones``, ``x_scales``, ``x_sums``:
-    bytes from a token's codes to those of 1s where it has any, to its scales, and to its sums of
-    blocks or of halves (activations.py).
+    Of tokens behind ``last_token`` that one is taken. ``x_middle``, ``x_scales``,
+    ``x_sums``: bytes from a token's codes to those of 256s where it has any, and from these to
+    those of 1s, to its scales, and to its sums of blocks or of halves (activations.py).
     """
     level, quant = isa.value, qt.value
-    fine = READERS[quant].form == "q16"
+    fine = READERS[quant].form == "q19"
     parts = 2 if has_halves(qt) else 1
     tokens, step = TOKENS[READERS[quant].form][level], 8 // parts
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, _, panel, scales, blocks, x, last, stride, x_ones, x_scales, x_sums, to = args
+        _, _, panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
         sums = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
         rows = []
         for t in range(tokens):
@@ -150,7 +150,10 @@ def panel_blocks(
             for t, row in enumerate(rows):
                 at = builder.add(row, builder.mul(b, I64(32)))
                 words = _words(builder, at)
-                ones = _words(builder, builder.add(at, x_ones)) if fine else []
+                finer = []
+                for _ in range(2 if fine else 0):
+                    at = builder.add(at, x_middle)
+                    finer.append(_words(builder, at))
                 at = builder.add(row, builder.mul(b, I64(4)))
                 scale = _broadcast(builder, builder.add(at, x_scales), simd.F32, F32X16)
                 at = builder.add(row, builder.mul(b, I64(4 * parts)))
@@ -159,8 +162,8 @@ def panel_blocks(
                 for i in range(parts):
                     some = slice(step * i, step * i + step)
                     whole = _emit_block(level, quant, builder, lines[some], words[some])
-                    if fine:
-                        rest = _emit_block(level, quant, builder, lines[some], ones[some])
+                    for codes in finer:
+                        rest = _emit_block(level, quant, builder, lines[some], codes[some])
                         eights = ir.Constant(I32X16.ir, [8] * 16)
                         whole = builder.add(builder.shl(whole, eights), rest)
                     whole = builder.sitofp(whole, F32X16.ir)
@@ -204,13 +207,13 @@ def multiply_q8_panel(
     x_scales = q8_scales(k)
     x_sums = q8_sums(k)
     if is_fine(qt):
-        x_scales = q16_scales(k)
-        x_sums = q16_sums(k)
+        x_scales = q19_scales(k)
+        x_sums = q19_sums(k)
         if has_halves(qt):
-            x_sums = q16_halves(k)
+            x_sums = q19_halves(k)
     elif has_halves(qt):
         x_sums = q8_halves(k)
     panel_blocks(
-        isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q16_ones(k),
+        isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q19_middle(k),
         x_scales, x_sums, to,
     )  # fmt: skip

@@ -4,7 +4,7 @@ Shapes: X is M rows of K float32, OUT M rows of the form. A token belongs to one
 token's blocks are shared out where they are independent. FEWER_THAN, where not 0: steps of that
 many tokens or more leave the form alone, because tiles take the float32 rows.
 Numerics: what is not finite makes the scale NaN, so a broken model shows in its logits. A block of
-q8 or q16 below 1e-35 is zero.
+q8 or q19 below 1e-35 is zero.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_scales,
     q8_sums,
-    q16_groups,
-    q16_halves,
-    q16_ones,
-    q16_scales,
-    q16_sums,
+    q19_groups,
+    q19_halves,
+    q19_middle,
+    q19_ones,
+    q19_scales,
+    q19_sums,
     ternary_place,
     ternary_sums,
     ternary_tail,
@@ -38,7 +39,7 @@ if not jit_disabled():
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 TINY = np.float32(1e-35)
-TOP = np.float32(127 * 256)  # of codes of 16 bits
+TOP = np.float32(1 << 18)  # of numbers of 19 bits: 32 times 255 times that fits 32 bits
 
 
 @inline
@@ -217,10 +218,24 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
         _store_sums(sums, halves, b, d, low, high)
 
 
-def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
-    padded = q16_ones(k)
-    ones, scales, sums = out + padded, out + q16_scales(k), out + q16_sums(k)
-    groups, halves = out + q16_groups(k), out + q16_halves(k)
+if not jit_disabled():
+
+    @inline
+    def _store_numbers(out: int, middle: int, ones: int, numbers: Any) -> None:
+        """16 numbers as codes of 65536s, of 256s and of 1s."""
+        high = simd.ashr_i32x16(numbers + simd.splat_i32x16(0x8080), 16)
+        rest = numbers - (high << simd.splat_i32x16(16))
+        more = simd.ashr_i32x16(rest + simd.splat_i32x16(128), 8)
+        simd.store_i8x16(out, simd.narrow_i8x16(high))
+        simd.store_i8x16(middle, simd.narrow_i8x16(more))
+        simd.store_i8x16(ones, simd.narrow_i8x16(rest - (more << simd.splat_i32x16(8))))
+
+
+def _q19_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = q19_middle(k)
+    middle, ones, scales = out + padded, out + q19_ones(k), out + q19_scales(k)
+    sums = out + q19_sums(k)
+    groups, halves = out + q19_groups(k), out + q19_halves(k)
     for b in range(first, last):
         d = np.float32(0)
         if 32 * b < k:
@@ -242,16 +257,11 @@ def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> No
             v1 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v1 * factor)))
             c0 = simd.round_i32x16(v0)
             c1 = simd.round_i32x16(v1)
-            half = simd.splat_i32x16(128)
-            h0 = simd.ashr_i32x16(c0 + half, 8)
-            h1 = simd.ashr_i32x16(c1 + half, 8)
-            simd.store_i8x16(out + 32 * b, simd.narrow_i8x16(h0))
-            simd.store_i8x16(out + 32 * b + 16, simd.narrow_i8x16(h1))
-            eight = simd.splat_i32x16(8)
-            simd.store_i8x16(ones + 32 * b, simd.narrow_i8x16(c0 - (h0 << eight)))
-            simd.store_i8x16(ones + 32 * b + 16, simd.narrow_i8x16(c1 - (h1 << eight)))
+            _store_numbers(out + 32 * b, middle + 32 * b, ones + 32 * b, c0)
+            _store_numbers(out + 32 * b + 16, middle + 32 * b + 16, ones + 32 * b + 16, c1)
         elif 32 * b < padded:
             simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
+            simd.store_i8x32(middle + 32 * b, simd.splat_i8x32(0))
             simd.store_i8x32(ones + 32 * b, simd.splat_i8x32(0))
         set_f32(scales + 4 * b, d)
         if 32 * b >= padded:
@@ -259,11 +269,13 @@ def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> No
             continue
         lanes = simd.splat_i32x8(0)
         four = simd.load_i32x8(out + 32 * b)
+        more = simd.load_i32x8(middle + 32 * b)
         rest = simd.load_i32x8(ones + 32 * b)
+        eight = simd.splat_i32x8(8)
         for t in range(4):
             left = simd.splat_i32x8(24 - 8 * t)
-            code = simd.ashr_i32x8(four << left, 24) << simd.splat_i32x8(8)
-            lanes = lanes - code - simd.ashr_i32x8(rest << left, 24)
+            code = (simd.ashr_i32x8(four << left, 24) << eight) + simd.ashr_i32x8(more << left, 24)
+            lanes = lanes - (code << eight) - simd.ashr_i32x8(rest << left, 24)
         at = groups + 32 * b
         simd.store_i32x8(at, lanes)
         low = get_i32(at) + get_i32(at + 4) + get_i32(at + 8) + get_i32(at + 12)
@@ -271,11 +283,12 @@ def _q16_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> No
         _store_sums(sums, halves, b, d, -low, -high)
 
 
-@per_level(_q16_vector)
-def _q16(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
-    padded = q16_ones(k)
-    ones, scales, sums = out + padded, out + q16_scales(k), out + q16_sums(k)
-    groups, halves = out + q16_groups(k), out + q16_halves(k)
+@per_level(_q19_vector)
+def _q19(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    padded = q19_middle(k)
+    middle, ones, scales = out + padded, out + q19_ones(k), out + q19_scales(k)
+    sums = out + q19_sums(k)
+    groups, halves = out + q19_groups(k), out + q19_halves(k)
     for b in range(first, last):
         largest = np.float32(0)
         poison = np.float32(0)
@@ -306,9 +319,12 @@ def _q16(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
                     scaled = np.float32(get_f32(x + 4 * i) * inverse)
                     if scaled == scaled:
                         code = int(np.rint(max(-TOP, min(TOP, scaled))))
-                large = (code + 128) >> 8
+                large = (code + 0x8080) >> 16
+                rest = code - 65536 * large
+                more = (rest + 128) >> 8
                 set_i8(out + i, np.int8(large))
-                set_i8(ones + i, np.int8(code - 256 * large))
+                set_i8(middle + i, np.int8(more))
+                set_i8(ones + i, np.int8(rest - 256 * more))
                 negated -= code
             set_i32(groups + 32 * b + 4 * g, np.int32(negated))
             if g < 4:
@@ -333,7 +349,7 @@ def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) 
 
 @inline
 def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None:
-    """Rows to the q8 form, or, ``fine``, to q16."""
+    """Rows to the q8 form, or, ``fine``, to q19."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
     limit = get_i64(record + 8 * FEWER_THAN)
     if limit != 0 and tokens >= limit:
@@ -346,7 +362,7 @@ def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
         if fine != 0:
-            _q16(isa, x, k, out, first, last)
+            _q19(isa, x, k, out, first, last)
         else:
             _q8(isa, x, k, out, first, last)
 
@@ -358,11 +374,11 @@ def quantize_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
 
 
 @kernel
-def quantize_q16(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """Per block of 32: scale = max|x| / (127 * 256), codes rounded half to even."""
+def quantize_q19(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Per block of 32: scale = max|x| / 2**18, numbers rounded half to even."""
     _blocks(isa, record, thread, threads, 1)
 
 
 def quantizer_of(form: str) -> Kernel:
     """The kernel that brings float32 to a form of integers."""
-    return {"ternary": quantize_ternary, "q8": quantize_q8, "q16": quantize_q16}[form]
+    return {"ternary": quantize_ternary, "q8": quantize_q8, "q19": quantize_q19}[form]

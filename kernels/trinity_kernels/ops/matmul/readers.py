@@ -57,8 +57,8 @@ top = _number("top")
 
 @constant
 def is_fine(qt: Any) -> bool:
-    """Whether activations have 16 bits, the q16 form."""
-    return bool(_reader(qt).form == "q16")
+    """Whether activations have 19 bits, the q19 form."""
+    return bool(_reader(qt).form == "q19")
 
 
 # SuperBlock; of Plain ``elements``, too.

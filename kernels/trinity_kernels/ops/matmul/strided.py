@@ -93,6 +93,7 @@ LOADS = {
     # Half of what E8M0 says, as memory.get_e8m0.
     "e8m0": _both(simd.I8, emit.powers_of_2),
 }
+f16x16 = LOADS["f16"][0]
 # A scale and the minimum behind it as words: the compiler merges the loads of both.
 LOADS_OF_TWO = {
     "f16": (_both(simd.I32, _low_halves), _both(simd.I32, _high_halves)),

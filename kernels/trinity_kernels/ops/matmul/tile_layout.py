@@ -4,7 +4,7 @@ A step of more than TILE_ROWS tokens takes int8 tiles of ternary weights and bfl
 others. Up to TILE_ROWS tokens, blocks whose groups fill tiles go as integers too (tiles_int8.py): a
 tile holds one group of 16 or 32 elements that share a scale, and four groups, a part, are under way
 together. Blocks of fewer groups, those with a minimum for 16 elements and those that take
-activations of 16 bits stay bfloat16.
+activations of 19 bits stay bfloat16.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def tile_types() -> frozenset[str]:
 
 
 def _coarse() -> frozenset[str]:
-    """The types of blocks whose values in bfloat16 are coarser than their activations' 16 bits."""
+    """The types of blocks whose values in bfloat16 are coarser than their activations."""
     return frozenset(
         name
         for name, reader in READERS.items()
-        if isinstance(reader, Block32) and reader.form == "q16" and reader.minimum_at
+        if isinstance(reader, Block32) and reader.form == "q19" and reader.minimum_at
     )
 
 
@@ -95,7 +95,7 @@ def tile_parts(quant: str) -> tuple[int, int]:
     reader = READERS[quant]
     if isinstance(reader, Plain):
         return (2 if reader.split else 1), 2
-    return 1, 2 if reader.form == "q16" else 1
+    return 1, 2 if reader.form == "q19" else 1
 
 
 @constant

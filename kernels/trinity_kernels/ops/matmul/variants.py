@@ -64,7 +64,7 @@ VARIANTS = (
     Variant("dot products", matmul_tiles, _TILED, _AMX, 1, PACK_FROM - 1, True),
     Variant("panels", matmul_panels, _TERNARY, _PANELS, PACK_FROM, None, True),
     Variant(
-        "panels", matmul_panels, _of_form("q8") | _of_form("q16"), _PANELS, PACK_FROM, None, False
+        "panels", matmul_panels, _of_form("q8") | _of_form("q19"), _PANELS, PACK_FROM, None, False
     ),
     Variant("dot products", matmul_panels, _PACKED, _PANELS, 1, PACK_FROM - 1, True),
     Variant("float blocks", matmul, float_block.TYPES, _BLOCKS, 2, None, True),

@@ -32,13 +32,14 @@ def logical_checkpoint(
 ) -> LogicalCheckpoint:
     """The checkpoint of the model that config.json's ``values`` describe.
 
-    What MLX quantized is known by its tensors; ``columns`` gives those of the model's weights.
-    Raises as methods do.
+    What MLX quantized is known by its tensors, whatever method is named: Ollama leaves config.json
+    as it was when it changes the tensors. ``columns`` gives those of the model's weights. Raises as
+    methods do.
     """
+    if mlx.is_packed(checkpoint):
+        return LogicalCheckpoint(checkpoint, mlx.find(checkpoint, values, columns()))
     method = method_of(values)
     if method is None:
-        if mlx.is_packed(checkpoint):
-            return LogicalCheckpoint(checkpoint, mlx.find(checkpoint, values, columns()))
         return LogicalCheckpoint(checkpoint)
     found = METHODS[method](checkpoint, values.inner("quantization_config"))
     return LogicalCheckpoint(checkpoint, found)
