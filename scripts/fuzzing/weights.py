@@ -15,8 +15,8 @@ from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 
 ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128")
-# What the kernels run and a file can hold.
-RUNNABLE = tuple(name for name in TYPES if name in FORMS and is_type_of_gguf(name))
+# What the kernels run of what files have.
+RUNNABLE = tuple(name for name in FORMS if is_type_of_gguf(name))
 POOL_BLOCKS = 1 << 12
 TAIL_BYTES = 32
 LARGEST = 32 << 20  # a tensor that says it has more gets 64 bytes

@@ -42,12 +42,13 @@ def test_families(name: str, shared_data: Path) -> None:
     check_answers(shared_data / "architectures" / name, None)
 
 
-def check_answers(folder: Path, level: str | None) -> None:
+def check_answers(folder: Path, level: str | None, name: str | None = None) -> None:
+    """The model that lies in the folder, or has that ``name``, gives the answers there."""
     answers = json.loads((folder / "golden.json").read_text("utf-8"))
     prompt, greedy = answers["prompt_ids"], answers["greedy_ids"]
     directory = folder / "hf" if (folder / "hf").is_dir() else folder
     context = len(prompt) + len(greedy)
-    with trinity.load(directory, isa=level, kv_type="f32", context_length=context) as model:
+    with trinity.load(name or directory, isa=level, kv_type="f32", context_length=context) as model:
         found = model.logits(prompt)
         options = {"temperature": 0.0, "ignore_eos": True, "repetition_penalty": 1.0}
         answer = model.generate(prompt, max_tokens=len(greedy), **options)  # type: ignore[arg-type]

@@ -310,14 +310,6 @@ def test_tensor_blob_that_is_damaged(root: Path) -> None:
         open_weights("ollama:m")
 
 
-def test_quantized_tensor_blobs_are_refused(
-    shared_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OLLAMA_MODELS", str(shared_data / "formats/ollama/tensor-store"))
-    with pytest.raises(UnsupportedError, match=r"tensor 'lm_head.weight' is quantized \(int8\)"):
-        open_weights("ollama:tiny-llama:q4")
-
-
 def test_projector_is_ignored(root: Path, gguf: Path) -> None:
     write_store(root, gguf, projector="x", license="y")
     lines: list[str] = []

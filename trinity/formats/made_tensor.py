@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,14 @@ Bytes = NDArray[np.uint8]
 class MadeTensor(Tensor):
     """A tensor that ``make`` makes, in pieces of whole rows in order; of I2_S in any pieces.
 
-    The bytes are kept with the object once ``data`` was asked for; ``pieces`` keeps nothing.
+    The bytes are kept with the object once ``data`` was asked for; ``pieces`` keeps nothing. In
+    ``shared``, where given, they are found by the tensor's name as long as anybody uses them.
     """
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_make", "_shared")
     _make: Callable[[], Iterator[NDArray[np.generic]]]
     _made: Bytes | None
+    _shared: MutableMapping[str, Bytes] | None
 
     def __init__(
         self,
@@ -31,9 +33,10 @@ class MadeTensor(Tensor):
         make: Callable[[], Iterator[NDArray[np.generic]]],
         source: str = "",
         origin: str = "",
+        shared: MutableMapping[str, Bytes] | None = None,
     ) -> None:
         values = {"name": name, "shape": shape, "type": type, "source": source, "tiling": None,
-                  "origin": origin, "_make": make, "_made": None}  # fmt: skip
+                  "origin": origin, "_make": make, "_made": None, "_shared": shared}  # fmt: skip
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -47,7 +50,9 @@ class MadeTensor(Tensor):
     @property
     def data(self) -> Bytes:
         """All bytes, in new memory."""
-        made = self._made
+        made, shared = self._made, self._shared
+        if made is None and shared is not None:
+            made = shared.get(self.name)
         if made is None:
             made = np.empty(self.nbytes, np.uint8)
             end = 0
@@ -56,7 +61,9 @@ class MadeTensor(Tensor):
                 made[start:end] = piece
             assert end == made.nbytes, self.name
             made.flags.writeable = False
-            object.__setattr__(self, "_made", made)
+            if shared is not None:
+                shared[self.name] = made
+        object.__setattr__(self, "_made", made)
         return made
 
     def pieces(self, nbytes: int) -> Iterator[Bytes]:

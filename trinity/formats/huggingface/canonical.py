@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,8 @@ class CanonicalTensors:
         self._ternary = ternary
         self._parts: dict[str, tuple[HFTensor, int | None]] = {}
         self._scales: dict[str, Tensor] = {}
+        # What is multiplied twice, as embeddings are that are also the output, is made once.
+        self._made: WeakValueDictionary[str, NDArray[np.uint8]] = WeakValueDictionary()
         for needed in tensors:
             check_stored(needed, ternary, checkpoint)
             if self._is_apart(needed):
@@ -82,7 +85,7 @@ class CanonicalTensors:
                 make, type_name = partial(packed.pieces, view), packed.dtype
             else:
                 make, type_name = partial(packed.floats, view, shape), "F32"
-            return MadeTensor(name, shape, type_name, make, packed.source, packed.name)
+            return MadeTensor(name, shape, type_name, make, packed.source, packed.name, self._made)
         if needed.stored.blocks:
             stored = checkpoint.tensor(needed.source)
             make, type_name = partial(read_blocks, needed, checkpoint), "MXFP4"

@@ -26,6 +26,7 @@ _EXPONENTS = {
     "F16": (np.uint16, 0x7C00),
     "F32": (np.uint32, 0x7F800000),
 }
+Floats = NDArray[np.float32]
 _DAMAGED = "the checkpoint is damaged: download it again"
 
 
@@ -96,7 +97,7 @@ def nvfp4(scales: SafeTensor, codes: Bytes, d: Bytes) -> Bytes:
     return _bytes(blocks)
 
 
-def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Part) -> Bytes:
+def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Floats) -> Bytes:
     """Rows of float32, of weights that fill no blocks or whose rows have factors of their own."""
     from trinity_kernels.quants import dequantize
 
