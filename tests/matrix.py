@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels import quants
 
 FULL = pytest.mark.full
@@ -22,6 +23,8 @@ Value = tuple[tuple[str, ...], tuple[int, ...]]
 KINDS = frozenset(
     next(iter(module.READERS)) for module in vars(quants).values() if hasattr(module, "READERS")
 )
+# Types that products take and GGUF files have.
+IN_FILES = tuple(name for name in quants.READERS if is_type_of_gguf(name))
 # A type of each form and reader, of the products whose tests go through many shapes.
 PACKED = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS")
 

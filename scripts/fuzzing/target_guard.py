@@ -28,9 +28,8 @@ from trinity.runtime import weights as runtime_weights
 from trinity.runtime.interface import Rows
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.isa import available_levels, select_level
-from trinity_kernels.ops.matmul.activations import FORMS
 
-TYPES = tuple(sorted(FORMS))
+TYPES = tuple(sorted(weights.RUNNABLE))
 TOKENS = (1, 3, 5, 16, 17, 40)
 LINE = 64
 

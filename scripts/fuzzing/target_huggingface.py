@@ -132,6 +132,8 @@ def huggingface(case: Case) -> None:
     config, tensors = (
         _of_any_family(rng, vocab) if kind == "family" else _model(rng, is_bitnet, vocab)
     )
+    if not is_bitnet and rng.random() < 0.3:
+        config["quantization"] = _packed(rng, tensors)
     settings: Json = {
         "tokenizer_class": "LlamaTokenizer" if is_spm else "PreTrainedTokenizerFast",
         "legacy": False,
@@ -162,7 +164,8 @@ def huggingface(case: Case) -> None:
     rule = (
         rng.choice(("divide", "multiply")) if rng.random() < (0.2 if is_bitnet else 0.02) else None
     )
-    if case.attempt("converted", convert, directory, out, outtype, weight_scale=rule) is None:
+    options = {"weight_scale": rule, "allow_requantize": rng.random() < 0.8}
+    if case.attempt("converted", convert, directory, out, outtype, **options) is None:
         if out.exists():
             raise Finding("leftover", "a refused conversion left its file")
         return
@@ -173,6 +176,33 @@ def huggingface(case: Case) -> None:
         with model:
             prompt = values.prose(rng)[:12] or "a"
             case.attempt("token", lambda: model.generate(prompt, max_tokens=1, temperature=0.0))
+
+
+def _packed(rng: random.Random, tensors: Tensors) -> Json:
+    """Some of the weights as MLX quantizes them, now and then with something wrong; and what
+    config.json says of it."""
+    bits, group = rng.choice((2, 3, 4, 5, 6, 8)), rng.choice((16, 32, 32, 64))
+    settings: Json = {"bits": bits, "group_size": group}
+    stored = rng.choice(("BF16", "F16", "F32", "U8"))
+    for name in [name for name in tensors if name.endswith(".weight")]:
+        dtype, shape, _ = tensors[name]
+        rows, columns = prod(shape[:-1]), shape[-1]
+        if dtype == "U8" or len(shape) < 2 or columns % 32 or columns % group or rng.random() < 0.2:
+            continue
+        base, words = name.removesuffix(".weight"), columns * bits // 32
+        words += rng.random() < 0.01
+        tensors[name] = "U32", [*shape[:-1], words], rng.randbytes(4 * rows * words)
+        groups = [*shape[:-1], columns // group]
+        each = ["scales"] if stored == "U8" else ["scales", "biases"]
+        for companion in each[: 1 if rng.random() < 0.01 else 2]:
+            if stored == "U8":
+                content = rng.randbytes(prod(groups))
+            else:
+                content = weights.content(stored, groups[::-1], rng, 0.002)
+            tensors[f"{base}.{companion}"] = stored, groups, content
+        if rng.random() < 0.05:
+            settings[base] = {"bits": rng.choice((bits, 7)), "group_size": group}
+    return settings
 
 
 def _shards(case: Case, rng: random.Random, tensors: Tensors) -> None:

@@ -9,13 +9,14 @@ import struct
 import numpy as np
 
 from scripts.make_synthetic import random_blocks
-from trinity.formats.gguf_types import tensor_nbytes, type_id
+from trinity.formats.gguf_types import is_type_of_gguf, tensor_nbytes, type_id
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 
 ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128")
-RUNNABLE = tuple(name for name in TYPES if name in FORMS)  # what the kernels run
+# What the kernels run of what files have.
+RUNNABLE = tuple(name for name in FORMS if is_type_of_gguf(name))
 POOL_BLOCKS = 1 << 12
 TAIL_BYTES = 32
 LARGEST = 32 << 20  # a tensor that says it has more gets 64 bytes

@@ -12,13 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from scripts.make_synthetic import SHAPES, synthetic_vocabulary, write_model
-from tests.matrix import types
+from tests.matrix import IN_FILES, types
 from tests.naive import float_tensors, naive_logits, rope_angles, ternary_linear
 from tests.tiny_models import write_tiny_model
 from trinity.config import ModelConfig, RopeScaling
 from trinity.formats import GGUFProvider
 from trinity.providers import open_weights
-from trinity_kernels.ops.matmul.activations import FORMS
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -236,7 +235,7 @@ def test_ternary_types_give_the_same_tiny_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", ["tiny", "bitnet"])
-@pytest.mark.parametrize("type_name", types(FORMS))
+@pytest.mark.parametrize("type_name", types(IN_FILES))
 def test_synthetic_models_are_sane(tmp_path: Path, shape: str, type_name: str) -> None:
     sizes = replace(SHAPES["tiny"], arch="bitnet-b1.58") if shape == "bitnet" else SHAPES["tiny"]
     path = tmp_path / "synthetic.gguf"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.matrix import IN_FILES
 from tests.naive import FAMILIES, float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from trinity.errors import (
@@ -35,7 +36,7 @@ from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
 
 HOST_LEVELS = available_levels()
-RUNNABLE = sorted(FORMS)
+RUNNABLE = sorted(IN_FILES)
 # Every type with llama, of the others the types whose activations are not rounded, or exactly.
 CASES = [
     (architecture, type_name)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, Layout, write_expert_model
-from tests.matrix import PACKED, some
+from tests.matrix import IN_FILES, PACKED, some
 from tests.naive import float_tensors, naive_logits
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
 from trinity.providers import open_weights
@@ -27,7 +27,7 @@ Logits = NDArray[np.float32]
 LEVELS = available_levels()
 TOKENS = [1, *(int(token) for token in np.random.default_rng(5).integers(3, 330, 69))]
 TYPE_NAMES = pytest.mark.parametrize(
-    "type_name", some(sorted(FORMS), {*PACKED, "MXFP4", "F16", "TQ2_0"})
+    "type_name", some(sorted(IN_FILES), {*PACKED, "MXFP4", "F16", "TQ2_0"})
 )
 
 
@@ -50,7 +50,7 @@ def expected(path: Path) -> Logits:
     )
 
 
-# Relative errors where activations are rounded: to 8 bits, and 256 times as finely to 16.
+# Relative errors where activations are rounded: to 8 bits, and 2048 times as finely to 19.
 ROUNDED = {"q8": 0.02, "q19": 0.02 / 2048}
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import REAL_RANGES
+from trinity.formats.gguf_types import is_type_of_gguf
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity_kernels.ops.matmul.activations import FORMS
@@ -121,9 +122,10 @@ class Weights:
                 f"the configuration asks for {shape}"
             )
         if tensor.type not in FORMS and tensor.type != "I2_S_ARM":
+            runnable = ", ".join(sorted(filter(is_type_of_gguf, FORMS)))
             raise UnsupportedError(
                 f"{tensor.source}: tensor {name!r} has type {tensor.type}, which trinity cannot "
-                f"run; it runs {', '.join(sorted(FORMS))}. Take a file quantized to one of these"
+                f"run; it runs {runnable}. Take a file quantized to one of these"
             )
         return tensor
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +16,8 @@ from trinity.formats.huggingface.stored import View
 from trinity.formats.huggingface.values import Values
 from trinity.formats.made_tensor import rows_of
 
-CHUNK_ELEMENTS = 1 << 22
+CHUNK_ELEMENTS = 1 << 19  # whose temporaries stay in the second-level cache
+_THREADS = min(4, os.cpu_count() or 1)
 Part = NDArray[np.generic]
 Bytes = NDArray[np.uint8]
 
@@ -86,9 +90,23 @@ class Packed:
         parts = [view(part) for part in self.parts()]
         step = max(1, CHUNK_ELEMENTS // self.shape[-1])
         *leading, rows, _ = parts[0].shape
-        for index in np.ndindex(*leading):
-            for first in range(0, rows, step):
-                yield index, self.pack(*(part[index][first : first + step] for part in parts))
+
+        def packed(index: tuple[int, ...], first: int) -> tuple[tuple[int, ...], Bytes]:
+            return index, self.pack(*(part[index][first : first + step] for part in parts))
+
+        places = [(i, first) for i in np.ndindex(*leading) for first in range(0, rows, step)]
+        if len(places) == 1:
+            yield packed(*places[0])
+            return
+        # NumPy lets go of the interpreter; a chunk for each thread waits at most.
+        with ThreadPoolExecutor(_THREADS, "trinity-pack") as pool:
+            waiting: deque[Future[tuple[tuple[int, ...], Bytes]]] = deque()
+            for place in places:
+                waiting.append(pool.submit(packed, *place))
+                if len(waiting) > _THREADS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
 
 @dataclass(frozen=True, slots=True)
