@@ -47,7 +47,7 @@ def shared_with_gguf(convert: Callable[..., object], *dtype: type) -> pytest.Mar
 # Types that no GGUF file has.
 AFFINE = {name for name in TYPES if name.startswith("AFFINE")}
 # Types of activations, and layouts that are others' alone.
-NOT_IN_GGML = {"Q8_1", "Q8_K", "I2_S", "I2_S_ARM", "Q2_0_G128"} | AFFINE
+NOT_IN_GGML = {"Q8_1", "Q8_K", "I2_S", "I2_S_ARM", "Q2_0_G128", "FP8"} | AFFINE
 HALF = np.float16(0.5).tobytes()
 
 
@@ -82,6 +82,15 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
         ),
         # 0b00011000: top bits first, the codes 0 1 2 0.
         **affine_blocks(),
+        # Zeros, subnormal codes, the smallest normal one, 1, 1.125 and 448, of both signs.
+        "FP8": (
+            np.float32(2).tobytes()
+            + bytes([0, 1, 7, 8, 0x38, 0x39, 0x7E, 0x70])
+            + bytes([0x80, 0x81, 0x87, 0x88, 0xB8, 0xB9, 0xFE, 0xF0])
+            + bytes(16),
+            [s * v for s in (2.0, -2.0) for v in (0, 2**-9, 7 * 2**-9, 2**-6, 1, 1.125, 448, 128)]
+            + [0.0] * 16,
+        ),
         "I2_S": (
             bytes([0b00011000]) * 32 + np.float32(2).tobytes() + b"\xff" * 28,
             [v for v in (-2.0, 0.0, 2.0, -2.0) for _ in range(32)],
@@ -161,6 +170,9 @@ def test_block_agrees_with_the_table_of_ggml(quant: QuantType) -> None:
     if quant.name in AFFINE:
         numbers = 8 if quant.name.endswith("F32") else 4
         assert quant.nbytes((3, 64)) == 6 * (numbers + 4 * int(quant.name[6]))
+        assert quant.name not in TYPES_BY_NAME
+    elif quant.name == "FP8":
+        assert quant.nbytes((3, 64)) == 6 * 36
         assert quant.name not in TYPES_BY_NAME
     elif quant.name == "Q2_0_G128":
         assert quant.nbytes((3, 512)) == 3 * 512 // 128 * 34

@@ -17,8 +17,9 @@ from tests.formats.raw_safetensors import write_safetensors
 from tests.matrix import some
 from tests.providers.test_directory import check_answers
 from tests.tools.golden_models import FOLDER
-from trinity.errors import FormatError, UnsupportedError
+from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.providers import open_weights
+from trinity.tools.convert import convert
 from trinity_kernels.isa import available_levels
 
 VOCAB = 283  # of the tokenizer
@@ -195,3 +196,33 @@ def rewrite(path: Path, add: dict[str, Any], dtypes: dict[str, str]) -> None:
         if entry["dtype"] == "F8_E4M3":
             dtypes = {**dtypes, name: "F8_E4M3"}
     write_safetensors(path, tensors | add, dtypes)
+
+
+@pytest.mark.parametrize(
+    ("layout", "outtype", "type_name"),
+    [("modelopt-nvfp4", "bf16", "NVFP4"), ("ct-nvfp4", "bf16", "NVFP4"),
+     ("ct-mxfp4", "bf16", "MXFP4"), ("awq", "f32", "F32")],
+)  # fmt: skip
+def test_convert_keeps_the_values(
+    layout: str, outtype: str, type_name: str, tmp_path: Path
+) -> None:
+    quantized, wide = directories(LLAMA, layout, tmp_path)
+    convert(quantized, tmp_path / "m.gguf", outtype)
+    name = "blk.1.ffn_down"
+    with (
+        closing(open_weights(tmp_path / "m.gguf")) as written,
+        closing(open_weights(wide)) as plain,
+    ):
+        tensor = written.tensor(f"{name}.weight")
+        found = tensor.dequantize()
+        if f"{name}.scale" in written.tensor_names():
+            found = found * written.tensor(f"{name}.scale").dequantize()
+        assert tensor.type == type_name
+        np.testing.assert_array_equal(found, plain.tensor(f"{name}.weight").dequantize())
+
+
+@pytest.mark.parametrize("layout", ["fp8", "gptq"])
+def test_convert_does_not_quantize_twice_unasked(layout: str, tmp_path: Path) -> None:
+    quantized, _ = directories(LLAMA, layout, tmp_path)
+    with pytest.raises(InputError, match="--allow-requantize"):
+        convert(quantized, tmp_path / "m.gguf", "q8_0")

@@ -111,8 +111,8 @@ CONFIGS: dict[str, Refused] = {
     ),
     "another limit": ("gpt_oss", {"swiglu_limit": 8.0}, UnsupportedError, "swiglu_limit is 8.0"),
     "another quantization": (
-        "gpt_oss_mxfp4", {"quantization_config": {"quant_method": "fp8"}}, UnsupportedError,
-        "method 'fp8'.*mxfp4",
+        "gpt_oss_mxfp4", {"quantization_config": {"quant_method": "hqq"}}, UnsupportedError,
+        "method 'hqq'.*mxfp4",
     ),
     "quantization of a class that knows none": (
         "qwen3", {"quantization_config": {"quant_method": "bitnet"}}, UnsupportedError, "'bitnet'"

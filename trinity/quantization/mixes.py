@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from trinity.errors import InputError
+from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels.quantizers import WRITABLE
 
 
@@ -38,7 +39,9 @@ ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 PLAIN = ("F32", "F16", "BF16")
 _NOT_FOR_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K", "Q2_0_G128"}
 # I2_S has its own way: its one scale needs the whole tensor, not a row.
-TENSOR_TYPES: tuple[str, ...] = tuple(sorted(WRITABLE - _NOT_FOR_WEIGHTS | {"I2_S"}))
+TENSOR_TYPES: tuple[str, ...] = tuple(
+    sorted(name for name in WRITABLE - _NOT_FOR_WEIGHTS | {"I2_S"} if is_type_of_gguf(name))
+)
 
 
 def find_mix(name: str) -> Mix:

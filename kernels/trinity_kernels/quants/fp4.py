@@ -186,18 +186,15 @@ def _emit_codes_nvfp4(level: str, builder: Any, block: Any, part: int) -> Any:
 
 
 def _emit_scales_nvfp4(builder: Any, block: Any) -> Any:
-    wide, kind = emit.vector(emit.I32, 16), emit.F32X16
-    bytes_ = builder.zext(emit.load_bytes(builder, block, 0, 4, repeat=4), wide)
-    bits = builder.shl(emit.masked(builder, bytes_, 0x7F), emit.constant(wide, [20] * 16))
-    # The exponent's bias is 7 of 127. Without an exponent the mantissa alone counts: it is put
-    # under the lowest exponent, whose power is taken away. (Subnormal floats would be slow.)
-    normal = builder.add(bits, emit.constant(wide, [119 << 23] * 16))
-    small = builder.bitcast(builder.add(bits, emit.constant(wide, [120 << 23] * 16)), kind)
-    small = builder.fsub(small, emit.constant(kind, [2.0**-7] * 16))
-    without = builder.icmp_unsigned("<", bits, emit.constant(wide, [1 << 23] * 16))
-    values = builder.select(without, small, builder.bitcast(normal, kind))
-    nan = builder.icmp_unsigned("==", bytes_, emit.constant(wide, [0x7F] * 16))
-    return builder.select(nan, emit.constant(kind, [0.0] * 16), values)
+    """As float16 the bits, moved up, are 2**-8 of the scale, subnormal ones too; half is wanted."""
+    bytes_ = emit.load_bytes(builder, block, 0, 4, repeat=4)
+    short, none = emit.vector(emit.I16, 16), emit.constant(bytes_.type, [0] * 16)
+    nan = builder.icmp_unsigned("==", bytes_, emit.constant(bytes_.type, [0x7F] * 16))
+    bits = builder.zext(builder.select(nan, none, bytes_), short)
+    bits = emit.masked(builder, builder.shl(bits, emit.constant(short, [7] * 16)), 0x3F80)
+    halves = builder.bitcast(bits, emit.vector(emit.ir.HalfType(), 16))
+    values = builder.fpext(halves, emit.F32X16)
+    return builder.fmul(values, emit.constant(emit.F32X16, [2.0**7] * 16))
 
 
 if not jit_disabled():

@@ -117,7 +117,7 @@ REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [
     ({"rope_scaling": {"type": "linear"}}, ConfigError, "factor is missing"),
     ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, UnsupportedError, "'dynamic'"),
     ({"partial_rotary_factor": 0.5}, UnsupportedError, "partial_rotary_factor"),
-    ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedError, "'gptq'"),
+    ({"quantization_config": {"quant_method": "hqq"}}, UnsupportedError, "'hqq'"),
     ({"quantization_config": 5}, UnsupportedError, "quantization_config"),
     (
         {"quantization_config": {**BITNET_QUANT, "use_rms_norm": True}},

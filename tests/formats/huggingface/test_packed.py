@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from tests.formats.huggingface.layouts import LAYOUTS, Weight, fp8, gptq, pack_quantized, positive
 from tests.formats.raw_safetensors import write_safetensors
-from trinity.errors import ConfigError, FormatError, UnsupportedError
+from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
@@ -98,7 +99,9 @@ def test_long_weights_come_in_pieces(tmp_path: Path) -> None:
     weight = Weight({"qweight": words, "qzeros": zeros, "scales": scales}, np.empty(0, np.float32))
     packed = logical(tmp_path, config, weight).packed[f"{NAME}.weight"]
     pieces = list(packed.pieces(as_it_is))
-    assert [len(piece) for piece in pieces] == [CHUNK_ELEMENTS // columns, 16]
+    step = CHUNK_ELEMENTS // columns
+    assert 1 < len(pieces) == -(-count // step)
+    assert [len(piece) for piece in pieces[:-1]] == [step] * (len(pieces) - 1)
     whole = floats(packed)
     for row in (0, 31, 32, 47):
         nibble = (0, 4, 1, 5, 2, 6, 3, 7)[row % 8]
@@ -242,3 +245,63 @@ def test_a_weight_that_is_there_twice(tmp_path: Path) -> None:
     weight.tensors["weight"] = np.ones((64, 64), np.float32)
     with pytest.raises(FormatError, match="quantized and plain"):
         logical(tmp_path, config, weight)
+
+
+HOSTILE = (None, True, 0, -1, 3, 1 << 70, 0.5, "x", "", [], [0], [1 << 40, 1], {}, {"a": []})
+KEYS = ("bits", "w_bit", "group_size", "weight_block_size", "fmt", "checkpoint_format", "version",
+        "quant_algo", "format", "config_groups", "sparsity_config", "dynamic")  # fmt: skip
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_hostile_configurations(layout: str, tmp_path: Path) -> None:
+    config, weight = drawn(layout, (16, 128))
+    for key in KEYS:
+        for value in HOSTILE:
+            read_or_refused(tmp_path, {**config, key: value}, weight)
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_hostile_tensors(layout: str, tmp_path: Path) -> None:
+    """Other shapes, dtypes, bytes and sets of tensors."""
+    rng = np.random.default_rng(9)
+    for _ in range(60):
+        config, weight = drawn(layout, (16, 128))
+        for _ in range(rng.integers(1, 3)):
+            mutate(rng, weight)
+        read_or_refused(tmp_path, config, weight)
+
+
+def mutate(rng: np.random.Generator, weight: Weight) -> None:
+    names = list(weight.tensors)
+    if not names:
+        return
+    name = names[rng.integers(len(names))]
+    array = weight.tensors[name]
+    match rng.integers(6):
+        case 0:
+            del weight.tensors[name]
+        case 1:
+            weight.tensors[name] = array.reshape(-1)
+        case 2:
+            weight.tensors[name] = array[..., : rng.integers(max(1, array.shape[-1] + 1))] if (
+                array.ndim
+            ) else array.reshape(1, 1)  # fmt: skip
+        case 3:
+            kinds = ("F32", "F16", "BF16", "I32", "U8", "I8", "I64", "F8_E4M3", "F8_E8M0", "BOOL")
+            of_size = {1: kinds[4:6] + kinds[7:], 2: kinds[1:3], 4: kinds[:4:3], 8: kinds[6:7]}
+            found = of_size[array.itemsize]
+            weight.dtypes[name] = found[rng.integers(len(found))]
+        case 4:
+            raw = rng.integers(0, 256, array.nbytes).astype(np.uint8)
+            weight.tensors[name] = raw.view(array.dtype).reshape(array.shape)
+        case _:
+            other = names[rng.integers(len(names))]
+            weight.tensors[name], weight.tensors[other] = weight.tensors[other], array
+
+
+def read_or_refused(folder: Path, config: dict[str, Any], weight: Weight) -> None:
+    with suppress(TrinityError):
+        for packed in logical(folder, config, weight).packed.values():
+            assert floats(packed).shape == packed.shape

@@ -176,21 +176,18 @@ def _int8(name: str, codes: SafeTensor, scales: SafeTensor) -> Packed:
             "codes: the files are damaged"
         )
     rows, columns = codes.shape
-    if scales.shape in ((), (1,)):
-        found = partial(_broadcast, scales, (rows, 1))
+    groups = scales.shape[1] if len(scales.shape) == 2 else 1
+    if scales.shape in ((), (1,), (1, 1)):
+        expect(scales, FLOATS, scales.shape)
     else:
-        expect(scales, FLOATS, (rows, *scales.shape[1:2]))
-        found = partial(_broadcast, scales, (rows, scales.shape[1]))
-    check_groups(scales, columns, found().shape[1])
+        expect(scales, FLOATS, (rows, groups)[: len(scales.shape)])
+    check_groups(scales, columns, groups)
 
     def parts() -> tuple[Part, ...]:
-        return codes.elements(), found()
+        given = scales.elements().reshape(-1, groups)
+        return codes.elements(), np.broadcast_to(given, (rows, groups))
 
     return Packed(name, (rows, columns), type_of(8), codes.source, parts, partial(_pack8, scales))
-
-
-def _broadcast(scales: SafeTensor, shape: tuple[int, int]) -> Part:
-    return np.broadcast_to(scales.elements(), shape)
 
 
 def _pack8(scales: SafeTensor, codes: Bytes, d: Part) -> Bytes:

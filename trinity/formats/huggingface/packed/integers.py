@@ -33,10 +33,17 @@ def rows_of_blocks(
     """Rows of blocks.
 
     Shapes: codes (rows, bytes), lowest bits first; d and zeros (rows, groups).
-    Raises FormatError for a scale that is no finite number.
+    Raises FormatError for a scale that is no finite number, or too large.
     """
     scale = scale_values(scales, d)
-    minima = np.asarray(zeros, np.float32) * -scale
+    with np.errstate(over="ignore"):
+        minima = np.asarray(zeros, np.float32) * -scale
+    if not np.isfinite(minima).all():
+        largest = float(np.abs(scale).max())
+        raise FormatError(
+            f"{scales.source}: tensor {scales.name!r} has the scale {largest:g}, too large for "
+            "a zero point; the checkpoint is damaged: download it again"
+        )
     return affine_blocks(bits, "F32", codes, scale, minima)
 
 
