@@ -11,9 +11,11 @@ from tests.kernels import reference
 from tests.kernels.launch import launch_all
 from tests.kernels.operands import EPSILON, aligned, product, row_lengths, same_bits
 from tests.matrix import FULL, KINDS
+from trinity_kernels._jit import Kernel
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul import activation_tiles, operands, variants
 from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.ops.matmul.panels import matmul_panels
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.ops.matmul.variants import VARIANTS, Span
@@ -66,6 +68,16 @@ def test_kernels_that_do_not_work_are_left_out() -> None:
     assert variants.choose_kernel("amx", types, works) is matmul
     assert asked == [["Q4_0"], ["Q4_0"]]
     assert variants.choose_kernel("portable", types, works) is matmul
+
+
+@pytest.mark.parametrize(
+    ("types", "kernel"),
+    [(["AFFINE4_BF16", "BF16"], matmul_panels), (["AFFINE8_F32"], matmul_panels),
+     (["MXFP4", "BF16"], matmul_tiles), (["BF16", "F16"], matmul_tiles), (["F32"], matmul)],
+)  # fmt: skip
+def test_blocks_choose_before_plain_numbers(types: list[str], kernel: Kernel) -> None:
+    """Affine types are none of tiles'; a router in BF16 must not leave them to dot products."""
+    assert variants.choose_kernel("amx", types, lambda kernel, tags: True) is kernel
 
 
 def one_type(span: Span) -> Span:
