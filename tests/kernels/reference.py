@@ -55,9 +55,11 @@ def is_number(quant: str, field: str) -> bool:
 
 
 def limit_scales(quant: str, blocks: Blocks) -> None:
-    """Make finite what random bytes may not be: the scale that IQ1_M has in four parts."""
+    """Make finite what random bytes may not be: IQ1_M's scale in four parts, codes of FP8."""
     if quant == "IQ1_M":
         blocks["scales"][..., 3] &= 0xBFFF
+    if quant == "FP8":
+        blocks["qs"][blocks["qs"] & 0x7F == 0x7F] &= 0xFE
 
 
 def weight_values(quant: str, rows: Bytes) -> tuple[Doubles, Doubles]:

@@ -154,6 +154,9 @@ def test_scales_whose_product_no_float_holds() -> None:
     weight = Tensor("w.weight", (1, 128), "I2_S", i2_s, "x.gguf")
     tensors = Tensors({"w.weight": weight, "w.scale": large})
     assert Weights(cast(WeightProvider, tensors)).linear("w", 1, 128).scale == np.inf
+    bias = Tensor("w.bias", (1,), "F32", np.array([1e30], "<f4").view(np.uint8))
+    linear = Weights(cast(WeightProvider, Tensors({"w.weight": weight, "w.bias": bias})))
+    assert linear.linear("w", 1, 128).scaled(1e30).bias == np.inf
     tensors = Tensors({"w.weight": weight, "w.scale": signals})
     with pytest.raises(UnsupportedError, match="scale of nan"):
         Weights(cast(WeightProvider, tensors)).linear("w", 1, 128)

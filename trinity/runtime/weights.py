@@ -56,7 +56,10 @@ class Weight:
         """The same weight, with results ``factor`` times as large."""
         if factor == 1:
             return self
-        bias = None if self.bias is None else self.bias * np.float32(factor)
+        bias = self.bias
+        if bias is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                bias = bias * np.float32(factor)
         return replace(self, scale=self.scale * factor, bias=bias)
 
     def part(self, first: int, rows: int) -> Weight:

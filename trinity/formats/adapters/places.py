@@ -41,8 +41,12 @@ def places_of(base: Base) -> dict[str, list[Place]]:
         if base.config.architecture in family.architectures.values():
             new = set()
             for module, place in _of_family(base, family):
-                if place.name not in known:
-                    found.setdefault(module, []).append(place)
+                if place.name in known:
+                    continue
+                places = found.setdefault(module, [])
+                # Forms whose names differ in ".weight" alone are one module.
+                if place.name not in {one.name for one in places}:
+                    places.append(place)
                     new.add(place.name)
             known |= new
     found["lm_head"] = [Place(HEAD, base.shapes[HEAD], Stored(("lm_head",), base.shapes[HEAD]))]

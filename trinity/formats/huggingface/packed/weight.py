@@ -83,7 +83,8 @@ class Packed:
             values = dequantize(self.dtype, packed.reshape(-1), shape)
             if self.scale is not None:
                 # Axes that a view makes of rows have the one scale of all.
-                values *= self.scale[index] if self.scale.ndim else self.scale
+                with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                    values *= self.scale[index] if self.scale.ndim else self.scale
             yield index, values
 
     def _chunks(self, view: View) -> Iterator[tuple[tuple[int, ...], Bytes]]:
