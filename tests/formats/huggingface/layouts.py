@@ -51,9 +51,9 @@ def stored(scales: Floats, dtype: str) -> tuple[Array, Floats]:
     return scales, scales
 
 
-def positive(rng: np.random.Generator, *shape: int) -> Floats:
-    """Scales of usual sizes."""
-    return rng.uniform(0.001, 0.02, shape).astype(np.float32)
+def positive(rng: np.random.Generator, *shape: int, bits: int = 4) -> Floats:
+    """Scales that make weights of usual sizes of integers of ``bits``."""
+    return (rng.uniform(0.001, 0.02, shape) * 2.0 ** (4 - bits)).astype(np.float32)
 
 
 def packed(codes: Array, bits: int) -> Array:
@@ -101,7 +101,7 @@ def gptq(
     groups = columns // group
     codes = codes_of(rng, bits, rows, columns)
     zeros = codes_of(rng, bits, groups, rows)
-    scales, wide = stored(positive(rng, groups, rows), dtype)
+    scales, wide = stored(positive(rng, groups, rows, bits=bits), dtype)
     of = np.arange(columns) // group
     values = ((codes - zeros[of].T).astype(np.float32) * wide[of].T).astype(np.float32)
     tensors = {
@@ -138,7 +138,7 @@ def pack_quantized(
     half, groups = 1 << (bits - 1), columns // group
     codes = codes_of(rng, bits, rows, columns) - half
     zero = codes_of(rng, bits, rows, groups) - half if zeros else np.zeros((rows, groups), int)
-    scales, wide = stored(positive(rng, rows, groups), dtype)
+    scales, wide = stored(positive(rng, rows, groups, bits=bits), dtype)
     of = np.arange(columns) // group
     values = ((codes - zero[:, of]).astype(np.float32) * wide[:, of]).astype(np.float32)
     tensors = {
@@ -152,7 +152,7 @@ def pack_quantized(
 
 def int8(rng: np.random.Generator, rows: int, columns: int, *, dtype: str = "BF16") -> Weight:
     codes = rng.integers(-128, 128, (rows, columns))
-    scales, wide = stored(positive(rng, rows, 1), dtype)
+    scales, wide = stored(positive(rng, rows, 1, bits=8), dtype)
     values = codes.astype(np.float32) * wide
     return Weight({"weight": codes.astype(np.int8), "weight_scale": scales}, values)
 
