@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.fuzzing.case import STAGES
-from scripts.fuzzing.worker import State
+from scripts.fuzzing.worker import PACKAGES, State
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.1
@@ -216,8 +216,9 @@ def _look_at(
 def _deepest(stack: str) -> str:
     """The first line of trinity in a stack of faulthandler."""
     for line in stack.splitlines():
-        if "/trinity" in line and "File" in line and "/fuzzing/" not in line:
-            return line.strip().rpartition("/trinity")[2]
+        for package in PACKAGES:
+            if f"{package}/" in line and "File" in line:
+                return package.name + line.strip().rpartition(str(package))[2]
     return ""
 
 

@@ -6,7 +6,6 @@ import faulthandler
 import importlib
 import json
 import mmap
-import re
 import resource
 import signal
 import struct
@@ -20,7 +19,9 @@ from pathlib import Path
 from scripts.fuzzing import case as cases
 from scripts.fuzzing.case import STAGES, Case
 
-_IN_TRINITY = re.compile(r"/(trinity|trinity_kernels)/(?!.*site-packages)")
+ROOT = Path(__file__).resolve().parents[2]
+# A checkout may have any name, trinity too.
+PACKAGES = (ROOT / "trinity", ROOT / "kernels" / "trinity_kernels")
 ADDRESS_SPACE = 12 << 30
 RECYCLE_BYTES = 2 << 30
 
@@ -76,9 +77,10 @@ def finding_of(error: BaseException, target: str) -> tuple[str, str]:
     kind = error.kind if isinstance(error, cases.Finding) else type(error).__name__
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if _IN_TRINITY.search(frame.filename):
-            name = frame.filename.rpartition("/trinity")[2]
-            place = f"trinity{name}:{frame.name}"
+        for package in PACKAGES:
+            if Path(frame.filename).is_relative_to(package):
+                name = Path(frame.filename).relative_to(package.parent).as_posix()
+                place = f"{name}:{frame.name}"
     where = f"at {place}" if place else f"in {target}"
     return f"{kind} {where}", "".join(traceback.format_exception(error))[-6000:]
 
