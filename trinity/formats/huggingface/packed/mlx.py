@@ -3,8 +3,8 @@
 A weight ``P.weight`` is U32, (..., rows, columns * bits / 32), beside scales: floats and as many
 biases in mode affine (value = scale * code + bias), bytes in mxfp4, mxfp8 (E8M0) and nvfp4 (E4M3).
 That scales are there makes a weight a quantized one; bits, group and mode follow from shapes and
-dtypes, given the columns of the model's class. config.json may say otherwise only of what it names
-by mistake, which is refused. Sources: mlx-lm's utils.py (load_model); Ollama, x/create.
+dtypes, given the columns of the model's class. Where config.json names a module and says otherwise,
+that is an error. Sources: mlx-lm's utils.py (load_model); Ollama, x/create.
 """
 
 from __future__ import annotations
