@@ -18,6 +18,7 @@ from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.metadata import beyond_gguf
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
+from trinity.formats.huggingface.packed.mlx import is_packed
 from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
@@ -56,6 +57,8 @@ class HuggingFaceProvider:
         self._description = HuggingFaceDescription(path, files, name=name)
         self._hf, self._family = self._description.config, self._description.family
         family = self._family
+        if family.mlx_head and is_packed(checkpoint):
+            self._hf = replace(self._hf, tied=None)  # the tensor itself tells
         ternary = family.ternary_form(self._hf)
         if weight_scale is not None:
             if ternary is None or not ternary.packed:

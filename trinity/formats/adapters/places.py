@@ -63,7 +63,8 @@ def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
     for prefix, source, modules in layers:
         try:
             for module in modules:
-                yield from _of_module(base, prefix, source, module)
+                for one in (module, *module.instead):
+                    yield from _of_module(base, prefix, source, one)
         except (ConfigError, UnsupportedError):
             continue  # of another model than the base
 
