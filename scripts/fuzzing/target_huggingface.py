@@ -60,7 +60,7 @@ def safetensors_bytes(rng: random.Random, tensors: Tensors, spoils: int) -> byte
         }
         reached += len(data)
     for _ in range(spoils):
-        _replace(rng, header)
+        replace_one(rng, header)
     raw = json.dumps(header).encode()
     length = len(raw)
     data = b"".join(data for _, _, data in tensors.values())
@@ -93,7 +93,8 @@ def _places(value: object) -> list[tuple[Any, Any]]:
     return found
 
 
-def _replace(rng: random.Random, whole: Json) -> None:
+def replace_one(rng: random.Random, whole: Json) -> None:
+    """Change one place of an object, however deep."""
     places = _places(whole)
     if not places:
         return
@@ -127,7 +128,7 @@ def huggingface(case: Case) -> None:
         vocab = 300
         fast = None
     else:
-        fast = _tokenizer(rng)
+        fast = tokenizer_json(rng)
         vocab = len(fast["model"]["vocab"]) + 3
     config, tensors = (
         _of_any_family(rng, vocab) if kind == "family" else _model(rng, is_bitnet, vocab)
@@ -150,7 +151,7 @@ def huggingface(case: Case) -> None:
     elif rng.random() < 0.1:
         files["added_tokens.json"] = {"<extra>": rng.choice((290, values.integer(rng)))}
     for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
-        _replace(rng, files[rng.choice(list(files))])
+        replace_one(rng, files[rng.choice(list(files))])
     for name, content in files.items():
         if rng.random() < 0.99:
             case.write(f"hf/{name}", json.dumps(content).encode())
@@ -219,11 +220,12 @@ def _shards(case: Case, rng: random.Random, tensors: Tensors) -> None:
         if rng.random() < 0.97:
             case.write(f"hf/{name}", safetensors_bytes(rng, part, spoils))
     for _ in range(rng.choice((0, 0, 1))):
-        _replace(rng, index)
+        replace_one(rng, index)
     case.write("hf/model.safetensors.index.json", json.dumps(index).encode())
 
 
-def _tokenizer(rng: random.Random) -> Json:
+def tokenizer_json(rng: random.Random) -> Json:
+    """The object of a small tokenizer.json."""
     regex = PRE_TOKENIZERS[rng.choice(("llama-bpe", "llama-bpe", "qwen2", "gpt-2"))].regexes[0]
     merges = [merge for merge in vocabularies.MERGES if rng.random() < 0.9]
     vocab = {token: i for i, token in enumerate(byte_characters())}
