@@ -6,6 +6,7 @@ The requests are those of huggingface_hub, which a transport within the process 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -207,15 +208,22 @@ def _files(rng: random.Random) -> dict[str, bytes]:
     return found
 
 
+@functools.cache
+def _http_library() -> Any:
+    """The library that huggingface_hub makes its requests with."""
+    from huggingface_hub.utils import get_session
+
+    return sys.modules[type(get_session()).__module__.partition(".")[0]]
+
+
 @contextlib.contextmanager
 def _answered_by(server: _Server, home: Path) -> Iterator[None]:
     """While open, the library asks this server and keeps its cache at ``home``."""
     import huggingface_hub
     from huggingface_hub import constants
     from huggingface_hub.utils import _http as own
-    from huggingface_hub.utils import get_session
 
-    http = sys.modules[type(get_session()).__module__.partition(".")[0]]
+    http = _http_library()
     transport = http.MockTransport(lambda request: server.answer(http, request))
     slept = [0.0]
 
@@ -226,7 +234,7 @@ def _answered_by(server: _Server, home: Path) -> Iterator[None]:
 
     factory = own._GLOBAL_CLIENT_FACTORY
     huggingface_hub.set_client_factory(
-        lambda: http.Client(transport=transport, follow_redirects=True)
+        lambda: http.Client(transport=transport, follow_redirects=True, trust_env=False)
     )
     try:
         with (

@@ -131,10 +131,10 @@ def huggingface(case: Case) -> None:
         fast = tokenizer_json(rng)
         vocab = len(fast["model"]["vocab"]) + 3
     config, tensors = (
-        _of_any_family(rng, vocab) if kind == "family" else _model(rng, is_bitnet, vocab)
+        of_any_family(rng, vocab) if kind == "family" else plain_model(rng, is_bitnet, vocab)
     )
     if not is_bitnet and rng.random() < 0.3:
-        config["quantization"] = _packed(rng, tensors)
+        config["quantization"] = mlx_weights(rng, tensors)
     settings: Json = {
         "tokenizer_class": "LlamaTokenizer" if is_spm else "PreTrainedTokenizerFast",
         "legacy": False,
@@ -179,7 +179,7 @@ def huggingface(case: Case) -> None:
             case.attempt("token", lambda: model.generate(prompt, max_tokens=1, temperature=0.0))
 
 
-def _packed(rng: random.Random, tensors: Tensors) -> Json:
+def mlx_weights(rng: random.Random, tensors: Tensors) -> Json:
     """Some of the weights as MLX quantizes them, now and then with something wrong; and what
     config.json says of it."""
     bits, group = rng.choice((2, 3, 4, 5, 6, 8)), rng.choice((16, 32, 32, 64))
@@ -264,7 +264,7 @@ def tokenizer_json(rng: random.Random) -> Json:
     }  # fmt: skip
 
 
-def _of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
+def of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
     """config.json's object of any class, and the tensors that it asks for."""
     config = hf_families.configuration(rng.choice(hf_families.classes()), vocab)
     config["tie_word_embeddings"] = rng.random() < 0.6
@@ -286,14 +286,16 @@ def _of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
     return config, tensors
 
 
-def _model(rng: random.Random, is_bitnet: bool, vocab: int) -> tuple[Json, Tensors]:
-    """config.json's object and the tensors that it asks for."""
+def plain_model(
+    rng: random.Random, is_bitnet: bool, vocab: int, width: int = 32
+) -> tuple[Json, Tensors]:
+    """config.json's object and the tensors that it asks for; ``width``: where it is no BitNet."""
     heads = rng.choice((1, 2))
     kv_heads = rng.choice((1, heads))
     packed = is_bitnet and rng.random() < 0.7
-    hidden = 128 * rng.choice((1, 2)) if is_bitnet else 32
+    hidden = 128 * rng.choice((1, 2)) if is_bitnet else width
     head_dim = hidden // heads if is_bitnet else rng.choice((16, 32))
-    ffn, layers = rng.choice((128, 256)) if is_bitnet else 64, rng.choice((1, 1, 2))
+    ffn, layers = rng.choice((128, 256)) if is_bitnet else 2 * width, rng.choice((1, 1, 2))
     config: Json = {
         "architectures": ["BitNetForCausalLM" if is_bitnet else rng.choice(("LlamaForCausalLM",
         "MistralForCausalLM"))],
