@@ -1,6 +1,6 @@
 """A process of its own that opens models by name: huggingface_hub reads its environment only once.
 
-As a program it reads lines of JSON, {"name", "environment"}, and answers each with a line.
+As a program it reads lines of JSON, {"name", "what", "environment"}, and answers each with a line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def environment(endpoint: str, home: Path, **more: str) -> dict[str, str]:
 
 
 class Client:
-    """The process; ``open`` is ``trinity.open_weights`` there."""
+    """The process; ``open`` is ``trinity.open_weights`` there, ``load_tokenizer`` its namesake.
+
+    What the latter opened has the texts of the tokens in the place of tensors.
+    """
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -58,9 +61,15 @@ class Client:
         )
 
     def open(self, name: str, **variables: str) -> Opened:
+        return self._asked(name, "open", variables)
+
+    def load_tokenizer(self, name: str, **variables: str) -> Opened:
+        return self._asked(name, "tokenizer", variables)
+
+    def _asked(self, name: str, what: str, variables: dict[str, str]) -> Opened:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"name": name, "environment": variables}
+        request = {"name": name, "what": what, "environment": variables}
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return Opened(**json.loads(self._process.stdout.readline()))
 
@@ -68,13 +77,16 @@ class Client:
         self._process.communicate(timeout=60)
 
 
-def answer(name: str) -> dict[str, Any]:
+def answer(name: str, what: str) -> dict[str, Any]:
     import trinity
     from trinity.errors import TrinityError
 
     said: list[str] = []
     found: dict[str, Any] = {"path": "", "error": "", "kind": "", "said": said, "tensors": []}
     try:
+        if what == "tokenizer":
+            tokenizer = trinity.load_tokenizer(name, notice=said.append)
+            return {**found, "tensors": [tokenizer.token_text(i) for i in range(8)]}
         with closing(trinity.open_weights(name, notice=said.append)) as provider:
             return {**found, "path": provider.path, "tensors": provider.tensor_names()}
     except TrinityError as error:
@@ -89,7 +101,7 @@ def main() -> None:
         request = json.loads(line)
         before = dict(os.environ)
         os.environ.update(request["environment"])
-        print(json.dumps(answer(request["name"])), flush=True)
+        print(json.dumps(answer(request["name"], request["what"])), flush=True)
         os.environ.clear()
         os.environ.update(before)
 

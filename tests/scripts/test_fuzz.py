@@ -86,7 +86,7 @@ def test_what_was_found_stays_fixed(found: Callable[[Case], None], tmp_path: Pat
 
 
 @LINUX
-@pytest.mark.parametrize("type_name", ["I2_S", "Q4_0", "F16"])
+@pytest.mark.parametrize("type_name", ["I2_S", "Q4_0", "F16", "FP8", "AFFINE4_BF16"])
 def test_between_protected_pages(
     type_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +97,13 @@ def test_between_protected_pages(
         monkeypatch.setattr(target_guard, "combinations", lambda e=at_end: [(type_name, level, e)])
         case = cases.run("guard", target_guard.guard, 0, tmp_path)
         assert case.reached >= {"loaded", "token"}
+
+
+def test_every_type_that_runs_comes_between_protected_pages() -> None:
+    from scripts.fuzzing import target_guard
+    from trinity_kernels.quants import READERS
+
+    assert {type_name for type_name, _, _ in target_guard.combinations()} == set(READERS)
 
 
 @LINUX

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.hub.client import SHA256, Revision, endpoint, explaining, library
@@ -58,6 +58,43 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
             _link(revision, file)
             done += size
             progress(done, total, file)
+
+
+def file_size(revision: Revision, file: str) -> int:
+    """A file's bytes. Raises InputError where the server does not answer."""
+    with explaining(revision.name):
+        return _announced(revision, file)[0]
+
+
+def file_part(revision: Revision, file: str, first: int, end: int) -> bytes:
+    """The bytes of a file from ``first`` to ``end``, or fewer where file or connection end before.
+
+    Where the server gives no parts of files, what is before is received as well. Raises as
+    ``bring``.
+    """
+    from huggingface_hub.utils import hf_raise_for_status
+
+    hub = library(revision.name)
+    url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
+    part = bytearray()
+    if end <= first:
+        return b""
+    with explaining(revision.name):
+        try:
+            with _answer(url, f"bytes={first}-{end - 1}") as response:
+                hf_raise_for_status(response)
+                skipped = 0 if response.status_code == 206 else first
+                for chunk in response.iter_bytes():
+                    part += chunk[skipped:]
+                    skipped = max(0, skipped - len(chunk))
+                    if len(part) >= end - first:
+                        break
+        except (hub.errors.HfHubHTTPError, OSError):
+            raise
+        except Exception:  # the HTTP client's, whose classes differ by version
+            if not part:
+                raise
+    return bytes(part[: end - first])
 
 
 def remember(revision: Revision) -> None:
@@ -148,14 +185,9 @@ def _append(
     name: HubName, url: str, out: BinaryIO, have: int, size: int, tell: Callable[[int], None]
 ) -> None:
     """Write what the server sends from byte ``have`` on."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+    from huggingface_hub.utils import hf_raise_for_status
 
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+    with _answer(url, f"bytes={have}-" if have else None) as response:
         if have and response.status_code != 206:  # the whole file again, or nothing from there on
             out.truncate(0)
             have = 0
@@ -170,6 +202,20 @@ def _append(
             out.write(chunk)
             out.flush()  # a signal ends the process at any moment
             tell(have)
+
+
+@contextmanager
+def _answer(url: str, range: str | None) -> Iterator[Any]:
+    """The server's answer to a request for a file or a range of it, whose bytes are to come."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if range is not None:
+        headers["Range"] = range
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+        yield response
 
 
 def _sha256(path: str) -> str:
