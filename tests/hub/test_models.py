@@ -275,7 +275,7 @@ def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
     repository = hub.put("u/other", {"m.gguf": gguf})
     repository.served["m.gguf"] = gguf[:-1] + bytes([gguf[-1] ^ 1])
     found = hub.open("hf:u/other")
-    assert "changed on the server meanwhile: its SHA-256 is another" in found.error
+    assert "changed on the server meanwhile: its hash is another" in found.error
     repository.served["m.gguf"] = gguf + b"x"
     assert f"sends more than the {len(gguf)} bytes" in hub.open("hf:u/other").error
     repository.served.clear()
@@ -385,6 +385,30 @@ def test_hostile_answers(hub: Hub, info: dict[str, Any], what: str) -> None:
     hub.put("u/hostile", {"m.gguf": b"x"}, info=info)
     assert what in hub.open("hf:u/hostile").error
     assert not (hub.folder("u/hostile")).exists()
+
+
+@pytest.mark.parametrize("says_sizes", [True, False])
+def test_hash_that_is_a_path(hub: Hub, tmp_path: Path, says_sizes: bool) -> None:
+    """The library would write a small file wherever its ETag leads."""
+    evil = tmp_path / "evil"
+    files = directory("llama-grouped", tmp_path)
+    hub.put("u/etag", files, etag=str(evil), says_sizes=says_sizes)
+    shutil.rmtree(hub.folder("u/etag"), ignore_errors=True)
+    found = hub.open("hf:u/etag")
+    if says_sizes:
+        snapshot = Path(found.path)
+        assert all((snapshot / name).read_bytes() == content for name, content in files.items())
+    else:
+        assert f"names no hash of config.json but '{str(evil)[:40]}" in found.error
+    assert not evil.exists()
+
+
+def test_small_file_that_changed_meanwhile(hub: Hub, tmp_path: Path) -> None:
+    files = directory("llama-grouped", tmp_path)
+    siblings = [{"rfilename": name, "size": len(content), "blobId": "0" * 40}
+                for name, content in files.items()]  # fmt: skip
+    hub.put("u/small", files, info={"siblings": siblings})
+    assert "its hash is another" in hub.open("hf:u/small").error
 
 
 def test_index_that_leads_out(hub: Hub, tmp_path: Path) -> None:
