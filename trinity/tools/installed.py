@@ -24,7 +24,7 @@ from trinity.hub.choice import gguf_models, missing_parts
 from trinity.hub.download import UNFINISHED
 from trinity.hub.model import DIRECTORY
 from trinity.hub.name import PREFIX as HUB
-from trinity.hub.name import HubName
+from trinity.hub.name import HubName, parse_name
 from trinity.providers import open_weights
 
 MOST_LISTED = 2000  # of each place
@@ -70,7 +70,7 @@ def own_file(name: str) -> str:
     them.
     """
     if name.startswith(HUB):
-        repository = name.removeprefix(HUB).partition(":")[0].partition("@")[0]
+        repository = parse_name(name).repository
         raise InputError(
             f"{name}: kept by huggingface_hub; `hf cache rm model/{repository}` removes it"
         )
