@@ -115,7 +115,8 @@ def check(found: LogicalCheckpoint, expected: NDArray[np.float32], kind: str) ->
 def test_affine(bits: int, group: int, kind: str, tmp_path: Path) -> None:
     tensors, expected = affine(bits, group, kind, (7, 384))
     found = logical(tmp_path, tensors, 384, {"bits": bits, "group_size": group})
-    check(found, expected, f"AFFINE{4 if bits <= 4 else 8}_{kind}")
+    width = "8" if bits > 4 else "4_32" if group == 32 else "4"
+    check(found, expected, f"AFFINE{width}_{kind}")
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("mxfp4", "MXFP4"), ("nvfp4", "NVFP4"),

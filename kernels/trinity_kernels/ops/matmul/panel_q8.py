@@ -31,6 +31,7 @@ from trinity_kernels.ops.matmul.activations import (
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
 from trinity_kernels.ops.matmul.readers import is_fine
 from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
@@ -97,10 +98,10 @@ def _emit_unsigned(builder: Any, lines: list[Any], words: list[Any]) -> Any:
 def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, words: Any) -> Any:
     """<16 x i32>: ``total`` and the sums of 16 rows' products with the words of one token."""
     reader = READERS[quant]
-    assert isinstance(reader, Block32 | SuperBlock)
+    assert isinstance(reader, Affine4 | Block32 | SuperBlock)
     whole = isinstance(reader, Block32) and reader.top > 127
     if level == "avx2" and not whole:
-        if reader.signed:
+        if not isinstance(reader, Affine4) and reader.signed:
             found = _emit_signed(builder, lines, words)
         elif reader.top > 31:
             found = _emit_unsigned(builder, lines, words)
