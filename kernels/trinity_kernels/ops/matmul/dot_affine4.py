@@ -28,7 +28,7 @@ from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.tags import constant, per_level
 
 CHUNK = 128
-ROWS = 2
+ROWS = 8
 # The levels where codes stay in even and odd ones.
 _SPLIT = ("avx512vnni", "amx")
 
