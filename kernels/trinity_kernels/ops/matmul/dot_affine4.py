@@ -155,10 +155,7 @@ if not jit_disabled():
                 activations.append([emit.load(builder, part, at, I8X64.ir) for at in (0, 64)])
                 part = builder.add(part, self._middle)
             if self._level in _SPLIT:
-                activations = [
-                    [simd.shuffle(builder, *both, list(range(first, 128, 2))) for first in (0, 1)]
-                    for both in activations
-                ]
+                activations = [_split(builder, both) for both in activations]
             four = simd.Vec("f32", 4).ir
             at = builder.add(self._x, builder.mul(chunk, I64(16)))
             scales = emit.load(builder, builder.add(at, self._scales), 0, four)
@@ -191,10 +188,7 @@ if not jit_disabled():
                 some = simd.shuffle(builder, packed, packed, list(range(32 * half, 32 * half + 32)))
                 of_half = [[both[half]] for both in activations]
                 found.append(self._products([in_order(builder, some)], of_half))
-            first, second = (
-                simd.shuffle(builder, *found, list(range(lane, 32, 2))) for lane in (0, 1)
-            )
-            return builder.add(first, second)
+            return builder.add(*_split(builder, found))
 
         def _products(self, codes: list[Any], activations: list[list[Any]]) -> Any:
             """Sums by fours of codes times numbers of three parts, of 65536s, 256s and 1s."""
@@ -217,7 +211,7 @@ if not jit_disabled():
                 for lane in range(16):
                     word = (lane * self._blocks // 16 * reader.nbytes + behind) // 4
                     lanes.append(word if word < 16 else 16 + word - second)
-                return simd.shuffle(builder, *words, lanes)
+                return simd.shuffle(builder, words[0], words[1], lanes)
 
             first = spread(0)
             if reader.scales == "f32":
@@ -242,6 +236,14 @@ if not jit_disabled():
                     for i in range(0, len(parts), 2)
                 ]
             return parts[0]
+
+    def _split(builder: Any, both: list[Any]) -> list[Any]:
+        """The even and the odd elements of two vectors."""
+        count = 2 * both[0].type.count
+        return [
+            simd.shuffle(builder, both[0], both[1], list(range(first, count, 2)))
+            for first in (0, 1)
+        ]
 
     def in_order(builder: Any, packed: Any) -> Any:
         """32 bytes of two codes each to 64 codes."""

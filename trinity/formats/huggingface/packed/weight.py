@@ -26,7 +26,7 @@ Bytes = NDArray[np.uint8]
 class _Place(NamedTuple):
     """Where a chunk begins: the axes before the rows, the row there, and the row of all."""
 
-    index: tuple[int, ...]
+    axes: tuple[int, ...]
     first: int
     row: int
 
@@ -120,7 +120,7 @@ class Packed:
         parts = [view(part) for part in self.parts()]
         places = self._places(parts[0])
         if len(places) == 1:
-            yield places[0].index, self._packed(parts, places[0])
+            yield places[0].axes, self._packed(parts, places[0])
             return
         # NumPy lets go of the interpreter; a chunk for each thread waits at most.
         with ThreadPoolExecutor(_THREADS, "trinity-pack") as pool:
@@ -129,9 +129,9 @@ class Packed:
                 waiting.append((place, pool.submit(self._packed, parts, place)))
                 if len(waiting) > _THREADS:
                     first, packed = waiting.popleft()
-                    yield first.index, packed.result()
+                    yield first.axes, packed.result()
             for first, packed in waiting:
-                yield first.index, packed.result()
+                yield first.axes, packed.result()
 
     def _places(self, rows: Part) -> list[_Place]:
         """Chunks of all rows of a part, in order."""
@@ -145,7 +145,7 @@ class Packed:
 
     def _packed(self, parts: list[Part], place: _Place) -> Bytes:
         step = max(1, CHUNK_ELEMENTS // self.shape[-1])
-        return self.pack(*(part[place.index][place.first : place.first + step] for part in parts))
+        return self.pack(*(part[place.axes][place.first : place.first + step] for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
