@@ -132,6 +132,20 @@ def test_experts_of_affine(tmp_path: Path) -> None:
     check(logical(tmp_path, tensors, 128), expected, "AFFINE8_BF16")
 
 
+@pytest.mark.parametrize("shape", [(9, 128), (3, 5, 128)])
+@pytest.mark.parametrize("view", [as_it_is, rows(3)])
+def test_threads_write_what_pieces_are(
+    shape: tuple[int, ...], view: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors, _ = affine(4, 64, "BF16", shape)
+    packed = logical(tmp_path, tensors, 128).packed[NAME]
+    expected = np.concatenate([piece.reshape(-1) for piece in packed.pieces(view)])
+    monkeypatch.setattr("trinity.formats.huggingface.packed.weight.CHUNK_ELEMENTS", 256)
+    found = np.zeros(len(expected), np.uint8)
+    packed.fill(view, found)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     "names",
     [("weight.scale", "weight.bias"), ("weight_scale", "weight_qbias")],
