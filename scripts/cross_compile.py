@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 ARM = "aarch64-unknown-linux-gnu"
 QUICK = {
-    "matmul": ("AFFINE8_BF16", "F16", "IQ2_XXS", "IQ4_NL", "I2_S", "Q4_0", "Q4_K", "Q8_0", "TQ2_0"),
+    "matmul": ("AFFINE4_F16", "F16", "IQ2_XXS", "IQ4_NL", "I2_S", "Q4_0", "Q4_K", "Q8_0", "TQ2_0"),
     "matmul_panels": ("AFFINE8_F32", "I2_S", "Q4_0", "Q4_K"),
     "attention": ("F16",),
     "gated": ("silu",),

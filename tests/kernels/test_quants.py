@@ -122,18 +122,18 @@ def known_blocks() -> dict[str, tuple[bytes, list[float]]]:
 
 
 def affine_blocks() -> dict[str, tuple[bytes, list[float]]]:
-    """Scale -0.5, minimum 3; nibbles as in Q4_1, bytes in their order."""
+    """Scale -0.5, minimum 3; of 4 bits two neighbours a byte, the first in its lower half."""
     numbers = {
         "BF16": b"\x00\xbf\x40\x40",
         "F16": np.array([-0.5, 3], "<f2").tobytes(),
         "F32": np.array([-0.5, 3], "<f4").tobytes(),
     }
-    nibbles = [3 - i / 2 for i in range(16)]
+    pairs = [3 - code / 2 for i in range(32) for code in (i % 16, i // 16 + 5)]
+    packed = bytes(i % 16 + 16 * (i // 16 + 5) for i in range(32))
     high = [3 - i / 2 for i in range(224, 256)]
     return {
-        **{
-            f"AFFINE4_{n}": (b + bytes(range(16)), nibbles + [3.0] * 16) for n, b in numbers.items()
-        },
+        **{f"AFFINE4_{n}": (b + packed, pairs) for n, b in numbers.items()},
+        **{f"AFFINE4_32_{n}": (b + packed[:16], pairs[:32]) for n, b in numbers.items()},
         **{f"AFFINE8_{n}": (b + bytes(range(224, 256)), high) for n, b in numbers.items()},
     }
 
@@ -169,7 +169,8 @@ def same_bits(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
 def test_block_agrees_with_the_table_of_ggml(quant: QuantType) -> None:
     if quant.name in AFFINE:
         numbers = 8 if quant.name.endswith("F32") else 4
-        assert quant.nbytes((3, 64)) == 6 * (numbers + 4 * int(quant.name[6]))
+        blocks = 64 // quant.block_size
+        assert quant.nbytes((3, 64)) == 3 * (blocks * numbers + 8 * int(quant.name[6]))
         assert quant.name not in TYPES_BY_NAME
     elif quant.name == "FP8":
         assert quant.nbytes((3, 64)) == 6 * 36

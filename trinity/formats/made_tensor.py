@@ -16,11 +16,13 @@ Bytes = NDArray[np.uint8]
 class MadeTensor(Tensor):
     """A tensor that ``make`` makes, in pieces of whole rows in order; of I2_S in any pieces.
 
+    ``fill``, where given, writes all bytes into an array that it gets, faster than ``make``.
     The bytes are kept with the object once ``data`` was asked for; ``pieces`` keeps nothing. In
     ``shared``, where given, they are found by the tensor's name as long as anybody uses them.
     """
 
-    __slots__ = ("_made", "_make", "_shared")
+    __slots__ = ("_fill", "_made", "_make", "_shared")
+    _fill: Callable[[Bytes], None] | None
     _make: Callable[[], Iterator[NDArray[np.generic]]]
     _made: Bytes | None
     _shared: MutableMapping[str, Bytes] | None
@@ -34,9 +36,11 @@ class MadeTensor(Tensor):
         source: str = "",
         origin: str = "",
         shared: MutableMapping[str, Bytes] | None = None,
+        fill: Callable[[Bytes], None] | None = None,
     ) -> None:
         values = {"name": name, "shape": shape, "type": type, "source": source, "tiling": None,
-                  "origin": origin, "_make": make, "_made": None, "_shared": shared}  # fmt: skip
+                  "origin": origin, "_make": make, "_made": None, "_shared": shared,
+                  "_fill": fill}  # fmt: skip
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -55,11 +59,14 @@ class MadeTensor(Tensor):
             made = shared.get(self.name)
         if made is None:
             made = np.empty(self.nbytes, np.uint8)
-            end = 0
-            for piece in self._bytes():
-                start, end = end, end + piece.nbytes
-                made[start:end] = piece
-            assert end == made.nbytes, self.name
+            if self._fill is not None:
+                self._fill(made)
+            else:
+                end = 0
+                for piece in self._bytes():
+                    start, end = end, end + piece.nbytes
+                    made[start:end] = piece
+                assert end == made.nbytes, self.name
             made.flags.writeable = False
             if shared is not None:
                 shared[self.name] = made

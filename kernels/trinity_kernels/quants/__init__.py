@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.quants import (
     affine,
+    affine4,
     floats,
     fp4,
     fp8,
@@ -33,6 +34,7 @@ from trinity_kernels.quants import (
     q8,
     tq,
 )
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.quant_type import QuantType
@@ -43,11 +45,11 @@ __all__ = ["READERS", "TYPES", "QuantType", "Reader", "dequantize", "nbytes", "q
 
 _FAMILIES = (
     floats, integers, q4, q5, q8, q2_k, q4_k, q6_k, iq1, iq2, iq3, iq4, fp4, fp8, affine,
-    one_bit, i2_s, tq,
+    affine4, one_bit, i2_s, tq,
 )  # fmt: skip
 
 TYPES: dict[str, QuantType] = {t.name: t for family in _FAMILIES for t in family.TYPES}
-Reader = Plain | Block32 | SuperBlock | Ternary
+Reader = Plain | Affine4 | Block32 | SuperBlock | Ternary
 READERS: dict[str, Reader] = {
     name: reader for family in _FAMILIES for name, reader in getattr(family, "READERS", {}).items()
 }

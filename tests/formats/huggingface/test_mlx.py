@@ -115,7 +115,8 @@ def check(found: LogicalCheckpoint, expected: NDArray[np.float32], kind: str) ->
 def test_affine(bits: int, group: int, kind: str, tmp_path: Path) -> None:
     tensors, expected = affine(bits, group, kind, (7, 384))
     found = logical(tmp_path, tensors, 384, {"bits": bits, "group_size": group})
-    check(found, expected, f"AFFINE{4 if bits <= 4 else 8}_{kind}")
+    width = "8" if bits > 4 else "4_32" if group == 32 else "4"
+    check(found, expected, f"AFFINE{width}_{kind}")
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("mxfp4", "MXFP4"), ("nvfp4", "NVFP4"),
@@ -129,6 +130,20 @@ def test_modes_of_bytes(mode: str, kind: str, shape: tuple[int, ...], tmp_path: 
 def test_experts_of_affine(tmp_path: Path) -> None:
     tensors, expected = affine(5, 64, "BF16", (3, 6, 128))
     check(logical(tmp_path, tensors, 128), expected, "AFFINE8_BF16")
+
+
+@pytest.mark.parametrize("shape", [(9, 128), (3, 5, 128)])
+@pytest.mark.parametrize("view", [as_it_is, rows(3)])
+def test_threads_write_what_pieces_are(
+    shape: tuple[int, ...], view: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors, _ = affine(4, 64, "BF16", shape)
+    packed = logical(tmp_path, tensors, 128).packed[NAME]
+    expected = np.concatenate([piece.reshape(-1) for piece in packed.pieces(view)])
+    monkeypatch.setattr("trinity.formats.huggingface.packed.weight.CHUNK_ELEMENTS", 256)
+    found = np.zeros(len(expected), np.uint8)
+    packed.fill(view, found)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

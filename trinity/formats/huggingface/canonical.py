@@ -80,12 +80,12 @@ class CanonicalTensors:
         make: Callable[[], Iterator[NDArray[np.generic]]]
         packed = checkpoint.packed.get(_name_of(needed, expert))
         if packed is not None:
-            view = needed.stored.view
+            view, names = needed.stored.view, (packed.source, packed.name)
             if self._keeps_type(packed, needed, shape):
-                make, type_name = partial(packed.pieces, view), packed.dtype
-            else:
-                make, type_name = partial(packed.floats, view, shape), "F32"
-            return MadeTensor(name, shape, type_name, make, packed.source, packed.name, self._made)
+                make, fill = partial(packed.pieces, view), partial(packed.fill, view)
+                return MadeTensor(name, shape, packed.dtype, make, *names, self._made, fill)
+            make = partial(packed.floats, view, shape)
+            return MadeTensor(name, shape, "F32", make, *names, self._made)
         if needed.stored.blocks:
             stored = checkpoint.tensor(needed.source)
             make, type_name = partial(read_blocks, needed, checkpoint), "MXFP4"

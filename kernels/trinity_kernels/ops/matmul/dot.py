@@ -4,10 +4,10 @@
 first byte of the row of weights, ``x`` that of the activations in the form that the type takes
 (activations.py).
 
-Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for
-q8 and q19, and element mod 16 for f32, each product and sum rounded once (fused), then by one fixed
-tree; of ternary types with scales, block by block, fused. The result is the same to the last bit on
-every level.
+Numerics: integer sums are exact. Floats are summed in 16 lanes, lane = (element // 4) mod 16 for q8
+and q19, of affine types of 4 bits (element // 8) mod 16, and for f32 element mod 16; each product
+and sum is rounded once (fused); then by one fixed tree; of ternary types with scales, block by
+block, fused. The result is the same to the last bit on every level.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from __future__ import annotations
 from typing import Any
 
 from trinity_kernels._jit import choose
+from trinity_kernels.ops.matmul.dot_affine4 import dot_affine4
 from trinity_kernels.ops.matmul.dot_block32 import dot_block32
 from trinity_kernels.ops.matmul.dot_nibbles import dot_nibbles
 from trinity_kernels.ops.matmul.dot_plain import dot_plain
 from trinity_kernels.ops.matmul.dot_superblock import dot_superblock
 from trinity_kernels.ops.matmul.dot_ternary import dot_blocks, dot_codes
 from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.superblock import SuperBlock
@@ -30,6 +32,8 @@ def _body(qt: Any) -> Any:
     reader = READERS[qt.value]
     if isinstance(reader, Plain):
         return dot_plain
+    if isinstance(reader, Affine4):
+        return dot_affine4
     if isinstance(reader, Block32):
         return dot_nibbles if reader.nibbles_at else dot_block32
     if isinstance(reader, SuperBlock):

@@ -15,15 +15,10 @@ import numpy as np
 
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.ops.matmul.dot_block32 import (
-    beside_at,
-    dot_block32,
-    dot_tail,
-    scales_at,
-    sums_at,
-)
+from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
+from trinity_kernels.ops.matmul.dot_block32 import dot_block32, dot_tail
 from trinity_kernels.ops.matmul.prefetch import AHEAD
-from trinity_kernels.ops.matmul.readers import is_fine, minimum_at, nbytes, offset, reader_of
+from trinity_kernels.ops.matmul.readers import minimum_at, nbytes, offset, reader_of
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.tags import per_level
 
@@ -33,7 +28,6 @@ if not jit_disabled():
 
     from trinity_kernels import byte_dots, simd
     from trinity_kernels._jit import intrinsic
-    from trinity_kernels.ops.matmul.dot_block32 import fine_products
 
     @intrinsic
     def _load_pair(typingctx: Any, qt: Any, address: Any) -> Any:
@@ -64,34 +58,28 @@ if not jit_disabled():
 
         return simd.I8X64(qt, simd.I8X64), codegen
 
-    def _words(at: int) -> Any:
-        @intrinsic
-        def words(
-            typingctx: Any, qt: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
-        ) -> Any:
-            """Of eight pairs word ``at`` of each block, block after block."""
-            nbytes = reader_of(qt.value, Block32).nbytes
-            second = nbytes // 4 + at  # an odd half of it where nbytes is no multiple of 4
+    @intrinsic
+    def _first_words(
+        typingctx: Any, qt: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
+    ) -> Any:
+        """Of eight pairs the first word of each block, block after block."""
+        second = reader_of(qt.value, Block32).nbytes // 4  # an odd half of it of 18 bytes
 
-            def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-                pairs = [builder.bitcast(x, simd.I32X16.ir) for x in args[1:]]
-                lanes = [at, second]
-                while len(pairs) > 1:
-                    lanes = lanes + [16 + lane for lane in lanes]
-                    order = lanes + [0] * (16 - len(lanes))
-                    pairs = [
-                        simd.shuffle(builder, pairs[i], pairs[i + 1], order)
-                        for i in range(0, len(pairs), 2)
-                    ]
-                    lanes = list(range(len(lanes)))
-                return pairs[0]
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            pairs = [builder.bitcast(x, simd.I32X16.ir) for x in args[1:]]
+            lanes = [0, second]
+            while len(pairs) > 1:
+                lanes = lanes + [16 + lane for lane in lanes]
+                order = lanes + [0] * (16 - len(lanes))
+                pairs = [
+                    simd.shuffle(builder, pairs[i], pairs[i + 1], order)
+                    for i in range(0, len(pairs), 2)
+                ]
+                lanes = list(range(len(lanes)))
+            return pairs[0]
 
-            v = simd.I8X64
-            return simd.I32X16(qt, v, v, v, v, v, v, v, v), codegen
-
-        return words
-
-    _first_words, _second_words = _words(0), _words(1)
+        v = simd.I8X64
+        return simd.I32X16(qt, v, v, v, v, v, v, v, v), codegen
 
     def _emit_halves(builder: Any, words: Any, shifts: list[int]) -> Any:
         words = builder.lshr(words, ir.Constant(simd.I32X16.ir, shifts * 8))
@@ -101,32 +89,21 @@ if not jit_disabled():
     @intrinsic
     def _scales(typingctx: Any, qt: Any, words: Any) -> Any:
         """The scales of 16 blocks from their first words."""
-        reader = reader_of(qt.value, Block32)
+        second = 16 if reader_of(qt.value, Block32).nbytes % 4 else 0
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            words = args[1]
-            if reader.scales == "f16":
-                return _emit_halves(builder, words, [0, 16 if reader.nbytes % 4 else 0])
-            if reader.scales == "bf16":
-                words = builder.shl(words, ir.Constant(words.type, [16] * 16))
-            return builder.bitcast(words, simd.F32X16.ir)
+            return _emit_halves(builder, args[1], [0, second])
 
         return simd.F32X16(qt, simd.I32X16), codegen
 
     @intrinsic
-    def _minima(typingctx: Any, qt: Any, first: Any, second: Any) -> Any:
-        """The minima of 16 blocks from their first words and from their second."""
-        reader = reader_of(qt.value, Block32)
+    def _minima(typingctx: Any, qt: Any, words: Any) -> Any:
+        """The minima of 16 blocks from their first words."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            _, first, second = args
-            if reader.scales == "f16":
-                return _emit_halves(builder, first, [16, 16])
-            if reader.scales == "bf16":
-                second = builder.and_(first, ir.Constant(first.type, [-65536] * 16))
-            return builder.bitcast(second, simd.F32X16.ir)
+            return _emit_halves(builder, args[1], [16, 16])
 
-        return simd.F32X16(qt, simd.I32X16, simd.I32X16), codegen
+        return simd.F32X16(qt, simd.I32X16), codegen
 
     @intrinsic
     def _spread(typingctx: Any, whole: Any, sixteenth: Any, pair: Any) -> Any:
@@ -142,17 +119,15 @@ if not jit_disabled():
         return simd.F32X16(simd.F32X16, simd.F32X16, pair), codegen
 
     @inline
-    def _products(isa: Any, qt: Any, pair: Any, x: int, middle: int) -> Any:
-        codes, zero = _nibbles(qt, pair), simd.splat_i32x16(0)
-        if is_fine(qt):
-            return simd.to_f32x16(fine_products(isa, qt, codes, zero, x, middle))
-        return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, codes, simd.load_i8x64(x)))
+    def _products(isa: Any, qt: Any, pair: Any, x: int) -> Any:
+        zero = simd.splat_i32x16(0)
+        return simd.to_f32x16(byte_dots.dot_u8i8(isa, zero, _nibbles(qt, pair), simd.load_i8x64(x)))
 
 
 def _avx512(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     acc = simd.splat_f32x16(np.float32(0))
     least = simd.splat_f32x16(np.float32(0))
-    scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
+    scales, sums = x + q8_scales(k), x + q8_sums(k)
     two = 2 * nbytes(qt)
     for s in range(k // 512):
         at = w + 8 * two * s
@@ -169,27 +144,24 @@ def _avx512(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         delta = _scales(qt, words)
         m = delta * simd.splat_f32x16(np.float32(-offset(qt)))
         if minimum_at(qt) != 0:
-            m = _minima(qt, words, _second_words(qt, a, b, c, d, e, f, g, h))
+            m = _minima(qt, words)
         least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
         scale = delta * simd.load_f32x16(scales + 64 * s)
         high = scale * simd.splat_f32x16(np.float32(0.0625))
         p = x + 512 * s
-        o = beside + 512 * s
-        acc = simd.fma_f32x16(_spread(scale, high, 0), _products(isa, qt, a, p, o), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 0), _products(isa, qt, a, p), acc)
         simd.prefetch(ahead + 0)
-        acc = simd.fma_f32x16(_spread(scale, high, 1), _products(isa, qt, b, p + 64, o + 64), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 1), _products(isa, qt, b, p + 64), acc)
         simd.prefetch(ahead + 64)
-        acc = simd.fma_f32x16(_spread(scale, high, 2), _products(isa, qt, c, p + 128, o + 128), acc)
-        acc = simd.fma_f32x16(_spread(scale, high, 3), _products(isa, qt, d, p + 192, o + 192), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 2), _products(isa, qt, c, p + 128), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 3), _products(isa, qt, d, p + 192), acc)
         simd.prefetch(ahead + 128)
-        acc = simd.fma_f32x16(_spread(scale, high, 4), _products(isa, qt, e, p + 256, o + 256), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 4), _products(isa, qt, e, p + 256), acc)
         simd.prefetch(ahead + 192)
-        acc = simd.fma_f32x16(_spread(scale, high, 5), _products(isa, qt, f, p + 320, o + 320), acc)
-        acc = simd.fma_f32x16(_spread(scale, high, 6), _products(isa, qt, g, p + 384, o + 384), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 5), _products(isa, qt, f, p + 320), acc)
+        acc = simd.fma_f32x16(_spread(scale, high, 6), _products(isa, qt, g, p + 384), acc)
         simd.prefetch(ahead + 256)
-        acc = simd.fma_f32x16(_spread(scale, high, 7), _products(isa, qt, h, p + 448, o + 448), acc)
-        if nbytes(qt) > 20:
-            simd.prefetch(ahead + 320)
+        acc = simd.fma_f32x16(_spread(scale, high, 7), _products(isa, qt, h, p + 448), acc)
     return dot_tail(isa, qt, w, x, k, acc, least)
 
 

@@ -1,4 +1,4 @@
-"""Packing 16 rows of blocks into a panel of the q8 form (panel_layout.py).
+"""Packing 16 rows of blocks into a panel of the q8 and q19 forms (panel_layout.py).
 
 Meanwhile the next panel's 16 rows are prefetched, which lie behind these.
 
@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba.core import types
 
 from trinity_kernels import simd, tiles
-from trinity_kernels._jit import choose, inline
+from trinity_kernels._jit import choose, inline, intrinsic
+from trinity_kernels.ops.matmul.dot_affine4 import in_order
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
@@ -27,10 +29,13 @@ from trinity_kernels.ops.matmul.readers import (
     minimum_at,
     nbytes,
     offset,
+    reader_of,
     scales_of,
     scales_of_16,
     signed,
 )
+from trinity_kernels.quants import emit
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.tags import constant
 
 
@@ -54,6 +59,50 @@ def _flip_of(isa: Any, qt: Any, codes: Any) -> Any:
     if is_flipped(isa, qt):
         return lambda isa, qt, codes: codes ^ simd.splat_i8x64(128)
     return lambda isa, qt, codes: codes
+
+
+@intrinsic
+def _codes_in_order(typingctx: Any, qt: Any, block: Any, at: Any) -> Any:
+    """The 64 codes of a block of Affine4 at ``block``, or of two of 32, the second at ``at``."""
+    reader = reader_of(qt.value, Affine4)
+    start = reader.codes_at
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, block, second = args
+        if reader.elements == 64:
+            return in_order(builder, emit.load_bytes(builder, block, start, 32))
+        low = emit.load_bytes(builder, block, start, 16)
+        there = builder.icmp_signed("!=", second, simd.I64(0))
+        # Where there is no second block the first is read again, and its codes left out.
+        high = emit.load_bytes(builder, builder.select(there, second, block), start, 16)
+        high = builder.select(there, high, ir.Constant(high.type, None))
+        return in_order(builder, simd.shuffle(builder, low, high, list(range(32))))
+
+    return simd.I8X64(qt, types.intp, types.intp), codegen
+
+
+@inline
+def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
+    """16 rows of 4-bit codes in order, ``stride`` bytes apart, to a panel at ``to``."""
+    size, width = nbytes(qt), elements(qt)
+    scales = to + q8_scales_at(k)
+    scratch = scales + 256 * ((k + 63) // 64)
+    for part in range((k + 63) // 64):
+        block = w + part * (64 // width) * size
+        prefetch_bytes(block + 16 * stride, 16 * size * (64 // width))
+        second = 0
+        if 64 * part + width < k:
+            second = block + size
+        for row in range(16):
+            other = second
+            if second != 0:
+                other = second + row * stride
+            simd.store_i8x64(scratch + 64 * row, _codes_in_order(qt, block + row * stride, other))
+        tiles.transpose_16x16(scratch, to + 1024 * part, 64)
+    for b in range(k // 32):
+        column = w + 32 * b // width * size
+        simd.store_f32x16(scales + 128 * b, scales_of_16(qt, column, stride))
+        simd.store_f32x16(scales + 128 * b + 64, minima_of_16(qt, column, stride))
 
 
 @inline

@@ -31,6 +31,7 @@ from trinity_kernels.ops.matmul.activations import (
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
 from trinity_kernels.ops.matmul.readers import is_fine
 from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
@@ -94,21 +95,22 @@ def _emit_unsigned(builder: Any, lines: list[Any], words: list[Any]) -> Any:
     return simd.shuffle(builder, found[0], found[1], list(range(16)))
 
 
-def _emit_block(level: str, quant: str, builder: Any, lines: Any, words: Any) -> Any:
-    """<16 x i32>: the sums of 16 rows' products with the words of one token."""
+def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, words: Any) -> Any:
+    """<16 x i32>: ``total`` and the sums of 16 rows' products with the words of one token."""
     reader = READERS[quant]
-    assert isinstance(reader, Block32 | SuperBlock)
+    assert isinstance(reader, Affine4 | Block32 | SuperBlock)
     whole = isinstance(reader, Block32) and reader.top > 127
     if level == "avx2" and not whole:
-        if reader.signed:
-            return _emit_signed(builder, lines, words)
-        if reader.top > 31:
-            return _emit_unsigned(builder, lines, words)
-        return _emit_small(builder, lines, words, reader.top)
+        if not isinstance(reader, Affine4) and reader.signed:
+            found = _emit_signed(builder, lines, words)
+        elif reader.top > 31:
+            found = _emit_unsigned(builder, lines, words)
+        else:
+            found = _emit_small(builder, lines, words, reader.top)
+        return builder.add(total, found)
     emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
     if whole:
         emit = byte_dots.emit_dot_bytes
-    total = ir.Constant(I32X16.ir, None)
     for line, word in zip(lines, words, strict=True):
         total = emit(level, builder, total, line, word)
     return total
@@ -149,11 +151,10 @@ def panel_blocks(
             ]
             for t, row in enumerate(rows):
                 at = builder.add(row, builder.mul(b, I64(32)))
-                words = _words(builder, at)
-                finer = []
+                codes = [_words(builder, at)]
                 for _ in range(2 if fine else 0):
                     at = builder.add(at, x_middle)
-                    finer.append(_words(builder, at))
+                    codes.append(_words(builder, at))
                 at = builder.add(row, builder.mul(b, I64(4)))
                 scale = _broadcast(builder, builder.add(at, x_scales), simd.F32, F32X16)
                 at = builder.add(row, builder.mul(b, I64(4 * parts)))
@@ -161,11 +162,11 @@ def panel_blocks(
                 total = builder.load(sums[t])
                 for i in range(parts):
                     some = slice(step * i, step * i + step)
-                    whole = _emit_block(level, quant, builder, lines[some], words[some])
-                    for codes in finer:
-                        rest = _emit_block(level, quant, builder, lines[some], codes[some])
-                        eights = ir.Constant(I32X16.ir, [8] * 16)
-                        whole = builder.add(builder.shl(whole, eights), rest)
+                    whole = ir.Constant(I32X16.ir, None)
+                    for words in codes:
+                        # One chain for each token, so that the registers hold all tokens'.
+                        whole = builder.shl(whole, ir.Constant(I32X16.ir, [8] * 16))
+                        whole = _emit_block(level, quant, builder, whole, lines[some], words[some])
                     whole = builder.sitofp(whole, F32X16.ir)
                     least = builder.add(at, I64(4 * i))
                     least = _broadcast(builder, least, simd.F32, F32X16)

@@ -37,13 +37,14 @@ from trinity_kernels.ops.matmul.operands import (
 from trinity_kernels.ops.matmul.panel_layout import tokens_at_once
 from trinity_kernels.ops.matmul.rows import rows_by_dots
 from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.ternary import Ternary
 from trinity_kernels.record import ROWS
 
 if not jit_disabled():
     from trinity_kernels import simd
-    from trinity_kernels.ops.matmul.panel_pack import pack_block32, pack_superblock
+    from trinity_kernels.ops.matmul.panel_pack import pack_affine4, pack_block32, pack_superblock
     from trinity_kernels.ops.matmul.panel_q8 import multiply_q8_panel
     from trinity_kernels.ops.matmul.panel_ternary import multiply_ternary_panel, pack_ternary_panel
 
@@ -57,6 +58,7 @@ def _pack_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
     reader = READERS[qt.value]
     pack = pack_ternary_panel if isinstance(reader, Ternary) else pack_superblock
     pack = pack_block32 if isinstance(reader, Block32) else pack
+    pack = pack_affine4 if isinstance(reader, Affine4) else pack
     return lambda isa, qt, w, stride, k, to: pack(isa, qt, w, stride, k, to)
 
 

@@ -15,6 +15,7 @@ from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.tags import constant
 
@@ -50,7 +51,7 @@ def _number(name: str) -> Callable[[Any], int]:
 nbytes = _number("nbytes")
 # Block32 and SuperBlock.
 offset, signed = _number("offset"), _number("signed")
-# Block32.
+# Block32; of Affine4 ``minimum_at`` and ``top``, too.
 minimum_at, bytes_at, nibbles_at = _number("minimum_at"), _number("bytes_at"), _number("nibbles_at")
 top = _number("top")
 
@@ -61,7 +62,7 @@ def is_fine(qt: Any) -> bool:
     return bool(_reader(qt).form == "q19")
 
 
-# SuperBlock; of Plain ``elements``, too.
+# SuperBlock; of Plain and Affine4 ``elements``, too.
 elements, group, minima = _number("elements"), _number("group"), _number("minima")
 # Ternary; 0 where 256 codes have no scale, and of other types.
 scale_at = _number("scale_at")
@@ -87,9 +88,9 @@ _SCALES = {
 
 
 def scale(qt: Any, block: int, g: int) -> Any:
-    """The scale of group ``g`` of a block; a block of 32 has one."""
+    """The scale of group ``g`` of a block; those of Block32 and Affine4 have one."""
     reader = _reader(qt)
-    if isinstance(reader, Block32):
+    if isinstance(reader, Block32 | Affine4):
         return _SCALES[reader.scales](block)
     return reader.scale(block, g)
 
@@ -97,7 +98,7 @@ def scale(qt: Any, block: int, g: int) -> Any:
 @choose(scale)
 def _scale_of(qt: Any, block: Any, g: Any) -> Any:
     reader = _reader(qt)
-    if isinstance(reader, Block32):
+    if isinstance(reader, Block32 | Affine4):
         get = _SCALES[reader.scales]
         return lambda qt, block, g: get(block)
     read = inline(reader.scale)
@@ -107,7 +108,7 @@ def _scale_of(qt: Any, block: Any, g: Any) -> Any:
 def minimum(qt: Any, block: int, g: int) -> Any:
     """The minimum of group ``g`` of a block, as for ``scale``; 0 where it has none."""
     reader = _reader(qt)
-    if isinstance(reader, Block32):
+    if isinstance(reader, Block32 | Affine4):
         at = reader.minimum_at
         return _SCALES[reader.scales](block + at) if at else np.float32(0)
     return reader.minimum(block, g) if reader.minimum else np.float32(0)
@@ -116,7 +117,7 @@ def minimum(qt: Any, block: int, g: int) -> Any:
 @choose(minimum)
 def _minimum_of(qt: Any, block: Any, g: Any) -> Any:
     reader = _reader(qt)
-    if isinstance(reader, Block32) and reader.minimum_at:
+    if isinstance(reader, Block32 | Affine4) and reader.minimum_at:
         get, at = _SCALES[reader.scales], reader.minimum_at
         return lambda qt, block, g: get(block + at)
     if getattr(reader, "minimum", None) is None:
@@ -154,7 +155,7 @@ if not jit_disabled():
         return lambda isa, qt, first, second: read(isa, first, second)
 
     def scales_of_16(qt: Any, block: int, stride: int) -> Any:
-        """The scales of 16 blocks of 32, ``stride`` bytes apart."""
+        """The scales of 16 blocks, ``stride`` bytes apart."""
 
     @choose(scales_of_16)
     def _scales_of_16(qt: Any, block: Any, stride: Any) -> Any:
@@ -170,7 +171,7 @@ if not jit_disabled():
         return lambda qt, block, stride, count: load(block, stride, count)
 
     def minima_of_16(qt: Any, block: int, stride: int) -> Any:
-        """The minima of 16 blocks of 32, ``stride`` bytes apart; zeros of a type without."""
+        """The minima of 16 blocks, ``stride`` bytes apart; zeros of a type without."""
 
     @choose(minima_of_16)
     def _minima_of_16(qt: Any, block: Any, stride: Any) -> Any:
@@ -189,13 +190,13 @@ if not jit_disabled():
         (_, load), at = _minimum_loads(_reader(qt))
         return lambda qt, block, stride, count: load(block + at, stride, count)
 
-    def _scale_loads(reader: Block32) -> Any:
+    def _scale_loads(reader: Block32 | Affine4) -> Any:
         """The loads of 16 scales and of few."""
         if reader.minimum_at == 2:
             return strided.LOADS_OF_TWO[reader.scales][0]
         return strided.LOADS[reader.scales]
 
-    def _minimum_loads(reader: Block32) -> Any:
+    def _minimum_loads(reader: Block32 | Affine4) -> Any:
         """The loads of 16 minima and of few, and from which byte of a block on."""
         if reader.minimum_at == 2:
             return strided.LOADS_OF_TWO[reader.scales][1], 0

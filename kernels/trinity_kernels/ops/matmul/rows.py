@@ -15,6 +15,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.memory import get_f32, get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.dot import dot_row
+from trinity_kernels.ops.matmul.dot_affine4 import dot_rows, rows_at_once
 from trinity_kernels.ops.matmul.float_block import block_size, block_sums, dot_block
 from trinity_kernels.ops.matmul.operands import (
     ADD,
@@ -45,6 +46,17 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
     add = get_i64(record + 8 * ADD)
     out = get_i64(record + 8 * OUT)
     out_stride = get_i64(record + 8 * OUT_STRIDE)
+    at_once = rows_at_once(isa, qt)
+    if at_once > 0:
+        sums = block_sums(isa, qt)
+        while first + at_once <= last:
+            for token in range(tokens):
+                dot_rows(isa, qt, w + first * w_stride, w_stride, x + token * x_stride, k, sums)
+                for r in range(at_once):
+                    y = get_f32(sums + 4 * r)
+                    to = out + token * out_stride + 4 * (first + r)
+                    epilogue.store(y, scale, bias, add, first + r, to)
+            first += at_once
     for row in range(first, last):
         for token in range(tokens):
             y = dot_row(isa, qt, w + row * w_stride, x + token * x_stride, k)

@@ -13,6 +13,7 @@ from typing import Any
 
 from trinity_kernels.ops.matmul.activations import unpacked_bytes
 from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.quants.floats import Plain
 from trinity_kernels.quants.superblock import SuperBlock
@@ -38,7 +39,7 @@ def _coarse() -> frozenset[str]:
     return frozenset(
         name
         for name, reader in READERS.items()
-        if isinstance(reader, Block32) and reader.form == "q19" and reader.minimum_at
+        if isinstance(reader, Block32 | Affine4) and reader.form == "q19" and reader.minimum_at
     )
 
 

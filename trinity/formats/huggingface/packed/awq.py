@@ -63,7 +63,7 @@ def _weight(module: str, tensors: dict[str, SafeTensor], config: Values) -> Pack
     expect(scales, FLOATS, (groups, outputs))
     check_groups(scales, inputs, groups)
     return Packed(
-        f"{module}.weight", (outputs, inputs), type_of(bits), codes.source,
+        f"{module}.weight", (outputs, inputs), type_of(bits, inputs, groups), codes.source,
         partial(row_numbers, outputs), partial(_pack, codes, zeros, scales),
     )  # fmt: skip
 

@@ -136,7 +136,8 @@ def _packed(name: str, codes: SafeTensor, parts: dict[str, SafeTensor]) -> Packe
     if _ORDER in parts:
         check_order(parts[_ORDER], columns, groups)
     return Packed(
-        name, (rows, columns), type_of(bits), codes.source, partial(_parts, codes, scales),
+        name, (rows, columns), type_of(bits, columns, groups), codes.source,
+        partial(_parts, codes, scales),
         partial(_pack, bits, scales, zeros),
     )  # fmt: skip
 
@@ -187,7 +188,8 @@ def _int8(name: str, codes: SafeTensor, scales: SafeTensor) -> Packed:
         given = scales.elements().reshape(-1, groups)
         return codes.elements(), np.broadcast_to(given, (rows, groups))
 
-    return Packed(name, (rows, columns), type_of(8), codes.source, parts, partial(_pack8, scales))
+    kind = type_of(8, columns, groups)
+    return Packed(name, (rows, columns), kind, codes.source, parts, partial(_pack8, scales))
 
 
 def _pack8(scales: SafeTensor, codes: Bytes, d: Part) -> Bytes:

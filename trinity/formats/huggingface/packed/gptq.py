@@ -129,7 +129,7 @@ def _weight(module: str, tensors: dict[str, SafeTensor], less: int, config: Valu
     if f"{module}.g_idx" in tensors:
         check_order(tensors[f"{module}.g_idx"], inputs, groups)
     return Packed(
-        f"{module}.weight", (outputs, inputs), type_of(bits), codes.source,
+        f"{module}.weight", (outputs, inputs), type_of(bits, inputs, groups), codes.source,
         partial(row_numbers, outputs),
         partial(_pack, bits, less, codes, zeros, scales),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.huggingface.packed.fp8 import scale_values
-from trinity.formats.huggingface.packed.mlx_blocks import affine_blocks
+from trinity.formats.huggingface.packed.mlx_blocks import affine_blocks, affine_type
 from trinity.formats.huggingface.packed.weight import Bytes, Part
 from trinity.formats.safetensors import SafeTensor
 
@@ -22,9 +22,9 @@ _MISMATCH = "config.json and the files belong to different models, or the files 
 Words = NDArray[np.uint32]
 
 
-def type_of(bits: int) -> str:
-    """The quantization type that holds codes of ``bits``."""
-    return f"AFFINE{4 if bits <= 4 else 8}_F32"
+def type_of(bits: int, columns: int, groups: int) -> str:
+    """The quantization type that holds rows of ``columns`` codes of ``bits`` in ``groups``."""
+    return affine_type(bits, columns // groups, "F32")
 
 
 def rows_of_blocks(

@@ -129,7 +129,7 @@ def _weight(
                 f"{biases.shape}; expected {scales.dtype} of {scales.shape}, as its scales: "
                 f"{_MISMATCH}"
             )
-        kind = f"AFFINE{4 if bits <= 4 else 8}_{scales.dtype}"
+        kind = mlx_blocks.affine_type(bits, settings.group, scales.dtype)
         pack = partial(mlx_blocks.affine, bits, scales, biases)
         return Packed(codes.name, shape, kind, codes.source, _parts(codes, scales, biases), pack)
     if mode == "mxfp4":

@@ -1,9 +1,9 @@
 """Rows of MLX's quantized weights as blocks of trinity's types.
 
 A row's codes are bits in a row, from the lowest bit of the first byte upwards; the lowest bit of a
-code comes first. So of 4 bits a byte has two neighbours, where trinity's types have two elements
-that are half a block apart. A scale, and a minimum, belong to neighbouring columns. Source: MLX,
-mlx/backend/cpu/quantized.cpp.
+code comes first. So of 4 bits a byte has two neighbours, as in trinity's AFFINE4; in its MXFP4 and
+NVFP4 it has two elements that are half a block apart. A scale, and a minimum, belong to columns
+side by side. Source: MLX, mlx/backend/cpu/quantized.cpp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from trinity.errors import FormatError
 from trinity.formats.huggingface.packed.weight import Bytes, Part
 from trinity.formats.safetensors import SafeTensor
 
-BLOCK = 32
 # Bits of a code to the fewest codes that fill bytes, and the number of these bytes.
 _RUNS = {2: (4, 1), 3: (8, 3), 5: (8, 5), 6: (4, 3)}
 # The exponents' bits of the numbers that scales are.
@@ -30,10 +29,17 @@ Floats = NDArray[np.float32]
 _DAMAGED = "the checkpoint is damaged: download it again"
 
 
+def affine_type(bits: int, group: int, stored: str) -> str:
+    """The type that holds codes of ``bits`` under scales of type ``stored`` for each ``group``."""
+    if bits > 4:
+        return f"AFFINE8_{stored}"
+    return f"AFFINE4_{stored}" if group % 64 == 0 else f"AFFINE4_32_{stored}"
+
+
 def affine(
     bits: int, scales: SafeTensor, minima: SafeTensor, codes: Bytes, d: Part, m: Part
 ) -> Bytes:
-    """Blocks of AFFINE4 or AFFINE8: ``codes`` (rows, bytes), ``d`` and ``m`` (rows, groups).
+    """Blocks of ``affine_type``: ``codes`` (rows, bytes), ``d`` and ``m`` (rows, groups).
 
     Raises FormatError for a scale or a minimum that is no finite number.
     """
@@ -50,24 +56,22 @@ def affine(
 
 def affine_blocks(bits: int, stored: str, codes: Bytes, d: Part, m: Part) -> Bytes:
     """As ``affine``; ``stored`` is the type of ``d`` and ``m``, whose numbers are not looked at."""
-    from trinity_kernels.quants.affine import block_of
+    from trinity_kernels.quants import TYPES
 
     rows, groups = d.shape
-    wide = 4 if bits <= 4 else 8
-    count = codes.shape[1] * 8 // bits // BLOCK
-    blocks = np.empty((rows, count), block_of(wide, stored))
+    columns = codes.shape[1] * 8 // bits
+    kind = TYPES[affine_type(bits, columns // groups, stored)]
+    blocks = np.empty((rows, columns // kind.block_size), kind.block)
     for name, numbers in (("d", d), ("m", m)):
         blocks[name].reshape(rows, groups, -1)[:] = numbers[:, :, None]
-    if bits == 4:
-        blocks["qs"] = _halves(codes, 8).reshape(rows, count, -1)
-    elif bits == 8:
-        blocks["qs"] = codes.reshape(rows, count, -1)
-    else:
-        found = _unpacked(bits, codes).reshape(rows, count, BLOCK)
-        if wide == 4:
-            half = BLOCK // 2
-            found = found[:, :, :half] | found[:, :, half:] << np.uint8(4)
-        blocks["qs"] = found
+    if bits not in (4, 8):
+        codes = _unpacked(bits, codes).reshape(rows, -1)
+        if bits < 4:
+            codes = codes[:, 0::2] | codes[:, 1::2] << np.uint8(4)
+    # A block's codes are moved as one item: a loop over its bytes takes several times as long.
+    item = f"V{kind.block['qs'].itemsize}"
+    whole = np.dtype([*((name, kind.block[name]) for name in ("d", "m")), ("qs", item)])
+    blocks.view(whole)["qs"] = np.ascontiguousarray(codes).view(item).reshape(blocks.shape)
     return _bytes(blocks)
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,14 @@ CHUNK_ELEMENTS = 1 << 19  # whose temporaries stay in the second-level cache
 _THREADS = min(4, os.cpu_count() or 1)
 Part = NDArray[np.generic]
 Bytes = NDArray[np.uint8]
+
+
+class _Place(NamedTuple):
+    """Where a chunk begins: the axes before the rows, the row there, and the row of all."""
+
+    axes: tuple[int, ...]
+    first: int
+    row: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,26 @@ class Packed:
         for _, packed in self._chunks(view):
             yield packed
 
+    def fill(self, view: View, out: Bytes) -> None:
+        """The rows that ``view`` takes, one after the other in ``dtype``, into ``out`` (bytes,).
+
+        Each thread writes what it makes, so new memory is touched by all of them.
+        """
+        parts = [view(part) for part in self.parts()]
+
+        def write(place: _Place) -> None:
+            packed = self._packed(parts, place)
+            start = place.row * packed.shape[1]
+            out[start : start + packed.nbytes] = packed.reshape(-1)
+
+        places = self._places(parts[0])
+        if len(places) == 1:
+            write(places[0])
+            return
+        with ThreadPoolExecutor(_THREADS, "trinity-pack") as pool:
+            for done in [pool.submit(write, place) for place in places]:
+                done.result()
+
     def floats(self, view: View, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
         """The values times ``scale`` of what ``view`` takes, for views of any kind.
 
@@ -89,25 +118,34 @@ class Packed:
 
     def _chunks(self, view: View) -> Iterator[tuple[tuple[int, ...], Bytes]]:
         parts = [view(part) for part in self.parts()]
-        step = max(1, CHUNK_ELEMENTS // self.shape[-1])
-        *leading, rows, _ = parts[0].shape
-
-        def packed(index: tuple[int, ...], first: int) -> tuple[tuple[int, ...], Bytes]:
-            return index, self.pack(*(part[index][first : first + step] for part in parts))
-
-        places = [(i, first) for i in np.ndindex(*leading) for first in range(0, rows, step)]
+        places = self._places(parts[0])
         if len(places) == 1:
-            yield packed(*places[0])
+            yield places[0].axes, self._packed(parts, places[0])
             return
         # NumPy lets go of the interpreter; a chunk for each thread waits at most.
         with ThreadPoolExecutor(_THREADS, "trinity-pack") as pool:
-            waiting: deque[Future[tuple[tuple[int, ...], Bytes]]] = deque()
+            waiting: deque[tuple[_Place, Future[Bytes]]] = deque()
             for place in places:
-                waiting.append(pool.submit(packed, *place))
+                waiting.append((place, pool.submit(self._packed, parts, place)))
                 if len(waiting) > _THREADS:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                    first, packed = waiting.popleft()
+                    yield first.axes, packed.result()
+            for first, packed in waiting:
+                yield first.axes, packed.result()
+
+    def _places(self, rows: Part) -> list[_Place]:
+        """Chunks of all rows of a part, in order."""
+        *leading, count, _ = rows.shape
+        step = max(1, CHUNK_ELEMENTS // self.shape[-1])
+        return [
+            _Place(index, first, number * count + first)
+            for number, index in enumerate(np.ndindex(*leading))
+            for first in range(0, count, step)
+        ]
+
+    def _packed(self, parts: list[Part], place: _Place) -> Bytes:
+        step = max(1, CHUNK_ELEMENTS // self.shape[-1])
+        return self.pack(*(part[place.axes][place.first : place.first + step] for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
