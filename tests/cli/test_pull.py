@@ -101,7 +101,7 @@ def test_ctrl_c_ends_at_once_and_the_download_goes_on(server: HubServer, tmp_pat
         assert time.monotonic() < until
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(PATIENCE) == 130
     assert "Traceback" not in process.communicate()[1]
     (unfinished,) = blobs.glob("*.incomplete")
     have = unfinished.stat().st_size

@@ -19,7 +19,7 @@ from trinity.errors import TrinityError
 from trinity.formats import GGUFProvider, GGUFWriter
 
 NUM_FILES = 20_000
-SECONDS_PER_FILE = 2.0  # generous: a busy machine may pause, an endless loop does not end
+SECONDS_PER_FILE = 2.0  # generous: it takes some milliseconds
 EDGES_64 = [
     *(0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 31, 32, 33, 63, 64, 255, 256, 65535, 65536),
     *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**61, 2**62, 2**63 - 3, 2**63 - 1, 2**63),
@@ -130,13 +130,13 @@ def test_damaged_files(tmp_path: Path, part: int) -> None:
     for number in range(NUM_FILES // 4):
         damaged = mutate(content, rng)
         path.write_bytes(damaged)
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             outcome = exercise(path)
         except Exception as error:
             error.add_note(f"file {number} of part {part}: {damaged.hex()}")
             raise
-        assert time.perf_counter() - start < SECONDS_PER_FILE, damaged.hex()
+        assert time.thread_time() - start < SECONDS_PER_FILE, damaged.hex()
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     assert outcomes["refused"] > 500, outcomes
     assert outcomes["opened"] > 100, outcomes

@@ -118,14 +118,14 @@ def test_a_header_that_lies_is_refused(lie: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         with pytest.raises(FormatError, match=message) as caught:
             SafeTensorsFile(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
     assert peak < 300_000 + 100 * len(content)
     assert str(path) in str(caught.value)
 
