@@ -68,10 +68,11 @@ def alive() -> None:
     faulthandler.dump_traceback_later(HANG_SECONDS * 5, exit=True)
 
 
-def resources() -> dict[str, int]:
+def resources() -> dict[str, Any]:
     """Threads, file descriptors and resident memory of this process."""
     gc.collect()
-    found = {"threads": threading.active_count()}
+    names = sorted(thread.name for thread in threading.enumerate())
+    found: dict[str, Any] = {"threads": len(names), "named": names}
     if os.path.isdir("/proc/self/fd"):
         found["threads of the system"] = len(os.listdir("/proc/self/task"))
         found["descriptors"] = len(os.listdir("/proc/self/fd"))

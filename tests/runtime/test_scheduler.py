@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, cast
 
@@ -94,7 +95,16 @@ def test_it_ends_with_the_last_reference_to_a_model(threads: Threads) -> None:
     assert threads()
     gone = weakref.ref(model)
     known = weakref.ref(engine)
-    del model, engine
+
+    def interrupt(*event: object) -> None:
+        raise KeyboardInterrupt
+
+    saved = sys.gettrace()
+    sys.settrace(interrupt)  # at the first call of Python code: a finalizer's would be cut off
+    try:
+        del model, engine
+    finally:
+        sys.settrace(saved)
     assert gone() is None  # at once, without the collector
     soon(lambda: not threads())
     soon(lambda: known() is None)
@@ -396,3 +406,25 @@ def test_random_schedules(minutes: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failures" in done.stdout
+
+
+class LateQueue(SimpleQueue[Any]):
+    """What CPython 3.11's is where a timed ``get`` begins after its time: it waits for an item."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get(block)
+
+
+def test_timed_waits_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SimpleQueue", LateQueue)
+    model, engine = toy_model()
+    for _ in range(3):
+        assert model.generate("ab", max_tokens=2, ignore_eos=True).finish_reason == "length"
+        time.sleep(0.01)
+    inbox = Inbox()
+    scheduler = model._scheduler
+    with model.exclusive():
+        scheduler.submit(request(engine, inbox, max_tokens=1))
+        time.sleep(0.01)
+    assert last(scheduler, inbox).finish_reason == "length"
+    model.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
@@ -28,7 +27,7 @@ class Client:
     def __init__(self, scheduler: Scheduler, tokenizer: Tokenizer) -> None:
         self._scheduler = scheduler
         self._tokenizer = tokenizer
-        weakref.finalize(self, scheduler.abandon).atexit = False
+        scheduler.end_with(self)
 
     def stream(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
         """An answer's chunks; it is checked now and submitted when the first is asked for."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from itertools import count
 from queue import Empty
@@ -48,6 +49,11 @@ class Scheduler:
         self._arrivals = count(1)
         # By the number of forks: a child begins with a thread, a queue and pages of its own.
         self._workers: dict[int, Worker] = {}
+        self._user: Callable[[], object] = lambda: None
+
+    def end_with(self, user: object) -> None:
+        """Abandon the engine once nothing refers to ``user``, who has requested nothing yet."""
+        self._user = weakref.ref(user)
 
     def submit(self, *sequences: Sequence) -> None:
         """Let sequences be evaluated; what they give goes to their sinks.
@@ -95,7 +101,10 @@ class Scheduler:
             try:
                 return result_of(inbox.items.get(timeout=POLL_SECONDS))
             except Empty:
-                self._worker().ensure()
+                worker = self._worker()
+                worker.ensure()
+                # To wake it: where a timed ``get`` begins late, CPython 3.11 waits without end.
+                worker.messages.put(None)
 
     def exclusive(self) -> Exclusive:
         """The engine, for steps of one's own: what runs has ended, new requests wait."""
@@ -156,5 +165,7 @@ class Scheduler:
         forked = forks.count()
         found = self._workers.get(forked)
         if found is None:
-            found = self._workers.setdefault(forked, Worker(self, bool(self._workers)))
+            found = self._workers.setdefault(
+                forked, Worker(self, self._user(), bool(self._workers))
+            )
         return found

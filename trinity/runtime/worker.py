@@ -24,6 +24,8 @@ from trinity_kernels.uninterrupted import uninterrupted
 if TYPE_CHECKING:
     from trinity.runtime.scheduler import Scheduler
 
+# None for a look at what has changed; a dead reference for a user that is gone.
+Message = Sequence | Lease | weakref.ref[object] | None
 LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
 SHORT_SECONDS = 0.001
 MOST_PAUSES = 4  # while one request after the other comes
@@ -33,8 +35,10 @@ KEPT_ROWS = 16  # of logits, while nothing is to be done
 class Worker:
     """The thread of one process, and what only that thread touches."""
 
-    def __init__(self, scheduler: Scheduler, renews: bool) -> None:
-        self.messages: SimpleQueue[Sequence | Lease | None] = SimpleQueue()
+    def __init__(self, scheduler: Scheduler, user: object, renews: bool) -> None:
+        self.messages: SimpleQueue[Message] = SimpleQueue()
+        # The queue's method is no Python code: what comes as an object is dropped is never cut off.
+        self._user = None if user is None else weakref.ref(user, self.messages.put)
         self._scheduler = scheduler
         self._owner = threading.Lock()  # held by the thread as long as it lives
         self._thread: threading.Thread | None = None
@@ -123,7 +127,8 @@ class Worker:
                 lease.inbox.put(None)
             return LEASE_SECONDS
         if batch:  # an error made room for others
-            return SHORT_SECONDS
+            time.sleep(SHORT_SECONDS)
+            return 0.0
         if self._logits is not None and len(self._logits) > KEPT_ROWS:
             self._logits = None
         return None
@@ -133,21 +138,32 @@ class Worker:
 
         After a sleep, those who ask at the same time shall begin in the same step.
         """
-        if patience == 0 and self.messages.empty():
-            return
-        try:
-            message = self.messages.get(patience != 0, patience)
-            pause = batch.costs.pause if patience is None else 0.0
-            end = perf_counter() + MOST_PAUSES * pause
-            while True:
-                if isinstance(message, Sequence):
-                    batch.add(message)
-                elif message is not None:
-                    self._leases.append(message)
-                left = min(pause, end - perf_counter())
-                message = self.messages.get(left > 0, left)
-        except Empty:
-            return
+        if patience != 0:
+            try:
+                self._heed(batch, self.messages.get(timeout=patience))
+            except Empty:
+                return
+        self._take_all(batch)
+        for _ in range(MOST_PAUSES if patience is None else 0):
+            time.sleep(batch.costs.pause)
+            if not self._take_all(batch):
+                return
+
+    def _take_all(self, batch: Batch) -> bool:
+        """Take the messages that are there; whether there were any."""
+        some = False
+        while not self.messages.empty():
+            self._heed(batch, self.messages.get_nowait())
+            some = True
+        return some
+
+    def _heed(self, batch: Batch, message: Message) -> None:
+        if isinstance(message, Sequence):
+            batch.add(message)
+        elif isinstance(message, Lease):
+            self._leases.append(message)
+        elif message is not None:
+            self._scheduler.abandon()
 
     def _step(self, batch: Batch) -> bool:
         """Evaluate what comes next, and let every sequence go on; False where there is nothing."""
