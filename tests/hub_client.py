@@ -1,6 +1,7 @@
 """A process of its own that opens models by name: huggingface_hub reads its environment only once.
 
-As a program it reads lines of JSON, {"name", "environment"}, and answers each with a line.
+As a program it reads lines of JSON, {"name" or "command", "environment"}, and answers each with a
+line.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def environment(endpoint: str, home: Path, **more: str) -> dict[str, str]:
 
 
 class Client:
-    """The process; ``open`` is ``trinity.open_weights`` there."""
+    """The process; ``open`` is ``trinity.open_weights`` there, ``run`` the command line."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -58,11 +59,18 @@ class Client:
         )
 
     def open(self, name: str, **variables: str) -> Opened:
+        return Opened(**self._ask({"name": name, "environment": variables}))
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of a command."""
+        code, out, errors = self._ask({"command": arguments, "environment": {}})
+        return code, out, errors
+
+    def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"name": name, "environment": variables}
         print(json.dumps(request), file=self._process.stdin, flush=True)
-        return Opened(**json.loads(self._process.stdout.readline()))
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         self._process.communicate(timeout=60)
@@ -84,12 +92,22 @@ def answer(name: str) -> dict[str, Any]:
         return {**found, "error": repr(error), "kind": "not a TrinityError"}
 
 
+def outcome(command: list[str]) -> list[Any]:
+    from typer.testing import CliRunner
+
+    from trinity.cli import app
+
+    result = CliRunner().invoke(app, command)
+    return [result.exit_code, result.stdout, result.stderr]
+
+
 def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         before = dict(os.environ)
         os.environ.update(request["environment"])
-        print(json.dumps(answer(request["name"])), flush=True)
+        found = outcome(request["command"]) if "command" in request else answer(request["name"])
+        print(json.dumps(found), flush=True)
         os.environ.clear()
         os.environ.update(before)
 

@@ -234,6 +234,7 @@ def test_ternary_types_give_the_same_tiny_model(tmp_path: Path) -> None:
     assert np.array_equal(found[0], found[2])
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", ["tiny", "bitnet"])
 @pytest.mark.parametrize("type_name", types(IN_FILES))
 def test_synthetic_models_are_sane(tmp_path: Path, shape: str, type_name: str) -> None:

@@ -140,7 +140,7 @@ def test_bitnet_logits_with_rounded_scales(shared_data: Path, type_name: str, le
     assert np.array_equal(found.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["I2_S", "TQ1_0", "TQ2_0"])
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 def test_ternary_logits_are_the_same_bits_everywhere(
@@ -249,6 +249,7 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     engine.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 @pytest.mark.parametrize(
     ("type_name", "batch_invariant"), [("I2_S", False), ("Q4_0", True), ("Q8_0", True)]
