@@ -201,6 +201,7 @@ def test_long_texts(name: str, shared_data: Path, tokenizer_of: TokenizerOf) -> 
         assert tokenizer.decode(tokenizer.encode(text, add_bos=False)) == text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shared", ["models/stories260K", "gpt-2"])
 def test_threads_share_a_tokenizer(shared: str, metadata_of: MetadataOf) -> None:
     tokenizer = tokenizer_from_metadata(metadata_of(shared))  # not yet built
