@@ -150,7 +150,7 @@ def test_example_is_short(example: Path) -> None:
     assert ast.get_docstring(ast.parse(source))
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_example_runs(example: Path, tiny_model: Path) -> None:
     """Each example writes something, given a model."""

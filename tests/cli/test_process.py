@@ -61,6 +61,7 @@ def test_help_names_the_commands_and_is_light() -> None:
     assert imported & {"numpy", "numba", "rich", "tokenizers", "sentencepiece", "jinja2"} == set()
 
 
+@pytest.mark.full
 def test_wrong_usage_is_2() -> None:
     done = python("-m", "trinity", "chat", "--max-tokens", "1")
     assert done.returncode == 2
@@ -68,6 +69,7 @@ def test_wrong_usage_is_2() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_missing_model_is_1() -> None:
     done = python("-m", "trinity", "generate", "-m", "no-such.gguf", "--prompt", "x")
     assert done.returncode == 1

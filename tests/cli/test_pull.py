@@ -68,6 +68,7 @@ def test_pull_then_inspect(server: HubServer, client: Client, tmp_path: Path) ->
     assert "error: hf:u/pull:Q3_K_M: there is no 'Q3_K_M'; there is: Q8_0, Q4_K_M" in errors
 
 
+@pytest.mark.full
 def test_two_at_once_download_once(server: HubServer, tmp_path: Path) -> None:
     content = os.urandom(1 << 20)
     server.repositories["u/two"] = Repository({"m.gguf": content}, pause=0.2)

@@ -61,6 +61,7 @@ def test_other_signals_end_as_they_do(name: str) -> None:
     assert (done.returncode, done.stderr) == (-number, "")
 
 
+@pytest.mark.full
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
     """nohup."""
     code = PROGRAM.replace(
