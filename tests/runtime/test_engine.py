@@ -288,7 +288,7 @@ def test_any_mixture_of_rows_leaves_the_bits_alone(
     engine.close()
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("type_name", RUNNABLE)
 def test_exact_steps_give_the_bits_of_single_ones(
     tmp_path: Path, type_name: str, level: str

@@ -213,7 +213,7 @@ def test_conversations_are_the_same() -> None:
     assert answers(True) == answers(False) == answers(3)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("type_name", ["Q4_0", "Q8_0", "I2_S", "F16"])
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=0.3, seed=4)])

@@ -89,6 +89,7 @@ def test_sentencepiece_agrees_with_the_algorithm(
 
 @SOME
 @given(text=TEXTS)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("any_name", [*VOCABULARIES, "models/stories260K"])
 def test_round_trip(any_name: str, text: str, tokenizer_of: TokenizerOf) -> None:
     """Every text comes back; only U+2581 is a space in SentencePiece vocabularies."""

@@ -101,7 +101,7 @@ HARMFUL: dict[str, Values] = {
 }  # fmt: skip
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", HARMFUL)
 def test_what_harms_the_library(name: str, values: Values) -> None:
     start = time.process_time()
