@@ -1,7 +1,7 @@
 """A process of its own that opens models by name: huggingface_hub reads its environment only once.
 
-As a program it reads lines of JSON, {"name" or "command", "environment"}, and answers each with a
-line.
+As a program it reads lines of JSON, {"name", "what", "environment"} or {"command", "environment"},
+and answers each with a line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def environment(endpoint: str, home: Path, **more: str) -> dict[str, str]:
 
 
 class Client:
-    """The process; ``open`` is ``trinity.open_weights`` there, ``run`` the command line."""
+    """The process; ``open`` is ``trinity.open_weights`` there, ``load_tokenizer`` its namesake.
+
+    What the latter opened has the texts of the tokens in the place of tensors. ``run`` is the
+    command line.
+    """
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -59,14 +63,17 @@ class Client:
         )
 
     def open(self, name: str, **variables: str) -> Opened:
-        return Opened(**self._ask({"name": name, "environment": variables}))
+        return Opened(**self._asked({"name": name, "what": "open", "environment": variables}))
+
+    def load_tokenizer(self, name: str, **variables: str) -> Opened:
+        return Opened(**self._asked({"name": name, "what": "tokenizer", "environment": variables}))
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, standard output and standard error of a command."""
-        code, out, errors = self._ask({"command": arguments, "environment": {}})
+        code, out, errors = self._asked({"command": arguments, "environment": {}})
         return code, out, errors
 
-    def _ask(self, request: dict[str, Any]) -> Any:
+    def _asked(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -76,13 +83,16 @@ class Client:
         self._process.communicate(timeout=60)
 
 
-def answer(name: str) -> dict[str, Any]:
+def answer(name: str, what: str) -> dict[str, Any]:
     import trinity
     from trinity.errors import TrinityError
 
     said: list[str] = []
     found: dict[str, Any] = {"path": "", "error": "", "kind": "", "said": said, "tensors": []}
     try:
+        if what == "tokenizer":
+            tokenizer = trinity.load_tokenizer(name, notice=said.append)
+            return {**found, "tensors": [tokenizer.token_text(i) for i in range(8)]}
         with closing(trinity.open_weights(name, notice=said.append)) as provider:
             return {**found, "path": provider.path, "tensors": provider.tensor_names()}
     except TrinityError as error:
@@ -106,7 +116,8 @@ def main() -> None:
         request = json.loads(line)
         before = dict(os.environ)
         os.environ.update(request["environment"])
-        found = outcome(request["command"]) if "command" in request else answer(request["name"])
+        command = request.get("command")
+        found = outcome(command) if command else answer(request["name"], request["what"])
         print(json.dumps(found), flush=True)
         os.environ.clear()
         os.environ.update(before)

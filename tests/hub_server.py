@@ -43,6 +43,7 @@ class Repository:
     served: dict[str, bytes] = field(default_factory=dict)  # in the place of a large file's bytes
     ranges: bool = True
     says_sizes: bool = True  # in its listing, where asked to
+    etag: str | None = None  # of small files, in the place of the right one
 
 
 class HubServer(ThreadingHTTPServer):
@@ -124,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
+        if self.close_connection:  # else the client sends its next request here
+            self.send_header("Connection", "close")
         if "Content-Length" not in headers:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -170,7 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
             content = found.files[file]
             headers = {"X-Repo-Commit": found.commit, "Accept-Ranges": "bytes"}
             if len(content) < found.large:
-                self._send(200, content, {**headers, "ETag": f'"{git_hash(content)}"'})
+                self._send(
+                    200, content, {**headers, "ETag": f'"{found.etag or git_hash(content)}"'}
+                )
                 return
             digest = hashlib.sha256(content).hexdigest()
             headers |= {
@@ -186,18 +191,20 @@ class _Handler(BaseHTTPRequestHandler):
         found = self.server.repositories[f"{user}/{repository}"]
         name = next(n for n, c in found.files.items() if hashlib.sha256(c).hexdigest() == digest)
         content = found.served.get(name, found.files[name])
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(wanted[1]) if wanted and found.ranges else 0
-        status, headers = 200, {"Content-Length": str(len(content) - start)}
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start, stop, status = 0, len(content), 200
         if wanted and found.ranges:
-            status = 206
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        end = found.cut.pop(0) if found.cut else len(content)
+            status, start = 206, int(wanted[1])
+            stop = min(stop, int(wanted[2]) + 1) if wanted[2] else stop
+        headers = {"Content-Length": str(stop - start)}
+        if status == 206:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(content)}"
+        end = min(found.cut.pop(0) if found.cut else stop, stop)
         self._send(status, b"", headers)
         for place in range(start, end, 1 << 16):
             self.wfile.write(content[place : min(place + (1 << 16), end)])
             time.sleep(found.pause)
-        self.close_connection = end < len(content)
+        self.close_connection = end < stop
 
 
 def _sibling(name: str, content: bytes, large: int, blobs: bool) -> dict[str, Any]:

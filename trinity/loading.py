@@ -155,16 +155,18 @@ def demo_model() -> str:
 def load_tokenizer(path: Path, *, notice: Callable[[str], None] | None = None) -> Tokenizer:
     """The tokenizer of a model, which ``path`` names as for ``load``, with or without weights.
 
-    ``notice`` receives lines that the user should see. Raises: TrinityError.
+    Of a model on the hub no weights are downloaded: of a directory the files that describe it, of
+    a GGUF file its beginning. ``notice`` receives lines that the user should see. Raises:
+    TrinityError.
     """
-    from trinity.providers import open_weights
+    from trinity.providers import open_description
     from trinity.tokenizers import tokenizer_from_metadata
 
-    provider = open_weights(path, notice=notice or _silent)
+    described = open_description(path, notice=notice or _silent)
     try:
-        return tokenizer_from_metadata(provider.metadata, provider.defaults.end_ids)
+        return tokenizer_from_metadata(described.metadata, described.defaults.end_ids)
     finally:
-        provider.close()
+        described.close()
 
 
 def open_weights(path: Path, *, notice: Callable[[str], None] | None = None) -> WeightProvider:

@@ -20,6 +20,10 @@ _LINEARS = {
     "attn_v": ("self_attn.v_proj", 8, _HIDDEN), "ffn_gate": ("mlp.gate_proj", _WIDE, _HIDDEN),
     "ffn_down": ("mlp.down_proj", _HIDDEN, _WIDE),
 }  # fmt: skip
+_TOGETHER = (
+    ("self_attn.qkv_proj", _HIDDEN + 16, _HIDDEN), ("mlp.gate_up_proj", 2 * _WIDE, _HIDDEN),
+    ("mlp.up_proj", _WIDE, _HIDDEN),
+)  # fmt: skip
 _KEYS = (
     "peft_type", "lora_alpha", "use_rslora", "alpha_pattern", "bias", "modules_to_save",
     "target_parameters", "init_lora_weights", "ensure_weight_tying", "use_dora", "r",
@@ -39,10 +43,24 @@ def _base(rng: random.Random) -> Base:
     for layer in range(2):
         for name, (_, out, width) in _LINEARS.items():
             shapes[f"blk.{layer}.{name}.weight"] = out, width
-        for name, out, width in (("gate", _WIDE, _HIDDEN), ("down", _HIDDEN, _WIDE)):
+        for name, out, width in (
+            ("gate", _WIDE, _HIDDEN), ("up", _WIDE, _HIDDEN), ("down", _HIDDEN, _WIDE)
+        ):  # fmt: skip
             shapes[f"blk.{layer}.ffn_{name}_exps.weight"] = _EXPERTS, out, width
+    if rng.random() < 0.3:
+        _fuse(shapes, "attn_qkv", ("attn_q", "attn_k", "attn_v"))
+    if rng.random() < 0.3:
+        _fuse(shapes, "ffn_gate_up_exps", ("ffn_gate_exps", "ffn_up_exps"))
     embeddings = frozenset({"token_embd.weight"})
     return Base("base.gguf", config, shapes, embeddings, rng.random() < 0.7)
+
+
+def _fuse(shapes: dict[str, tuple[int, ...]], whole: str, parts: tuple[str, ...]) -> None:
+    """One tensor for the rows of several, in each layer."""
+    for layer in range(2):
+        own = [shapes.pop(f"blk.{layer}.{part}.weight") for part in parts]
+        rows = sum(shape[-2] for shape in own)
+        shapes[f"blk.{layer}.{whole}.weight"] = (*own[0][:-2], rows, own[0][-1])
 
 
 def adapter(case: Case) -> None:
@@ -88,7 +106,7 @@ def _tensor(rng: random.Random, shape: list[int]) -> tuple[str, list[int], bytes
 def _modules(rng: random.Random) -> list[tuple[str, int, int]]:
     found = [
         (f"model.layers.{rng.choice((0, 0, 1, 2))}.{module}", out, width)
-        for module, out, width in rng.sample([*_LINEARS.values()], k=2)
+        for module, out, width in rng.sample([*_LINEARS.values(), *_TOGETHER], k=2)
     ]
     if rng.random() < 0.2:
         found += [(f"model.layers.0.block_sparse_moe.experts.{expert}.w1", _WIDE, _HIDDEN)

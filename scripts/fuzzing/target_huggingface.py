@@ -60,7 +60,7 @@ def safetensors_bytes(rng: random.Random, tensors: Tensors, spoils: int) -> byte
         }
         reached += len(data)
     for _ in range(spoils):
-        _replace(rng, header)
+        replace_one(rng, header)
     raw = json.dumps(header).encode()
     length = len(raw)
     data = b"".join(data for _, _, data in tensors.values())
@@ -93,7 +93,8 @@ def _places(value: object) -> list[tuple[Any, Any]]:
     return found
 
 
-def _replace(rng: random.Random, whole: Json) -> None:
+def replace_one(rng: random.Random, whole: Json) -> None:
+    """Change one place of an object, however deep."""
     places = _places(whole)
     if not places:
         return
@@ -127,13 +128,13 @@ def huggingface(case: Case) -> None:
         vocab = 300
         fast = None
     else:
-        fast = _tokenizer(rng)
+        fast = tokenizer_json(rng)
         vocab = len(fast["model"]["vocab"]) + 3
     config, tensors = (
-        _of_any_family(rng, vocab) if kind == "family" else _model(rng, is_bitnet, vocab)
+        of_any_family(rng, vocab) if kind == "family" else plain_model(rng, is_bitnet, vocab)
     )
     if not is_bitnet and rng.random() < 0.3:
-        config["quantization"] = _packed(rng, tensors)
+        config["quantization"] = mlx_weights(rng, tensors)
     settings: Json = {
         "tokenizer_class": "LlamaTokenizer" if is_spm else "PreTrainedTokenizerFast",
         "legacy": False,
@@ -150,7 +151,7 @@ def huggingface(case: Case) -> None:
     elif rng.random() < 0.1:
         files["added_tokens.json"] = {"<extra>": rng.choice((290, values.integer(rng)))}
     for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
-        _replace(rng, files[rng.choice(list(files))])
+        replace_one(rng, files[rng.choice(list(files))])
     for name, content in files.items():
         if rng.random() < 0.99:
             case.write(f"hf/{name}", json.dumps(content).encode())
@@ -178,7 +179,7 @@ def huggingface(case: Case) -> None:
             case.attempt("token", lambda: model.generate(prompt, max_tokens=1, temperature=0.0))
 
 
-def _packed(rng: random.Random, tensors: Tensors) -> Json:
+def mlx_weights(rng: random.Random, tensors: Tensors) -> Json:
     """Some of the weights as MLX quantizes them, now and then with something wrong; and what
     config.json says of it."""
     bits, group = rng.choice((2, 3, 4, 5, 6, 8)), rng.choice((16, 32, 32, 64))
@@ -219,11 +220,12 @@ def _shards(case: Case, rng: random.Random, tensors: Tensors) -> None:
         if rng.random() < 0.97:
             case.write(f"hf/{name}", safetensors_bytes(rng, part, spoils))
     for _ in range(rng.choice((0, 0, 1))):
-        _replace(rng, index)
+        replace_one(rng, index)
     case.write("hf/model.safetensors.index.json", json.dumps(index).encode())
 
 
-def _tokenizer(rng: random.Random) -> Json:
+def tokenizer_json(rng: random.Random) -> Json:
+    """The object of a small tokenizer.json."""
     regex = PRE_TOKENIZERS[rng.choice(("llama-bpe", "llama-bpe", "qwen2", "gpt-2"))].regexes[0]
     merges = [merge for merge in vocabularies.MERGES if rng.random() < 0.9]
     vocab = {token: i for i, token in enumerate(byte_characters())}
@@ -262,7 +264,7 @@ def _tokenizer(rng: random.Random) -> Json:
     }  # fmt: skip
 
 
-def _of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
+def of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
     """config.json's object of any class, and the tensors that it asks for."""
     config = hf_families.configuration(rng.choice(hf_families.classes()), vocab)
     config["tie_word_embeddings"] = rng.random() < 0.6
@@ -284,14 +286,16 @@ def _of_any_family(rng: random.Random, vocab: int) -> tuple[Json, Tensors]:
     return config, tensors
 
 
-def _model(rng: random.Random, is_bitnet: bool, vocab: int) -> tuple[Json, Tensors]:
-    """config.json's object and the tensors that it asks for."""
+def plain_model(
+    rng: random.Random, is_bitnet: bool, vocab: int, width: int = 32
+) -> tuple[Json, Tensors]:
+    """config.json's object and the tensors that it asks for; ``width``: where it is no BitNet."""
     heads = rng.choice((1, 2))
     kv_heads = rng.choice((1, heads))
     packed = is_bitnet and rng.random() < 0.7
-    hidden = 128 * rng.choice((1, 2)) if is_bitnet else 32
+    hidden = 128 * rng.choice((1, 2)) if is_bitnet else width
     head_dim = hidden // heads if is_bitnet else rng.choice((16, 32))
-    ffn, layers = rng.choice((128, 256)) if is_bitnet else 64, rng.choice((1, 1, 2))
+    ffn, layers = rng.choice((128, 256)) if is_bitnet else 2 * width, rng.choice((1, 1, 2))
     config: Json = {
         "architectures": ["BitNetForCausalLM" if is_bitnet else rng.choice(("LlamaForCausalLM",
         "MistralForCausalLM"))],

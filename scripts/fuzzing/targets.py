@@ -8,8 +8,10 @@ from scripts.fuzzing.case import Case
 from scripts.fuzzing.target_adapters import adapter
 from scripts.fuzzing.target_gguf import gguf, split, structure, tl, wide
 from scripts.fuzzing.target_guard import guard
+from scripts.fuzzing.target_hub import hub
 from scripts.fuzzing.target_huggingface import huggingface, safetensors
 from scripts.fuzzing.target_imatrix import imatrix
+from scripts.fuzzing.target_packed import packed
 from scripts.fuzzing.target_text import (
     json_text,
     sentencepiece,
@@ -23,18 +25,17 @@ Target = Callable[[Case], None]
 TARGETS: dict[str, Target] = {
     "gguf": gguf, "structure": structure, "split": split, "tl": tl, "wide": wide,
     "huggingface": huggingface, "safetensors": safetensors, "imatrix": imatrix,
-    "adapter": adapter,
+    "adapter": adapter, "hub": hub, "packed": packed,
     "tokenizer": tokenizer, "template": template, "json": json_text, "sentencepiece": sentencepiece,
     "tl_config": tl_config, "guard": guard,
 }  # fmt: skip
 
 USUAL = tuple(name for name in TARGETS if name != "guard")
-# Of 1,000 cases; guard is only run when it is asked for.
+# Of about 1,000 cases; guard is only run when it is asked for.
 SHARES = {
     "gguf": 180, "structure": 300, "split": 30, "tl": 20, "wide": 1, "huggingface": 20,
-    "safetensors": 80, "adapter": 40, "imatrix": 70, "tokenizer": 60, "template": 19, "json": 90,
-    "sentencepiece": 70,
-    "tl_config": 20, "guard": 1,
+    "safetensors": 80, "adapter": 40, "hub": 20, "packed": 40, "imatrix": 70,
+    "tokenizer": 60, "template": 19, "json": 90, "sentencepiece": 70, "tl_config": 20, "guard": 1,
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import struct
+from math import prod
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from trinity.formats.gguf_types import is_type_of_gguf, tensor_nbytes, type_id
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
+from trinity_kernels.quants.quant_type import QuantType
 
 ALL_TYPES = (*TYPES_BY_NAME, "I2_S", "TL1", "TL2", "Q2_0_G128")
-# What the kernels run of what files have.
+# What the kernels run of what GGUF files have; the others come from checkpoints alone.
 RUNNABLE = tuple(name for name in FORMS if is_type_of_gguf(name))
 POOL_BLOCKS = 1 << 12
 TAIL_BYTES = 32
@@ -37,10 +39,30 @@ def file_type_id(type_name: str) -> int:
 def _sound(type_name: str) -> bytes:
     quant = TYPES[type_name]
     rng = np.random.default_rng(sum(type_name.encode()))
+    if not is_type_of_gguf(type_name):
+        return _drawn(quant, rng)
     try:
         return random_blocks(quant, POOL_BLOCKS, 0.06, rng)
     except (KeyError, ValueError, NotImplementedError, ZeroDivisionError):
         return rng.bytes(POOL_BLOCKS * quant.type_size)
+
+
+def _drawn(quant: QuantType, rng: np.random.Generator) -> bytes:
+    """Of random blocks, whatever their layout, those of small numbers."""
+    found = b""
+    while len(found) < POOL_BLOCKS * quant.type_size:
+        blocks = np.frombuffer(rng.bytes(POOL_BLOCKS * quant.type_size), quant.block)
+        with np.errstate(all="ignore"):
+            largest = np.abs(quant.decode_blocks(blocks)).reshape(len(blocks), -1).max(axis=1)
+        found += blocks[largest < 0.5].tobytes()
+    return found
+
+
+def own_content(type_name: str, shape: tuple[int, ...], rng: random.Random) -> bytes:
+    """Sound bytes of a tensor of any type of the registry; ``shape`` in NumPy's order."""
+    quant = TYPES[type_name]
+    nbytes = prod(shape) // quant.block_size * quant.type_size
+    return _cut(_sound(type_name), nbytes, quant.type_size, rng)
 
 
 @functools.cache

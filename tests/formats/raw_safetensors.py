@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 _NAMES = {
     "float32": "F32", "float16": "F16", "float64": "F64", "uint16": "BF16", "uint8": "U8",
-    "int8": "I8", "int32": "I32", "int64": "I64",
+    "int8": "I8", "int32": "I32", "int64": "I64", "uint32": "U32",
 }  # fmt: skip
 Arrays = Mapping[str, NDArray[np.generic]]
 

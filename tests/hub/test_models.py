@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import trinity
 from tests.hub_client import Client, Opened, environment
 from tests.hub_server import COMMIT, TOKEN, HubServer, Repository, running
 from tests.tiny_models import write_tiny_model
@@ -42,7 +43,12 @@ class Hub:
         return self.server.repositories[repository]
 
     def open(self, name: str, **variables: str) -> Opened:
-        found = self.client.open(name, **variables)
+        return self._checked(name, self.client.open(name, **variables))
+
+    def load_tokenizer(self, name: str, **variables: str) -> Opened:
+        return self._checked(name, self.client.load_tokenizer(name, **variables))
+
+    def _checked(self, name: str, found: Opened) -> Opened:
         if found.error:
             assert found.kind in ("InputError", "FormatError", "UnsupportedError"), found.error
             assert found.error.startswith(f"{name}: "), found.error
@@ -87,6 +93,91 @@ def test_model_comes_once_and_the_choice_is_said(hub: Hub, gguf: bytes) -> None:
     assert hub.open("hf:u/once:q4_k_m").path == found.path
     assert [path for _, path, _ in hub.server.requests] == ["/api/models/u/once/revision/main"]
     assert hub.open("hf:u/once:m-Q8_0.gguf").path == str(snapshot / "m-Q8_0.gguf")
+
+
+@pytest.fixture(scope="module")
+def long_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 6 MB whose keys take more than 2."""
+    path = tmp_path_factory.mktemp("long") / "m.gguf"
+    write_tiny_model(path, metadata={"general.description": "x" * (2 << 20)})
+    with path.open("ab") as file:
+        file.write(b"\0" * ((6 << 20) - file.tell()))
+    return path
+
+
+def first_tokens(path: Path) -> list[str]:
+    tokenizer = trinity.load_tokenizer(path)
+    return [tokenizer.token_text(i) for i in range(8)]
+
+
+HEAD = ["bytes=0-1048575", "bytes=1048576-4194303"]
+
+
+def test_tokenizer_of_a_gguf_file_is_read_from_its_beginning(hub: Hub, long_gguf: Path) -> None:
+    hub.put("u/head", {"m-Q8_0.gguf": long_gguf.read_bytes(), "m-Q2_K.gguf": b"x" * 5000})
+    found = hub.load_tokenizer("hf:u/head")
+    assert (found.error, found.tensors) == ("", first_tokens(long_gguf))
+    assert found.said == [
+        "hf:u/head: taking m-Q8_0.gguf; there is also: Q2_K",
+        "hf:u/head: read the first 4.2 of 6.3 MB of m-Q8_0.gguf, which are not kept",
+    ]
+    assert [one["range"] for one in hub.server.asked("GET", "/cdn/")] == HEAD
+    assert not hub.folder("u/head").exists()
+    assert not hub.open("hf:u/head:Q8_0").error
+    hub.server.requests.clear()
+    assert hub.load_tokenizer("hf:u/head:Q8_0").tensors == found.tensors
+    assert not hub.server.asked("GET", "/cdn/")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"ranges": False}, {"cut": [300_000, 1_500_000]}, {"large": 1 << 30}, {"says_sizes": False}],
+    ids=str,
+)
+def test_beginning_of_a_file_from_a_poor_server(
+    hub: Hub, long_gguf: Path, more: dict[str, Any]
+) -> None:
+    hub.put("u/poor", {"m.gguf": long_gguf.read_bytes()}, **more)
+    found = hub.load_tokenizer("hf:u/poor")
+    assert (found.error, found.tensors) == ("", first_tokens(long_gguf))
+
+
+def test_tokenizer_of_a_split_model(hub: Hub, tmp_path: Path) -> None:
+    """Its first part has it."""
+    write_tiny_model(tmp_path / "whole.gguf")
+    parts = ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]
+    write_tiny_model(tmp_path / "m.gguf", metadata={"split.count": 2, "split.no": 0})
+    first = (tmp_path / "m.gguf").read_bytes()
+    hub.put("u/parts", {parts[0]: first, parts[1]: b"x" * len(first)})
+    assert hub.load_tokenizer("hf:u/parts").tensors == first_tokens(tmp_path / "whole.gguf")
+
+
+def test_beginnings_that_are_none(hub: Hub, gguf: bytes) -> None:
+    hub.put("u/none", {"m.gguf": b"no model" * 500_000})
+    assert "m.gguf: not a GGUF file" in hub.load_tokenizer("hf:u/none").error
+    assert len(hub.server.asked("GET", "/cdn/")) == 1
+    hub.put("u/ends", {"m.gguf": gguf[:3000]})
+    assert "which 2310 bytes cannot hold" in hub.load_tokenizer("hf:u/ends").error
+    hub.put("u/empty", {"m.gguf": b""})
+    assert "the file is empty" in hub.load_tokenizer("hf:u/empty").error
+    hub.server.is_down = True
+    assert "status 503" in hub.load_tokenizer("hf:u/none").error
+
+
+@pytest.mark.parametrize("name", ["llama-grouped", "llama-sharded"])
+def test_tokenizer_of_a_directory(hub: Hub, name: str, tmp_path: Path) -> None:
+    """Its weights stay where they are, and need not be there."""
+    files = directory(name, tmp_path / "whole")
+    described = {name: content for name, content in files.items() if "safetensors" not in name}
+    for repository in (files, described):
+        hub.put("u/words", repository)
+        shutil.rmtree(hub.folder("u/words"), ignore_errors=True)
+        found = hub.load_tokenizer("hf:u/words")
+        assert found.error == ""
+        snapshot = hub.folder("u/words") / "snapshots" / COMMIT
+        assert {path.name for path in snapshot.iterdir()} == set(described)
+        assert found.tensors == first_tokens(snapshot)
+    assert "no safetensors with their index" in hub.open("hf:u/words").error
 
 
 def test_split_model(hub: Hub, tmp_path: Path) -> None:
@@ -184,7 +275,7 @@ def test_file_that_changed_meanwhile(hub: Hub, gguf: bytes) -> None:
     repository = hub.put("u/other", {"m.gguf": gguf})
     repository.served["m.gguf"] = gguf[:-1] + bytes([gguf[-1] ^ 1])
     found = hub.open("hf:u/other")
-    assert "changed on the server meanwhile: its SHA-256 is another" in found.error
+    assert "changed on the server meanwhile: its hash is another" in found.error
     repository.served["m.gguf"] = gguf + b"x"
     assert f"sends more than the {len(gguf)} bytes" in hub.open("hf:u/other").error
     repository.served.clear()
@@ -294,6 +385,30 @@ def test_hostile_answers(hub: Hub, info: dict[str, Any], what: str) -> None:
     hub.put("u/hostile", {"m.gguf": b"x"}, info=info)
     assert what in hub.open("hf:u/hostile").error
     assert not (hub.folder("u/hostile")).exists()
+
+
+@pytest.mark.parametrize("says_sizes", [True, False])
+def test_hash_that_is_a_path(hub: Hub, tmp_path: Path, says_sizes: bool) -> None:
+    """The library would write a small file wherever its ETag leads."""
+    evil = tmp_path / "evil"
+    files = directory("llama-grouped", tmp_path)
+    hub.put("u/etag", files, etag=str(evil), says_sizes=says_sizes)
+    shutil.rmtree(hub.folder("u/etag"), ignore_errors=True)
+    found = hub.open("hf:u/etag")
+    if says_sizes:
+        snapshot = Path(found.path)
+        assert all((snapshot / name).read_bytes() == content for name, content in files.items())
+    else:
+        assert f"names no hash of config.json but '{str(evil)[:40]}" in found.error
+    assert not evil.exists()
+
+
+def test_small_file_that_changed_meanwhile(hub: Hub, tmp_path: Path) -> None:
+    files = directory("llama-grouped", tmp_path)
+    siblings = [{"rfilename": name, "size": len(content), "blobId": "0" * 40}
+                for name, content in files.items()]  # fmt: skip
+    hub.put("u/small", files, info={"siblings": siblings})
+    assert "its hash is another" in hub.open("hf:u/small").error
 
 
 def test_index_that_leads_out(hub: Hub, tmp_path: Path) -> None:

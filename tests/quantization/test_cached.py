@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from threading import Thread
 
@@ -97,6 +98,16 @@ def test_damaged_cache_says_what_to_do(tmp_path: Path, folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-64])
     with pytest.raises(FormatError, match="remove the file: it is made anew"):
         loaded(directory)
+
+
+def test_full_disk_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = model_directory(NAME, tmp_path)
+    loaded(directory)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(InputError, match=r"has 1,000 left; trinity keeps 1 files of .* `rm`"):
+        loaded(directory, "Q4_0")
+    loaded(directory)
 
 
 def test_type_and_folder_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
-from tests.expert_models import EXPERTS, write_expert_model
+from tests.expert_models import EXPERTS, PER_TOKEN, write_expert_model
 from tests.formats.raw_safetensors import bfloat16
 from tests.models.adapter_files import peft_directory
 from tests.tiny_models import sentencepiece_vocabulary, write_tiny_model
@@ -48,6 +48,18 @@ def pairs_of(seed: int, dtype: Any = np.float32, size: float = 1.0) -> dict[str,
         values = (size * rng.standard_normal(shape) / 8).astype(np.float32)
         found[f"lm_head.lora_{half}.weight"] = values
     return found
+
+
+def expert_pairs() -> dict[str, NDArray[Any]]:
+    """PEFT's tensors for all experts of one layer, of rank 3."""
+    rng, tensors = np.random.default_rng(6), {}
+    for expert in range(EXPERTS):
+        for name, out, width in (("w1", 96, 64), ("w3", 96, 64), ("w2", 64, 96)):
+            module = f"model.layers.0.block_sparse_moe.experts.{expert}.{name}"
+            a, b = rng.standard_normal((3, width)) / 8, rng.standard_normal((out, 3))
+            tensors[f"{module}.lora_A.weight"] = a.astype(np.float32)
+            tensors[f"{module}.lora_B.weight"] = b.astype(np.float32)
+    return tensors
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +159,39 @@ def test_without_weight_it_is_the_model_itself(engine: CPUEngine, files: dict[st
     plain.close()
 
 
+def adapter_bytes(engine: CPUEngine, plain: CPUEngine) -> int:
+    """Bytes that a token reads more than without adapters, which a profile sees, too."""
+    found = engine.profile([Rows(engine.new_cache(), [5])], rounds=1)
+    seen = sum(op.nbytes for op in found if op.kernel.startswith(("matmul", "expert_products")))
+    assert seen == engine.bytes_per_token(0)
+    return seen - plain.bytes_per_token(0)
+
+
+def test_bytes_of_a_token(files: dict[str, Path]) -> None:
+    """All matrices of the adapters that are used, but of an embedding's first one a row."""
+    lora = [(files["one"], 0.5), (files["two"], 0.0)]
+    engine = load_engine(open_weights(files["F32"]), threads=1, lora=lora)
+    plain = load_engine(open_weights(files["F32"]), threads=1)
+    pairs = pairs_of(1).items()
+    nbytes = sum(array.nbytes for name, array in pairs if "embedding_A" not in name)
+    assert adapter_bytes(engine, plain) == nbytes
+    engine.close()
+    plain.close()
+
+
+def test_bytes_of_a_token_of_experts(tmp_path: Path) -> None:
+    path = tmp_path / "experts.gguf"
+    write_expert_model(path)
+    tensors = expert_pairs()
+    lora = [(peft_directory(tmp_path / "adapter", tensors), 1.0)]
+    engine = load_engine(open_weights(path), threads=1, lora=lora)
+    plain = load_engine(open_weights(path), threads=1)
+    nbytes = sum(array.nbytes for array in tensors.values())
+    assert adapter_bytes(engine, plain) == nbytes * PER_TOKEN // EXPERTS
+    engine.close()
+    plain.close()
+
+
 def test_pages_are_shared_by_equal_weights_alone(files: dict[str, Path]) -> None:
     lora = [files["one"], (files["two"], 0.5)]
     prompt = list(range(3, 203))
@@ -186,13 +231,7 @@ def test_requests_side_by_side(files: dict[str, Path]) -> None:
 def test_experts_of_rows_have_their_own_weights(tmp_path: Path, level: str) -> None:
     path = tmp_path / "experts.gguf"
     write_expert_model(path)
-    rng, tensors = np.random.default_rng(6), {}
-    for expert in range(EXPERTS):
-        for name, out, width in (("w1", 96, 64), ("w3", 96, 64), ("w2", 64, 96)):
-            module = f"model.layers.0.block_sparse_moe.experts.{expert}.{name}"
-            a, b = rng.standard_normal((3, width)) / 8, rng.standard_normal((out, 3))
-            tensors[f"{module}.lora_A.weight"] = a.astype(np.float32)
-            tensors[f"{module}.lora_B.weight"] = b.astype(np.float32)
+    tensors = expert_pairs()
     lora = [(peft_directory(tmp_path / "adapter", tensors), 0.0)]
     engine = load_engine(open_weights(path), threads=2, isa=level, lora=lora)
     choices: list[dict[int, float]] = [{0: 1.0}, {}, {0: -0.5}, {}]

@@ -17,10 +17,13 @@ from scripts.fuzzing.corpus import FOUND
 from scripts.fuzzing.targets import SHARES, TARGETS, USUAL, schedule
 from scripts.fuzzing.watch import Result, table, watch
 from tests.scripts import planted_defects
+from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels import isa
+from trinity_kernels.quants import READERS
 
 PLANTED = "tests.scripts.planted_defects"
 MAIN = [sys.executable, str(Path(fuzz.__file__).resolve()), fuzz.WORKER, PLANTED]
+OF_NO_GGUF = sorted(name for name in READERS if not is_type_of_gguf(name))
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, protects pages")
 
 
@@ -72,7 +75,7 @@ def test_a_seed_gives_the_same_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", [name for name in USUAL if name != "wide"])
 def test_some_cases_of_every_target(target: str, tmp_path: Path) -> None:
     reached: set[str] = set()
-    few = {"gguf": 6, "split": 6, "tl": 6, "huggingface": 20}
+    few = {"gguf": 6, "split": 6, "tl": 6, "huggingface": 20, "packed": 12}
     for seed in range(few.get(target, 40)):
         reached |= cases.run(target, TARGETS[target], seed, tmp_path).reached
     assert reached - {"refused"}
@@ -86,7 +89,7 @@ def test_what_was_found_stays_fixed(found: Callable[[Case], None], tmp_path: Pat
 
 
 @LINUX
-@pytest.mark.parametrize("type_name", ["I2_S", "Q4_0", "F16"])
+@pytest.mark.parametrize("type_name", ["I2_S", "Q4_0", "F16", OF_NO_GGUF[0], OF_NO_GGUF[-1]])
 def test_between_protected_pages(
     type_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +100,12 @@ def test_between_protected_pages(
         monkeypatch.setattr(target_guard, "combinations", lambda e=at_end: [(type_name, level, e)])
         case = cases.run("guard", target_guard.guard, 0, tmp_path)
         assert case.reached >= {"loaded", "token"}
+
+
+def test_every_type_that_runs_comes_between_protected_pages() -> None:
+    from scripts.fuzzing import target_guard
+
+    assert {type_name for type_name, _, _ in target_guard.combinations()} == set(READERS)
 
 
 @LINUX

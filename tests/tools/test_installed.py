@@ -145,11 +145,11 @@ def test_list(places: Path, tmp_path: Path) -> None:
     text = run("list")
     assert text.exit_code == 0
     lines = text.stdout.splitlines()
-    assert lines[0] == f"{places / 'hub'}, kept by huggingface_hub:"
+    assert lines[0] == f"{places / 'hub'}, kept by huggingface_hub, 0.40 MB:"
     assert lines[1].split()[0] == "hf:u/e:e\\x1b[2J.gguf"
     assert "unusable: " in lines[1]
     assert lines[2].split() == ["hf:u/r:m.gguf", "0.40", "MB", "F32", "llama"]
-    assert lines[4] == f"{places / 'ollama'}, kept by Ollama:"
+    assert lines[4] == f"{places / 'ollama'}, kept by Ollama, 0.40 MB:"
     models = json.loads(run("list", "--json").stdout)["models"]
     assert [model["name"] for model in models][1:] == ["hf:u/r:m.gguf", "ollama:m:latest"]
     assert [model["place"] for model in models[1:]] == [str(places / "hub"), str(places / "ollama")]
@@ -188,10 +188,30 @@ def test_rm(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not first.exists()
 
 
+def test_rm_of_all(places: Path) -> None:
+    assert run("rm", "--all").exit_code == 0
+    first, second = own(), own("n.gguf")
+    (first.parent / "folder.gguf").mkdir()
+    other = first.parent / "other.txt"
+    other.touch()
+    for wrong in (["--all", "n.gguf"], []):
+        result = run("rm", "--yes", *wrong)
+        assert result.exit_code == 1
+        assert "or give --all, one of the two" in result.stderr
+    result = run("rm", "--all", input="n\n")
+    assert "remove 2 of trinity's files?" in result.stderr
+    assert first.exists()
+    assert run("rm", "--all", input="y\n").exit_code == 0
+    assert not first.exists()
+    assert not second.exists()
+    assert other.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [
         ("hf:u/r@v1:m.gguf", "`hf cache rm model/u/r` removes it"),
+        ("hf:u/../r", "has more than a user and a repository"),
         ("ollama:m:1b", "`ollama rm m:1b` removes it"),
         ("mine.gguf", "keeps no such model"),
         ("../kernels/k.gguf", "not among the files that trinity keeps"),

@@ -18,14 +18,17 @@ def list_models(
 ) -> None:
     """Show the models in trinity's cache, in huggingface_hub's and in Ollama's stores."""
     from trinity.tools.installed import installed
+    from trinity.tools.recommend import size_text
 
     models = list(installed(say))
     if as_json:
         put(json_line({"models": [asdict(model) for model in models]}))
         return
-    for (kept_by, place), kept in groupby(models, lambda model: (model.kept_by, model.place)):
-        put(f"{place}, kept by {kept_by}:")
-        show(list(kept))
+    for (kept_by, place), found in groupby(models, lambda model: (model.kept_by, model.place)):
+        kept = list(found)
+        size = sum(model.num_bytes or 0 for model in kept)
+        put(f"{place}, kept by {kept_by}, {size_text(size)}:")
+        show(kept)
         put()
     if not models:
         say("no models; `python -m trinity pull hf:USER/REPO` downloads one")

@@ -15,7 +15,10 @@ read_u64 = struct.Struct("<Q").unpack_from
 
 
 class Cursor:
-    """Reads numbers and text from ``pos`` on; ``part`` names what is being read, for errors."""
+    """Reads numbers and text from ``pos`` on; ``part`` names what is being read, for errors.
+
+    ``ended``: something was asked for that lies past the end, where a longer file may have it.
+    """
 
     def __init__(self, buffer: Buffer, source: str, pos: int = 0) -> None:
         self.buffer = buffer
@@ -23,6 +26,7 @@ class Cursor:
         self.size = len(buffer)
         self.pos = pos
         self.part = "the header"
+        self.ended = False
 
     @property
     def left(self) -> int:
@@ -36,10 +40,15 @@ class Cursor:
             "the file is damaged or incomplete: download or convert it again"
         )
 
+    def end_error(self, what: str) -> FormatError:
+        """The same for what the file is too short for."""
+        self.ended = True
+        return self.error(what)
+
     def need(self, size: int, what: str) -> None:
         """Raise FormatError unless ``size`` more bytes are there."""
         if size > self.left:
-            raise self.error(f"{what} needs {size} bytes, but only {self.left} are left")
+            raise self.end_error(f"{what} needs {size} bytes, but only {self.left} are left")
 
     def u32(self, what: str) -> int:
         """The next 4 bytes as an unsigned integer."""
@@ -59,7 +68,7 @@ class Cursor:
         """A u64 that counts records of at least ``min_bytes`` each, which must fit the file."""
         value = self.u64(what)
         if value * min_bytes > self.left:
-            raise self.error(f"{what} is {value}, which {self.left} bytes cannot hold")
+            raise self.end_error(f"{what} is {value}, which {self.left} bytes cannot hold")
         return value
 
     def string(self, what: str, max_bytes: int | None = None) -> str:

@@ -131,14 +131,21 @@ class GGUFOrder:
         return config.num_heads if match[2] == "q" else config.kv_heads_of(int(match[1]))
 
     def _stack(self, name: str, parts: list[str]) -> Tensor:
-        first = self._provider.tensor(parts[0])
-        shape = (len(parts), *first.shape)
-        make = partial(self._stacked, parts)
-        return MadeTensor(name, shape, first.type, make, first.source, first.origin)
+        """The experts' matrices one after the other; F32 where they are of several types."""
+        found = [self._provider.tensor(part) for part in parts]
+        types = {tensor.type for tensor in found}
+        type_name = types.pop() if len(types) == 1 else "F32"
+        shape = (len(parts), *found[0].shape)
+        make = partial(self._stacked, parts, type_name)
+        return MadeTensor(name, shape, type_name, make, found[0].source, found[0].origin)
 
-    def _stacked(self, parts: list[str]) -> Iterator[NDArray[np.generic]]:
+    def _stacked(self, parts: list[str], type_name: str) -> Iterator[NDArray[np.generic]]:
         for part in parts:
-            yield from self._provider.tensor(part).pieces(_PIECE_BYTES)
+            tensor = self._provider.tensor(part)
+            if tensor.type == type_name:
+                yield from tensor.pieces(_PIECE_BYTES)
+            else:
+                yield tensor.dequantize()
 
 
 def is_precise(name: str, shape: tuple[int, ...]) -> bool:

@@ -90,6 +90,29 @@ def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
     tensor type; each message begins with ``source``.
     """
     cursor = Cursor(buffer, source)
+    num_tensors, structure = _read_keys(cursor)
+    _read_tensors(cursor, num_tensors, structure)
+    return structure
+
+
+def read_keys(head: Buffer, source: str, *, whole: bool) -> dict[str, Entry] | None:
+    """The keys of a file that begins with ``head``, whatever comes behind them.
+
+    None where the head is too short to tell, unless it is the ``whole`` file. Raises as
+    ``read_structure``.
+    """
+    cursor = Cursor(head, source)
+    try:
+        return _read_keys(cursor)[1].entries
+    except FormatError:
+        if whole or not cursor.ended:
+            raise
+        return None
+
+
+def _read_keys(cursor: Cursor) -> tuple[int, GGUFStructure]:
+    """How many tensors there are; everything but these."""
+    source = cursor.source
     structure = GGUFStructure(version=_read_version(cursor), size=cursor.size)
     cursor.pos = 8
     num_tensors = cursor.count("the number of tensors", MIN_TENSOR_INFO_BYTES)
@@ -106,8 +129,7 @@ def read_structure(buffer: Buffer, source: str) -> GGUFStructure:
         refuse_too_many(source, "bytes of keys", key_bytes, MAX_KEYS_BYTES)
         refuse_too_many(source, "bytes of metadata", cursor.pos, MAX_METADATA_BYTES)
     structure.alignment = _read_alignment(cursor, structure.entries.get("general.alignment"))
-    _read_tensors(cursor, num_tensors, structure)
-    return structure
+    return num_tensors, structure
 
 
 def refuse_too_many(source: str, what: str, found: int, most: int) -> None:
@@ -133,7 +155,7 @@ def _read_version(cursor: Cursor) -> int:
         raise FormatError(f"{cursor.source}: the file is empty; download or convert it again")
     if not head.startswith(MAGIC):
         if MAGIC.startswith(head):
-            raise cursor.error("the file ends within its first 4 bytes")
+            raise cursor.end_error("the file ends within its first 4 bytes")
         found, advice = looks_like(head, cursor.size)
         raise FormatError(
             f"{cursor.source}: not a GGUF file: it begins with {head[:8]!r} instead of {MAGIC!r} "
@@ -208,7 +230,7 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
     except (struct.error, OverflowError):
         pos = cursor.size + 1
     if pos > cursor.size:
-        raise cursor.error(f"a string in {cursor.part} reaches past the end of the file")
+        raise cursor.end_error(f"a string in {cursor.part} reaches past the end of the file")
     cursor.pos = pos
 
 

@@ -16,16 +16,20 @@ from trinity.hub.cache import COMMIT, CachedRepository
 from trinity.hub.name import HubName
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
+GIT_HASH = re.compile(r"[0-9a-f]{40}")
 _MOST_FILES = 100_000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file's bytes, None where they are not known yet, and its hash where it is a large one."""
+    """A file's bytes and its hash, None where they are not known yet.
+
+    ``digest``: the SHA-256 of a large file, Git's hash of another.
+    """
 
     size: int | None
-    sha256: str | None
+    digest: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +116,13 @@ def _remote(name: HubName, sibling: object) -> RemoteFile:
     """What the server says of a file."""
     file = getattr(sibling, "rfilename", None)
     size, lfs = getattr(sibling, "size", None), getattr(sibling, "lfs", None)
-    digest = None
+    digest, form = getattr(sibling, "blob_id", None), GIT_HASH
     if lfs is not None:
-        size, digest = lfs.size, lfs.sha256
+        size, digest, form = lfs.size, lfs.sha256, SHA256
     known = size is None or (isinstance(size, int) and size >= 0)
     if not isinstance(file, str) or not known:
         raise _no_hub(name, f"it lists {file!r:.80} with the size {size!r:.40}")
-    if digest is not None and not (isinstance(digest, str) and SHA256.fullmatch(digest)):
+    if digest is not None and not (isinstance(digest, str) and form.fullmatch(digest)):
         raise _no_hub(name, f"it lists {file!r:.80} with the digest {digest!r:.80}")
     return RemoteFile(size, digest)
 

@@ -1,8 +1,9 @@
 """Downloads into the library's cache that go on where they stopped.
 
-The library itself keeps nothing of an unfinished file from one process to the next. So large files,
-whose hash the server names, are written here: into ``blobs`` beside their place, under the
-library's own lock, compared with their hash, then renamed. The library makes the rest of it.
+The library itself keeps nothing of an unfinished file from one process to the next, compares small
+files with nothing, and makes a path of whatever hash a server names. So files are written here:
+into ``blobs`` beside their place, under the library's own lock, compared with their hash, then
+renamed and linked, as the library does it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from trinity.errors import FormatError, InputError, TrinityError
-from trinity.hub.client import SHA256, Revision, endpoint, explaining, library
+from trinity.hub.client import GIT_HASH, SHA256, Revision, endpoint, explaining, library
 from trinity.hub.name import HubName
 from trinity_kernels.whole_file import whole_file
 
@@ -24,6 +25,7 @@ Progress = Callable[[int, int, str], None]
 UNFINISHED = ".trinity.incomplete"
 _ATTEMPTS = 5  # without a byte more
 _PAUSE = 1.0  # seconds between them
+_CHUNK = 1 << 20
 
 
 def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
@@ -53,11 +55,49 @@ def bring(revision: Revision, files: Iterable[str], progress: Progress) -> None:
             def tell(so_far: int, before: int = before, file: str = file) -> None:
                 progress(before + so_far, total, file)
 
-            if digest is not None and size <= MAX_HTTP_DOWNLOAD_SIZE:
-                _complete(revision, file, size, digest, tell)
-            _link(revision, file)
+            if size <= MAX_HTTP_DOWNLOAD_SIZE:
+                _link(_complete(revision, file, size, digest, tell), revision.path(file))
+            else:
+                _bring_by_library(revision, file)
             done += size
             progress(done, total, file)
+
+
+def file_size(revision: Revision, file: str) -> int:
+    """A file's bytes. Raises InputError where the server does not answer."""
+    with explaining(revision.name):
+        return _announced(revision, file)[0]
+
+
+def file_part(revision: Revision, file: str, first: int, end: int) -> bytes:
+    """The bytes of a file from ``first`` to ``end``, or fewer where file or connection end before.
+
+    Where the server gives no parts of files, what is before is received as well. Raises as
+    ``bring``.
+    """
+    from huggingface_hub.utils import hf_raise_for_status
+
+    hub = library(revision.name)
+    url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
+    part = bytearray()
+    if end <= first:
+        return b""
+    with explaining(revision.name):
+        try:
+            with _answer(url, f"bytes={first}-{end - 1}") as response:
+                hf_raise_for_status(response)
+                skipped = 0 if response.status_code == 206 else first
+                for chunk in response.iter_bytes():
+                    part += chunk[skipped:]
+                    skipped = max(0, skipped - len(chunk))
+                    if len(part) >= end - first:
+                        break
+        except (hub.errors.HfHubHTTPError, OSError):
+            raise
+        except Exception:  # the HTTP client's, whose classes differ by version
+            if not part:
+                raise
+    return bytes(part[: end - first])
 
 
 def remember(revision: Revision) -> None:
@@ -72,20 +112,25 @@ def remember(revision: Revision) -> None:
                 file.write(revision.commit.encode())
 
 
-def _announced(revision: Revision, file: str) -> tuple[int, str | None]:
+def _announced(revision: Revision, file: str) -> tuple[int, str]:
     """A file's bytes and its hash; the server is asked for what its listing lacks."""
     remote = revision.files[file]
-    if remote.size is not None:
-        return remote.size, remote.sha256
+    if remote.size is not None and remote.digest is not None:
+        return remote.size, remote.digest
     hub = library(revision.name)
     url = hub.hf_hub_url(revision.name.repository, file, revision=revision.commit)
     found = hub.get_hf_file_metadata(url)
-    digest = found.etag if found.etag and SHA256.fullmatch(found.etag) else None
-    return max(found.size or 0, 0), digest
+    digest, size = found.etag or "", max(found.size or 0, 0)
+    if not SHA256.fullmatch(digest) and not GIT_HASH.fullmatch(digest):
+        raise FormatError(
+            f"{revision.name.typed}: {endpoint()} does not answer as the hub does: it names no "
+            f"hash of {file} but {digest!r:.80}; check HF_ENDPOINT"
+        )
+    return size, digest
 
 
-def _link(revision: Revision, file: str) -> None:
-    """Let the library make the file's place in the snapshot, and download it if it is small."""
+def _bring_by_library(revision: Revision, file: str) -> None:
+    """Download what the hub gives to its own library alone."""
     hub = library(revision.name)
     hub.hf_hub_download(revision.name.repository, file, revision=revision.commit)
     if not os.path.isfile(revision.path(file)):
@@ -94,10 +139,23 @@ def _link(revision: Revision, file: str) -> None:
         )
 
 
+def _link(blob: str, path: str) -> None:
+    """Make a file's place in the snapshot: a link, or a copy where the system has no links."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if not os.path.exists(path):
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # to a blob that is gone
+    with suppress(FileExistsError):  # another process was there first
+        try:
+            os.symlink(os.path.relpath(blob, os.path.dirname(path)), path)
+        except (PermissionError, NotImplementedError):
+            shutil.copyfile(blob, path)
+
+
 def _complete(
     revision: Revision, file: str, size: int, digest: str, tell: Callable[[int], None]
-) -> None:
-    """Make the blob of a large file."""
+) -> str:
+    """Make the blob of a file; its path."""
     from huggingface_hub.utils import WeakFileLock
 
     blobs, locks = revision.cache.blobs, os.path.join(revision.cache.root, ".locks")
@@ -107,16 +165,17 @@ def _complete(
     blob = os.path.join(blobs, digest)
     with WeakFileLock(os.path.join(locks, digest + ".lock")):
         if os.path.exists(blob):
-            return
+            return blob
         unfinished = blob + UNFINISHED
         _fill(revision, file, size, unfinished, tell)
-        if _sha256(unfinished) != digest:
+        if not _has_hash(unfinished, digest):
             os.unlink(unfinished)
             raise FormatError(
                 f"{revision.name.typed}: {file} was damaged on its way, or changed on the server "
-                "meanwhile: its SHA-256 is another; it is removed, download it again"
+                "meanwhile: its hash is another; it is removed, download it again"
             )
         os.replace(unfinished, blob)
+    return blob
 
 
 def _fill(revision: Revision, file: str, size: int, path: str, tell: Callable[[int], None]) -> None:
@@ -148,14 +207,9 @@ def _append(
     name: HubName, url: str, out: BinaryIO, have: int, size: int, tell: Callable[[int], None]
 ) -> None:
     """Write what the server sends from byte ``have`` on."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+    from huggingface_hub.utils import hf_raise_for_status
 
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+    with _answer(url, f"bytes={have}-" if have else None) as response:
         if have and response.status_code != 206:  # the whole file again, or nothing from there on
             out.truncate(0)
             have = 0
@@ -172,12 +226,31 @@ def _append(
             tell(have)
 
 
-def _sha256(path: str) -> str:
+@contextmanager
+def _answer(url: str, range: str | None) -> Iterator[Any]:
+    """The server's answer to a request for a file or a range of it, whose bytes are to come."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if range is not None:
+        headers["Range"] = range
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+        yield response
+
+
+def _has_hash(path: str, digest: str) -> bool:
+    made = hashlib.sha256()
+    if GIT_HASH.fullmatch(digest):
+        made = hashlib.sha1(b"blob %d\0" % os.path.getsize(path))
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(_CHUNK):
+            made.update(chunk)
+    return made.hexdigest() == digest
 
 
-def _check_space(revision: Revision, announced: Iterable[tuple[int, str | None]]) -> None:
+def _check_space(revision: Revision, announced: Iterable[tuple[int, str]]) -> None:
     """Raise InputError where the disk has no room for what is missing."""
     needed = 0
     for size, digest in announced:

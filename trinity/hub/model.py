@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from trinity.errors import FormatError, InputError, TrinityError
 from trinity.formats.checkpoint import INDEX, SINGLE, weight_map
+from trinity.formats.gguf_head import GGUFHead
 from trinity.formats.huggingface.files import CONFIG, NAMES
-from trinity.hub.choice import choose, gguf_models, shown
+from trinity.hub.choice import GGUFModel, choose, gguf_models, shown
 from trinity.hub.client import Revision, revision_of
-from trinity.hub.download import Progress, bring, remember
+from trinity.hub.download import Progress, bring, file_part, file_size, remember
 from trinity.hub.name import HubName
 
 Notice = Callable[[str], None]
+_Found = TypeVar("_Found")
 DIRECTORY = "safetensors"  # asks for the directory where there are GGUF files, too
 
 
@@ -36,36 +40,81 @@ def fetch(name: HubName, notice: Notice, progress: Progress) -> HubModel:
     open, and that the server could not be asked. Raises InputError, FormatError or UnsupportedError
     that begins with the name.
     """
+    return _of_revision(name, notice, lambda revision: _fetched(revision, notice, progress))
+
+
+def describe(name: HubName, notice: Notice, progress: Progress) -> HubModel | GGUFHead:
+    """As ``fetch``, without weights, for what can be told without them.
+
+    Of a directory that is there whatever describes the model. Of a GGUF file that the cache lacks,
+    the beginning: nothing keeps it, for a file that ends within its weights is no model, and
+    there is nothing to compare a part's bytes with.
+    """
+    return _of_revision(name, notice, lambda revision: _described(revision, notice, progress))
+
+
+def _of_revision(name: HubName, notice: Notice, find: Callable[[Revision], _Found]) -> _Found:
     revision = revision_of(name)
     if revision.reason is not None:
         notice(f"{name.typed}: {revision.reason}; taking what the cache has")
     try:
-        model = _fetched(revision, notice, progress)
+        return find(revision)
     except (InputError, FormatError) as error:
         if revision.reason is None or revision.reason in str(error):
             raise
         raise type(error)(f"{error}; that is what the cache has: {revision.reason}") from error
-    remember(revision)
-    return model
 
 
 def _fetched(revision: Revision, notice: Notice, progress: Progress) -> HubModel:
     name = revision.name
-    if _is_directory(revision):
+    if _is_directory(revision, with_weights=True):
         bring(revision, _directory_files(revision, progress), progress)
-        file = DIRECTORY if gguf_models(revision.files) else None
-        return HubModel(name.of_file(file), os.path.dirname(revision.path(CONFIG)))
+        model = _directory(revision)
+    else:
+        chosen = _chosen(revision, notice)
+        bring(revision, chosen.files, progress)
+        model = HubModel(name.of_file(chosen.files[0]), revision.path(chosen.files[0]))
+    remember(revision)
+    return model
+
+
+def _described(revision: Revision, notice: Notice, progress: Progress) -> HubModel | GGUFHead:
+    name = revision.name
+    if _is_directory(revision, with_weights=False):
+        bring(revision, _describing(revision), progress)
+        remember(revision)
+        return _directory(revision)
+    files = _chosen(revision, notice).files
+    if all(os.path.isfile(revision.path(file)) for file in files):
+        return HubModel(name.of_file(files[0]), revision.path(files[0]))
+    read = partial(file_part, revision, files[0])
+    size = file_size(revision, files[0])
+    head = GGUFHead(f"{name.typed}: {files[0]}", size, read)
+    notice(
+        f"{name.typed}: read the first {head.nbytes / 1e6:,.1f} of {size / 1e6:,.1f} MB of "
+        f"{files[0]}, which are not kept"
+    )
+    return head
+
+
+def _directory(revision: Revision) -> HubModel:
+    file = DIRECTORY if gguf_models(revision.files) else None
+    return HubModel(revision.name.of_file(file), os.path.dirname(revision.path(CONFIG)))
+
+
+def _chosen(revision: Revision, notice: Notice) -> GGUFModel:
+    """The GGUF file that is meant."""
+    name = revision.name
     model, others = choose(name, revision.files)
     if name.wanted is None and others:
         notice(f"{name.typed}: taking {model.files[0]}; there is also: {shown(others)}")
-    bring(revision, model.files, progress)
-    return HubModel(name.of_file(model.files[0]), revision.path(model.files[0]))
+    return model
 
 
-def _is_directory(revision: Revision) -> bool:
+def _is_directory(revision: Revision, *, with_weights: bool) -> bool:
     """Whether the model is the directory. Raises InputError where there is no model at all."""
     name, files = revision.name, revision.files
-    has_weights = SINGLE in files or INDEX in files
+    has_weights = SINGLE in files or INDEX in files or not with_weights
     if name.wanted is not None and name.wanted.lower() != DIRECTORY:
         return False
     if name.wanted is None and gguf_models(files):
@@ -79,12 +128,15 @@ def _is_directory(revision: Revision) -> bool:
     )
 
 
+def _describing(revision: Revision) -> list[str]:
+    return [name for name in NAMES if name in revision.files]
+
+
 def _directory_files(revision: Revision, progress: Progress) -> list[str]:
     """The files that a directory needs, its weights last."""
-    described = [name for name in NAMES if name in revision.files]
     if SINGLE in revision.files:
-        return [*described, SINGLE]
-    bring(revision, [*described, INDEX], progress)
+        return [*_describing(revision), SINGLE]
+    bring(revision, [*_describing(revision), INDEX], progress)
     path = revision.path(INDEX)
     try:
         shards = sorted(set(weight_map(path).values()))

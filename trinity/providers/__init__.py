@@ -5,6 +5,6 @@ A kind is a file of this package with a ``Kind``; KINDS, in ``opening.py``, is t
 
 from __future__ import annotations
 
-from trinity.providers.opening import open_weights
+from trinity.providers.opening import open_description, open_weights
 
-__all__ = ["open_weights"]
+__all__ = ["open_description", "open_weights"]

@@ -13,6 +13,7 @@ from trinity.formats.mapping import directory_refusal
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.providers.huggingface import HuggingFaceProvider
+from trinity.providers.huggingface_description import HuggingFaceDescription
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.near import near
 
@@ -21,9 +22,19 @@ _MENTIONED_COPY = 1 << 24  # bytes; norms stay far below
 
 
 def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
+    _check_directory(name)
+    return _opened(name, name, None, options, notice)
+
+
+def describe_directory(name: str, notice: Notice) -> HuggingFaceDescription:
+    """What the directory ``name`` says of its model, whose weights need not be there."""
+    _check_directory(name)
+    return HuggingFaceDescription(name, files_of_directory(name), name=model_name(name))
+
+
+def _check_directory(name: str) -> None:
     if not os.path.lexists(os.path.join(name, CONFIG)):
         raise InputError(directory_refusal(name))
-    return _opened(name, name, None, options, notice)
 
 
 def _open_file(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
@@ -81,6 +92,10 @@ def _near_directories(name: str) -> list[str]:
 
 
 DIRECTORY = Kind(
-    "a directory of Hugging Face's format", os.path.isdir, _open_directory, _near_directories
+    "a directory of Hugging Face's format",
+    os.path.isdir,
+    _open_directory,
+    describe_directory,
+    _near_directories,
 )
 SAFETENSORS_FILE = Kind("a .safetensors file beside its config.json", _is_safetensors, _open_file)

@@ -20,4 +20,6 @@ def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
     return GGUFProvider(name, i2s_layout=options.i2s_layout, tl_config=options.tl_config)
 
 
-GGUF_FILE = Kind("a GGUF file", _claims, _open, lambda name: near_files(name, (".gguf",)))
+GGUF_FILE = Kind(
+    "a GGUF file", _claims, _open, close_names=lambda name: near_files(name, (".gguf",))
+)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 
+from trinity.formats.gguf_head import GGUFHead
 from trinity.formats.provider import WeightProvider
-from trinity.hub.model import fetch
+from trinity.hub.model import describe, fetch
 from trinity.hub.name import FORM, PREFIX, parse_name
 from trinity.load_options import LoadOptions
-from trinity.providers.directory import DIRECTORY
+from trinity.providers.directory import DIRECTORY, describe_directory
 from trinity.providers.gguf_file import GGUF_FILE
-from trinity.providers.kind import Kind, Notice
+from trinity.providers.kind import Described, Kind, Notice
 
 
 def _open(name: str, options: LoadOptions, notice: Notice) -> WeightProvider:
     path = fetch(parse_name(name), notice, _Tenths(notice)).path
     kind = DIRECTORY if os.path.isdir(path) else GGUF_FILE
     return kind.open(path, options, notice)
+
+
+def _describe(name: str, notice: Notice) -> Described:
+    found = describe(parse_name(name), notice, _Tenths(notice))
+    if isinstance(found, GGUFHead):
+        return found
+    if os.path.isdir(found.path):
+        return describe_directory(found.path, notice)
+    return GGUF_FILE.open(found.path, LoadOptions(), notice)
 
 
 class _Tenths:
@@ -33,4 +43,4 @@ class _Tenths:
             self._notice(f"downloading {file}: {10 * tenth}% of {total / 1e6:,.1f} MB")
 
 
-HUB = Kind(FORM, lambda name: name.startswith(PREFIX), _open)
+HUB = Kind(FORM, lambda name: name.startswith(PREFIX), _open, _describe)

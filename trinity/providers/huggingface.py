@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from statistics import median
@@ -16,17 +16,13 @@ from trinity.formats.configuration import config_from_metadata
 from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.files import CONFIG
-from trinity.formats.huggingface.generation import generation_defaults
-from trinity.formats.huggingface.metadata import beyond_gguf, model_metadata
-from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.metadata import beyond_gguf
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
-from trinity.formats.huggingface.packed.modelopt import with_own_file
+from trinity.formats.huggingface.packed.mlx import is_packed
 from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
-from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
-from trinity.providers.kept_keys import kept_keys
-from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
+from trinity.providers.huggingface_description import HuggingFaceDescription
 
 # Products of ternary layers with int8 inputs keep their size where the scale is near
 # 1 / sqrt(inputs), 0.02 for 2,560 of them; the largest of published models is near 2. An inverted
@@ -58,12 +54,11 @@ class HuggingFaceProvider:
         self._path = path
         self._files = files
         self._checkpoint = checkpoint
-        if CONFIG not in files:
-            raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
-        values = with_own_file(read_json_object(files[CONFIG]), files)
-        family, self._hf = read_model(values, files[CONFIG])
-        self._family = family
-        model = model_metadata(self._hf, family, name)
+        self._description = HuggingFaceDescription(path, files, name=name)
+        self._hf, self._family = self._description.config, self._description.family
+        family = self._family
+        if family.mlx_head and is_packed(checkpoint):
+            self._hf = replace(self._hf, tied=None)  # the tensor itself tells
         ternary = family.ternary_form(self._hf)
         if weight_scale is not None:
             if ternary is None or not ternary.packed:
@@ -84,7 +79,6 @@ class HuggingFaceProvider:
             for name, values in factors.items()
         }
         self._shapes = {**self._tensors.shapes, **{n: t.shape for n, t in self._factors.items()}}
-        self._metadata = _Metadata(model, self._tokenizer_keys)
 
     @property
     def path(self) -> str:
@@ -109,20 +103,20 @@ class HuggingFaceProvider:
     @property
     def metadata(self) -> Mapping[str, object]:
         """The model's keys and those of its tokenizer, which is read when one is asked for."""
-        return self._metadata
+        return self._description.metadata
 
     @cached_property
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError or UnsupportedError where the keys give none."""
         found = config_from_metadata(
-            self._metadata.model, self._shapes, source=self._path, num_tokens=self._hf.vocab_size
+            self._description.model, self._shapes, source=self._path, num_tokens=self._hf.vocab_size
         )
         return beyond_gguf(found, self._hf, self._family)
 
     @cached_property
     def defaults(self) -> Defaults:
         """The ends of answers and the sampling of generation_config.json."""
-        return generation_defaults(self._files)
+        return self._description.defaults
 
     @property
     def rope_interleaved(self) -> bool:
@@ -149,11 +143,6 @@ class HuggingFaceProvider:
         """Release the mappings; tensors given out before must no longer be used."""
         self._checkpoint.close()
 
-    def _tokenizer_keys(self) -> Mapping[str, object]:
-        rows, kind = self._hf.vocab_size, self._family.tokenizer
-        make = partial(tokenizer_metadata, self._files, self._path, rows, kind)
-        return kept_keys(self._files, [rows, kind], make)
-
     def _left_out(self) -> list[str]:
         config, family = self._hf, self._family
         notes = []
@@ -179,31 +168,3 @@ class HuggingFaceProvider:
             f"where below {LARGEST_USUAL_SCALE:g} is usual; weight_scale was taken to {used}, "
             f"by config.json; if the model writes nonsense, give --weight-scale {other}"
         ]
-
-
-class _Metadata(Mapping[str, object]):
-    """Keys that are there, and others that are made when one of them is asked for."""
-
-    def __init__(
-        self, model: Mapping[str, object], tokenizer: Callable[[], Mapping[str, object]]
-    ) -> None:
-        self.model = model
-        self._read = tokenizer
-        self._tokenizer: Mapping[str, object] | None = None
-
-    def __getitem__(self, key: str) -> object:
-        if key in self.model or not key.startswith("tokenizer."):
-            return self.model[key]
-        return self._made()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.model
-        yield from self._made()
-
-    def __len__(self) -> int:
-        return len(self.model) + len(self._made())
-
-    def _made(self) -> Mapping[str, object]:
-        if self._tokenizer is None:
-            self._tokenizer = self._read()
-        return self._tokenizer

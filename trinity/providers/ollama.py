@@ -95,4 +95,4 @@ def _close_bare(name: str) -> Iterable[str]:
 
 
 OLLAMA = Kind(f"{PREFIX}NAME[:TAG]", lambda name: name.startswith(PREFIX), _open)
-OLLAMA_BARE = Kind("a name in Ollama's store", _claims_bare, _open_bare, _close_bare)
+OLLAMA_BARE = Kind("a name in Ollama's store", _claims_bare, _open_bare, close_names=_close_bare)

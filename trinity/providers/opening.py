@@ -11,7 +11,7 @@ from trinity.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, SAFETENSORS_FILE
 from trinity.providers.gguf_file import GGUF_FILE
 from trinity.providers.hub import HUB
-from trinity.providers.kind import Kind, Notice
+from trinity.providers.kind import Described, Kind, Notice
 from trinity.providers.ollama import OLLAMA, OLLAMA_BARE
 
 # Prefixes first, then what lies under a path, then names without a path.
@@ -38,10 +38,28 @@ def open_weights(
     """
     text = path_text(name)
     options = LoadOptions(i2s_layout=i2s_layout, tl_config=tl_config, weight_scale=weight_scale)
+    return _kind_of(text).open(text, options, notice)
+
+
+def open_description(
+    name: str | os.PathLike[str], *, notice: Notice = lambda line: None
+) -> Described:
+    """What is known of the model that ``name`` names without its weights, which may be missing.
+
+    Arguments and errors as those of ``open_weights``.
+    """
+    text = path_text(name)
+    kind = _kind_of(text)
+    if kind.describe is None:
+        return kind.open(text, LoadOptions(), notice)
+    return kind.describe(text, notice)
+
+
+def _kind_of(name: str) -> Kind:
     for kind in KINDS:
-        if kind.claims(text):
-            return kind.open(text, options, notice)
-    raise InputError(_refusal(text))
+        if kind.claims(name):
+            return kind
+    raise InputError(_refusal(name))
 
 
 def _refusal(name: str) -> str:

@@ -95,7 +95,9 @@ def quantized(
 
     The cache's file is known by the paths, sizes and times of modification of the source's files,
     so a source that has changed is quantized anew, in place of what was made of it before. It
-    appears whole or not at all: of two first runs at once each makes one, and the last stays.
+    appears whole or not at all: of two first runs at once each makes one, and the last stays. No
+    other file is removed, however full the disk: to make one again takes minutes, and no file says
+    whether its model will be loaded again.
     ``notice`` gets lines of progress. Raises InputError for an unknown type, for weights that are
     quantized already, and where the cache cannot be written.
     """
@@ -114,8 +116,10 @@ def quantized(
                 told[0] = tenth
                 notice(f"quantizing to {mix.name}: {10 * tenth}%")
 
-        threads = options.threads
-        write_quantized(provider, path, mix, Overrides(), threads=threads, progress=progress)
+        write_quantized(
+            provider, path, mix, Overrides(), threads=options.threads, progress=progress,
+            room=_room(folder),
+        )  # fmt: skip
         _remove_older(folder, stem, path)
     try:
         return Quantized(provider, GGUFProvider(path))
@@ -131,6 +135,15 @@ def _make_folder(folder: Path) -> None:
             f"{folder}: quantized weights cannot be kept there: {error.strerror}; set "
             "TRINITY_CACHE_DIR to a folder that can be written"
         ) from error
+
+
+def _room(folder: Path) -> str:
+    """What to do where the disk of the folder is full."""
+    kept = [path.stat().st_size for path in folder.glob("*.gguf") if path.is_file()]
+    return (
+        f"trinity keeps {len(kept)} files of {sum(kept):,} bytes there: `python -m trinity list` "
+        "shows them, `rm` removes those that you name; or set TRINITY_CACHE_DIR to another disk"
+    )
 
 
 def _places(provider: WeightProvider, options: LoadOptions) -> object:

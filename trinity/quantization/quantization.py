@@ -154,8 +154,12 @@ def write_quantized(
     dry_run: bool = False,
     threads: int | None = None,
     progress: Progress = lambda done, total, name: None,
+    room: str = "make room or write elsewhere",
 ) -> Quantization:
-    """As ``quantize``, of a model that is open, over whatever file ``target`` is."""
+    """As ``quantize``, of a model that is open, over whatever file ``target`` is.
+
+    ``room``: what to do where the disk has none.
+    """
     catch_bus_errors(TABLE)
     is_gguf = isinstance(provider, GGUFProvider)
     model = provider if is_gguf else GGUFOrder(provider)
@@ -186,7 +190,7 @@ def write_quantized(
             (*model.notes, *remarks),
         )
         if not dry_run:
-            _check_space(target, writer.size_bytes)
+            _check_space(target, writer.size_bytes, room)
             writer.finish()
     problem = take_cache_problem()
     if problem is not None:
@@ -292,14 +296,13 @@ def _check_target(target: str, provider: WeightProvider, overwrite: bool) -> Non
     refuse_existing(target, overwrite)
 
 
-def _check_space(target: str, needed: int) -> None:
+def _check_space(target: str, needed: int, room: str) -> None:
     folder = os.path.dirname(os.path.realpath(target))
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise InputError(
-                f"{target}: the file needs {needed:,} bytes, but {folder} has {free:,} left; make "
-                "room or write elsewhere"
+                f"{target}: the file needs {needed:,} bytes, but {folder} has {free:,} left; {room}"
             )
 
 

@@ -52,6 +52,12 @@ class Delta:
     inner: tuple[Weight | ExpertWeight, ...]
     outer: tuple[Outer, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the matrices; of experts those of one."""
+        weights = (*self.inner, *(outer.weight for outer in self.outer))
+        return sum(w.expert_bytes if isinstance(w, ExpertWeight) else w.nbytes for w in weights)
+
 
 class Lookup(NamedTuple):
     """What one ``adapter`` adds to embeddings: a row for each token, times a matrix."""
@@ -114,6 +120,21 @@ class AdapterSet:
         self.spread = aligned(experts * self.spread_stride)
         self.row_weights = np.zeros((count, experts), np.float32)
         self.ones = np.ones(experts, np.float32)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of matrices that one token reads with the weights of loading.
+
+        Of experts those that it takes; rows of embeddings are left out, as the model's are.
+        """
+        found = sum(
+            delta.nbytes * (operation.per_token if isinstance(operation, ExpertLinear) else 1)
+            for (_, operation), deltas in self.deltas.items()
+            for delta in deltas
+            if self.scales[delta.adapter]
+        )
+        found += sum(delta.nbytes for delta in self.head if self.scales[delta.adapter])
+        return found + sum(one.outer.nbytes for one in self.lookups if self.scales[one.adapter])
 
     def chosen(self, wanted: Mapping[int, float] | None) -> AdapterWeights:
         """The weights of all adapters: as loaded, or those of ``wanted`` and 0 for the others.

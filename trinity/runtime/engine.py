@@ -262,14 +262,18 @@ class CPUEngine:
         return [weight for part in self._builder.experts.values() for weight in part.values()]
 
     def bytes_per_token(self, context: int) -> int:
-        """Bytes of weights and cache that decoding one token at ``context`` positions reads."""
+        """Bytes of weights and cache that decoding one token at ``context`` positions reads.
+
+        Adapters count with the weights of loading.
+        """
         cache = 0
         for layer in self._decoder.attention:
             seen = min(context, layer.window or context)
             cache += layer_bytes(
                 self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
             )
-        return self._layer_bytes + self._active_bytes + self._head_bytes + cache
+        adapters = 0 if self._adapters is None else self._adapters.token_bytes
+        return self._layer_bytes + self._active_bytes + self._head_bytes + adapters + cache
 
     def step(
         self, rows: Sequence[Rows], *, exact: bool = False, out: NDArray[np.float32] | None = None

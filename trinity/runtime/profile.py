@@ -119,7 +119,7 @@ def _described(
         k = int(slots[_WIDTHS[name]])
     if name in _PRODUCTS:
         n = int(slots[operands.N])
-        nbytes = n * int(slots[operands.W_STRIDE])
+        nbytes = n * int(slots[operands.W_STRIDE]) if rows else 0  # 0: of an adapter not used
     elif name in _OF_EXPERTS:
         _, tag = names[int(slots[experts.INNER])]
         groups = int(slots[experts.GROUPS])

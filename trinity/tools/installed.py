@@ -24,7 +24,7 @@ from trinity.hub.choice import gguf_models, missing_parts
 from trinity.hub.download import UNFINISHED
 from trinity.hub.model import DIRECTORY
 from trinity.hub.name import PREFIX as HUB
-from trinity.hub.name import HubName
+from trinity.hub.name import HubName, parse_name
 from trinity.providers import open_weights
 
 MOST_LISTED = 2000  # of each place
@@ -70,7 +70,7 @@ def own_file(name: str) -> str:
     them.
     """
     if name.startswith(HUB):
-        repository = name.removeprefix(HUB).partition(":")[0].partition("@")[0]
+        repository = parse_name(name).repository
         raise InputError(
             f"{name}: kept by huggingface_hub; `hf cache rm model/{repository}` removes it"
         )
@@ -94,10 +94,16 @@ def own_file(name: str) -> str:
     return path
 
 
+def own_files() -> list[str]:
+    """The paths of all files that trinity keeps."""
+    folder = str(cache_folder("weights"))
+    paths = (os.path.join(folder, name) for name in _listed(folder, ".gguf"))
+    return [path for path in paths if os.path.isfile(path)]
+
+
 def _own() -> Iterator[Installed]:
     folder = str(cache_folder("weights"))
-    for name in _listed(folder, ".gguf"):
-        path = os.path.join(folder, name)
+    for path in own_files():
         yield _opened(path, "trinity", folder, path)
 
 
@@ -180,7 +186,9 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
                 family if isinstance(family, str) else None,
             )  # fmt: skip
     except (TrinityError, OSError) as error:
-        return Installed(name, kept_by, place, problem=str(error).removeprefix(f"{name}: "))
+        nbytes = os.path.getsize(path) if os.path.isfile(path) else None
+        problem = str(error).removeprefix(f"{name}: ")
+        return Installed(name, kept_by, place, nbytes, problem=problem)
 
 
 def _type(types: Counter[str], said: object) -> str | None:

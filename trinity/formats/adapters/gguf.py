@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.adapters.adapter import Adapter, Base, Elements, Pair, fitted
+from trinity.formats.adapters.adapter import Adapter, Base, Elements
+from trinity.formats.adapters.joined import Piece, joined
 from trinity.formats.adapters.modules import permuted_heads
+from trinity.formats.adapters.places import part_of_fused
 from trinity.formats.configuration import is_text
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.huggingface.values import shown
@@ -45,12 +47,10 @@ def read_gguf_adapter(path: str, base: Base) -> Adapter:
                 )
             halves.setdefault(name, {})[end] = file.tensor(whole)
         heads = {} if base.permuted else permuted_heads(base)
-        return Adapter(
-            path,
-            tuple(
-                _pair(base, path, *half, alpha, heads.get(half[0], 0)) for half in halves.items()
-            ),
-        )
+        pieces = [
+            _piece(base, path, *half, alpha, heads.get(half[0], 0)) for half in halves.items()
+        ]
+        return Adapter(path, joined(base, pieces))
 
 
 def _check(file: GGUFProvider, base: Base) -> None:
@@ -86,16 +86,17 @@ def _alpha(file: GGUFProvider) -> float:
     return float(value)
 
 
-def _pair(
+def _piece(
     base: Base, path: str, name: str, tensors: Mapping[str, Tensor], alpha: float, heads: int
-) -> Pair:
+) -> Piece:
     if tensors.keys() != set(_ENDS):
         here, lacking = _ENDS if _ENDS[0] in tensors else _ENDS[::-1]
         raise FormatError(
             f"{path}: tensor '{name}{here}' has no '{name}{lacking}' beside it; the file is "
             "damaged or not complete"
         )
-    if name not in base.shapes:
+    part = part_of_fused(base, name)
+    if name not in base.shapes and part is None:
         raise FormatError(
             f"{path}: tensor '{name}.lora_a': the model {base.path} has no tensor {name!r} that an "
             "adapter can change: the adapter belongs to another model"
@@ -105,7 +106,15 @@ def _pair(
         b = _in_order_of_heads(b, heads)
     # Missing or 0: the pair as it is.
     scale = alpha / b.shape[-1] if alpha and b.ndim and b.shape[-1] else 1.0
-    return fitted(base, path, name, a, b, scale)
+    if part is None:
+        return Piece(name, None, a, b, scale, path)
+    whole, first, count = part
+    if b.shape[-2:-1] != (count,):
+        raise FormatError(
+            f"{path}: tensor '{name}.lora_b' has the shape {b.shape}; the model's {whole!r} has "
+            f"{count} rows for it: the adapter belongs to another model"
+        )
+    return Piece(whole, first, a, b, scale, path)
 
 
 def _in_order_of_heads(b: Elements, heads: int) -> Elements:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,13 +12,12 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
 from trinity.formats.adapters.adapter import Base, Elements, Pair, as_float32, fitted
+from trinity.formats.adapters.joined import Piece, joined
 from trinity.formats.adapters.places import EMBEDDING, HEAD, Place, places_of
 from trinity.formats.gguf_order import permuted
-from trinity.formats.huggingface.stored import Stored, as_it_is
+from trinity.formats.huggingface.stored import as_it_is
 from trinity.formats.huggingface.tensors import WITHIN
 
-_SWITCH = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
-_SWITCH_NAME = re.compile(r"model\.layers\.(\d{1,9})\.(?:.+\.)?switch_mlp\.(\w+)")
 # What transformers 5 and 4 call the same module.
 _OTHER_NAMES = ((".mlp.", ".block_sparse_moe."), (".block_sparse_moe.", ".mlp."))
 
@@ -46,28 +44,24 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
     Raises FormatError for a module that the base does not have, and where shapes do not fit.
     """
     places = places_of(base)
-    found: dict[str, Pair] = {}
-    experts: dict[str, dict[int, tuple[NamedPair, Place]]] = {}
+    pieces: list[Piece] = []
+    experts: dict[tuple[str, int | None], dict[int, tuple[NamedPair, Place]]] = {}
     for pair in pairs:
         for place in _find(places, base, pair):
             if place.expert is not None:
-                experts.setdefault(place.name, {})[place.expert] = (pair, place)
+                experts.setdefault((place.name, place.first), {})[place.expert] = (pair, place)
                 continue
-            if place.name in found:
-                raise FormatError(f"{pair.source}: a second pair for tensor {place.name!r}")
             a, b = _in_order(base, pair, place)
-            found[place.name] = fitted(base, pair.source, place.name, a, b, pair.scale)
-    for name, parts in experts.items():
-        if name in found:
-            raise FormatError(f"{source}: several pairs for the experts of tensor {name!r}")
-        found[name] = fitted(base, source, name, *_stacked(base, name, parts))
-    return tuple(found.values())
+            pieces.append(Piece(place.name, place.first, a, b, pair.scale, pair.source))
+    for (name, first), parts in experts.items():
+        pieces.append(Piece(name, first, *_stacked(base, name, parts), source))
+    return joined(base, pieces)
 
 
 def permuted_heads(base: Base) -> dict[str, int]:
     """The tensors whose rows GGUF's converters permute, and the number of their heads."""
     places = (place for found in places_of(base).values() for place in found)
-    return {place.name: place.heads for place in places if place.heads}
+    return {place.name: place.heads for place in places if place.heads and place.first is None}
 
 
 def _find(places: Mapping[str, list[Place]], base: Base, pair: NamedPair) -> list[Place]:
@@ -78,12 +72,6 @@ def _find(places: Mapping[str, list[Place]], base: Base, pair: NamedPair) -> lis
     for name in names:
         if name in places:
             return places[name]
-    match = _SWITCH_NAME.fullmatch(module)
-    if match is not None and match[2] in _SWITCH:
-        name = f"blk.{match[1]}.{_SWITCH[match[2]]}.weight"
-        if name in base.shapes:
-            shape = base.shapes[name]
-            return [Place(name, shape, Stored((module,), shape))]
     near = difflib.get_close_matches(module, places, 1, 0.8)
     hint = f"; the nearest is {near[0]!r}" if near else ""
     raise FormatError(

@@ -6,8 +6,9 @@ one with its sizes in their own words; what they say counts where the model has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from trinity.errors import ConfigError, UnsupportedError
@@ -16,21 +17,34 @@ from trinity.formats.huggingface.config import Experts, HFConfig
 from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.rope import Rope, Scaling
-from trinity.formats.huggingface.stored import Module, Stored
+from trinity.formats.huggingface.stored import Module, Stored, rows
 from trinity.formats.huggingface.values import Values
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+# GGUF's tensors that may stand in the place of others, and modules of which the same is true.
+_FUSED = {
+    "attn_qkv": ("attn_q", "attn_k", "attn_v"),
+    "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
+}
+_TOGETHER = (
+    ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+    ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor that a module holds, all of it or its matrix of one ``expert``."""
+    """A tensor that a module holds: all of it, its matrix of one ``expert``, or some of its rows.
+
+    Those are as many as the module has, from ``first`` on.
+    """
 
     name: str
     shape: tuple[int, ...]
     stored: Stored
     heads: int = 0
     expert: int | None = None
+    first: int | None = None
 
 
 def places_of(base: Base) -> dict[str, list[Place]]:
@@ -45,12 +59,62 @@ def places_of(base: Base) -> dict[str, list[Place]]:
                     continue
                 places = found.setdefault(module, [])
                 # Forms whose names differ in ".weight" alone are one module.
-                if place.name not in {one.name for one in places}:
+                taken = {(one.name, one.first) for one in places}
+                if not taken & {(place.name, None), (place.name, place.first)}:
                     places.append(place)
                     new.add(place.name)
             known |= new
+    for layer in range(base.config.num_layers):
+        for whole, parts in _TOGETHER:
+            names = [f"{LAYER}{layer}.{part}" for part in parts]
+            _add_other_form(base, found, f"{LAYER}{layer}.{whole}", names)
     found["lm_head"] = [Place(HEAD, base.shapes[HEAD], Stored(("lm_head",), base.shapes[HEAD]))]
     return found
+
+
+def part_of_fused(base: Base, name: str) -> tuple[str, int, int] | None:
+    """The base's tensor that holds the rows of ``name``, which it lacks; first row, and how many.
+
+    Converters may make one tensor of queries, keys and values, and of experts' gate and up.
+    """
+    prefix, _, part = name.removesuffix(".weight").rpartition(".")
+    fused = next((whole for whole, parts in _FUSED.items() if part in parts), "")
+    whole = f"{prefix}.{fused}.weight"
+    if not fused or name in base.shapes or whole not in base.shapes:
+        return None
+    sizes = _sizes(base, len(_FUSED[fused]), base.shapes[whole][-2])
+    number = _FUSED[fused].index(part)
+    return whole, sum(sizes[:number]), sizes[number]
+
+
+def _sizes(base: Base, parts: int, total: int) -> tuple[int, ...]:
+    """How many of the rows belong to gate and up, or to queries, keys and values."""
+    if parts == 2:
+        return total // 2, total // 2
+    query = base.config.num_heads * base.config.head_dim
+    return query, (total - query) // 2, (total - query) // 2
+
+
+def _add_other_form(
+    base: Base, found: dict[str, list[Place]], whole: str, parts: Sequence[str]
+) -> None:
+    """The parts of a module that holds several, or the module that would hold these."""
+    own = [found.get(part, []) for part in parts]
+    if whole in found and not any(own):
+        (place,), first = found[whole], 0
+        rows_in_all, width = place.stored.shape
+        for part, size in zip(parts, _sizes(base, len(parts), rows_in_all), strict=True):
+            stored = Stored((part,), (size, width))
+            found[part] = [replace(place, stored=stored, first=first)]
+            first += size
+    elif whole not in found and all(len(places) == 1 for places in own):
+        places = [place for (place,) in own]
+        ends = list(accumulate((place.stored.shape[0] for place in places), initial=0))
+        shape = ends[-1], places[0].stored.shape[1]
+        found[whole] = [
+            replace(place, stored=Stored((whole,), shape, rows(first, end)))
+            for place, (first, end) in zip(places, pairwise(ends), strict=True)
+        ]
 
 
 def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
@@ -63,21 +127,28 @@ def _of_family(base: Base, family: Family) -> Iterator[tuple[str, Place]]:
     for prefix, source, modules in layers:
         try:
             for module in modules:
-                yield from _of_module(base, prefix, source, module)
+                for one in (module, *module.instead):
+                    yield from _of_module(base, prefix, source, one)
         except (ConfigError, UnsupportedError):
             continue  # of another model than the base
 
 
 def _of_module(base: Base, prefix: str, source: str, module: Module) -> Iterator[tuple[str, Place]]:
-    name = prefix + module.name
-    if base.shapes.get(name) != module.shape:
+    name, first = prefix + module.name, None
+    fused = part_of_fused(base, name)
+    if fused is not None:
+        name, first, count = fused
+        shape = base.shapes[name]
+        if (*shape[:-2], count, shape[-1]) != module.shape:
+            return
+    elif base.shapes.get(name) != module.shape:
         return
     for form in module.forms:
         if form.blocks:
             # MXFP4 has the shape of the plain form but for the order of axes, which counts there.
             continue
         own = replace(form, names=tuple(source + one for one in form.names))
-        place = Place(name, module.shape, own, module.permuted_heads)
+        place = Place(name, module.shape, own, module.permuted_heads, first=first)
         if len(own.names) == 1:
             yield own.names[0].removesuffix(".weight"), place
             continue

@@ -36,7 +36,8 @@ class Family:
     window can be told. ``ternary``: the class itself means ternary layers. ``tokenizer``: the value
     of tokenizer.ggml.model where the tokenizer's files do not tell it. ``unused(config)``: a
     regular expression for tensors that the class loads and does not use. ``wrappers``: classes
-    that hold such a model beside other networks, which are left out.
+    that hold such a model beside other networks, which are left out. ``mlx_head``: mlx-lm
+    multiplies by an output's weight wherever a checkpoint has one, whatever tie_word_embeddings is.
     """
 
     class_names: tuple[str, ...]
@@ -51,6 +52,7 @@ class Family:
     tokenizer: str | None = None
     unused: Callable[[HFConfig], str] = lambda config: ""
     wrappers: tuple[str, ...] = ()
+    mlx_head: bool = False
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""

@@ -56,7 +56,8 @@ class Module:
     ``kind``: "linear" is a layer's weight, ternary in ternary models; "matrix" an embedding or the
     output; "precise" what stays float32: norms, biases, routers. ``permuted_heads``: the number of
     heads whose rows GGUF has permuted, or 0. ``addend`` is added to each value. ``has_bias``: a
-    bias goes with it.
+    bias goes with it. ``instead``: modules that stand in its place in checkpoints that have the
+    first form of the first of them.
     """
 
     name: str
@@ -66,3 +67,4 @@ class Module:
     permuted_heads: int = 0
     addend: float = 0.0
     has_bias: bool = False
+    instead: tuple[Module, ...] = ()

@@ -98,7 +98,7 @@ def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> 
         prefix = f"{LAYER}{layer}." if layer >= 0 else ""
         before = len(found)
         for module in family.layer(config, layer) if layer >= 0 else family.ends(config):
-            for form in module.forms:
+            for form in (form for one in (module, *module.instead) for form in one.forms):
                 names = (prefix + name for name in form.names)
                 found |= {actual[n]: form.shape[-1] for n in names if n in actual}
         if len(found) == before and layer >= 0:
@@ -158,14 +158,23 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
     first, *others = family.ends(config)
     yield _tensor(first, "", "", names)
     for layer in range(config.num_layers):
+        source = f"{LAYER}{layer}."
         for module in family.layer(config, layer):
-            yield _tensor(module, f"blk.{layer}.", f"{LAYER}{layer}.", names)
+            for one in _chosen(module, source, names):
+                yield _tensor(one, f"blk.{layer}.", source, names)
     for module in others:
         yield _tensor(module, "", "", names)
     # Where the configuration does not say, the tensor itself tells.
     if config.tied is False or (config.tied is None and _HEAD in names):
         shape = (config.vocab_size, config.hidden_size)
         yield HFTensor("output.weight", shape, Stored((_HEAD,), shape), "matrix")
+
+
+def _chosen(module: Module, source: str, names: Collection[str]) -> tuple[Module, ...]:
+    """The module, or those that stand in its place in this checkpoint."""
+    if module.instead and source + module.instead[0].forms[0].names[0] in names:
+        return module.instead
+    return (module,)
 
 
 def _tensor(module: Module, prefix: str, source: str, names: Collection[str]) -> HFTensor:

@@ -159,5 +159,6 @@ FAMILIES = (
             window_period=6,
         ),
         window_in_keys=True,
+        mlx_head=True,
     ),
 )

@@ -8,6 +8,7 @@ conversion/gemma.py, Gemma4Model.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,10 +25,11 @@ from trinity.formats.huggingface.blocks import (
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms, check_heads
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
-from trinity.formats.huggingface.stored import Module, Stored
+from trinity.formats.huggingface.stored import Module, Stored, rows
 from trinity.formats.huggingface.values import shown
 
 _TANH = "gelu_pytorch_tanh"
+_SWITCH = "experts.switch_glu"  # mlx-lm's experts, with gate and up apart
 
 
 def _heads(config: HFConfig, index: int) -> tuple[int, int]:
@@ -110,17 +112,27 @@ def _attention(config: HFConfig, index: int) -> Iterator[Module]:
 
 
 def _experts(config: HFConfig) -> Iterator[Module]:
-    """Experts beside the dense feed-forward; the rows of gate and up stay one tensor."""
+    """Experts beside the dense feed-forward; the rows of gate and up stay one tensor, or two."""
     count, width = experts_of(config)
     hidden = config.hidden_size
     yield router(config, "router.proj")
     yield vector("ffn_gate_inp.scale", "router.scale", (hidden,))
     yield vector("ffn_down_exps.scale", "router.per_expert_scale", (count,))
-    for name, source, shape in (
-        ("ffn_gate_up_exps", "experts.gate_up_proj", (count, 2 * width, hidden)),
-        ("ffn_down_exps", "experts.down_proj", (count, hidden, width)),
-    ):
-        yield Module(f"{name}.weight", shape, (Stored((source,), shape),), "linear")
+    both = Stored(("experts.gate_up_proj",), (count, 2 * width, hidden))
+    half, down = (count, width, hidden), (count, hidden, width)
+    gate, up = (
+        Module(
+            f"ffn_{part}_exps.weight",
+            half,
+            (Stored((f"{_SWITCH}.{part}_proj.weight",), half), replace(both, view=view)),
+            "linear",
+        )
+        for part, view in (("gate", rows(0, width)), ("up", rows(width)))
+    )
+    yield Module("ffn_gate_up_exps.weight", both.shape, (both,), "linear", instead=(gate, up))
+    names = ("experts.down_proj", f"{_SWITCH}.down_proj.weight")
+    forms = tuple(Stored((name,), down) for name in names)
+    yield Module("ffn_down_exps.weight", down, forms, "linear")
     yield from norm("pre_ffw_norm_2", "pre_feedforward_layernorm_2", hidden)
     yield from norm("post_ffw_norm_1", "post_feedforward_layernorm_1", hidden)
     yield from norm("post_ffw_norm_2", "post_feedforward_layernorm_2", hidden)

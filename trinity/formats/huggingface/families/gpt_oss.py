@@ -1,6 +1,6 @@
 """gpt-oss. Experts are plain matrices of (inputs, outputs), or blocks of MXFP4 by rows.
 
-Rows of gate and up alternate in both; GGUF has them apart.
+Rows of gate and up alternate in both; GGUF and mlx-lm have them apart.
 """
 
 from __future__ import annotations
@@ -45,13 +45,19 @@ def _experts(config: HFConfig) -> Iterator[Module]:
     ):
         plain = transposed if start is None else _every_second_column(start)
         packed = as_it_is if start is None else _every_second(start)
+        shape = (count, outputs, inputs)
+        apart = f"mlp.experts.{name.split('_')[1]}_proj"  # mlx-lm's
         forms = (
             Stored((f"{source}_blocks", f"{source}_scales"), (count, stored, inputs), packed, True),
             Stored((source,), (count, inputs, stored), plain),
+            Stored((f"{apart}.weight",), shape),
         )
-        yield Module(f"{name}.weight", (count, outputs, inputs), forms, "linear", has_bias=True)
-        bias = Stored((f"{source}_bias",), (count, stored), packed)
-        yield Module(f"{name}.bias", (count, outputs), (bias,), "precise")
+        yield Module(f"{name}.weight", shape, forms, "linear", has_bias=True)
+        biases = (
+            Stored((f"{source}_bias",), (count, stored), packed),
+            Stored((f"{apart}.bias",), shape[:2]),
+        )
+        yield Module(f"{name}.bias", shape[:2], biases, "precise")
 
 
 def _layer(config: HFConfig, index: int) -> Iterator[Module]:

@@ -38,19 +38,20 @@ def _dense_layer(config: HFConfig, index: int) -> Iterator[Module]:
 
 
 def _expert_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    """The rows of gate and up lie in one tensor, gate first."""
+    """The rows of gate and up lie in one tensor, gate first; in mlx-lm's directories apart."""
     yield from _attention(config)
     count, width = experts_of(config)
     hidden, source = config.hidden_size, "block_sparse_moe"
     yield vector("ffn_gate_inp.weight", f"{source}.router.layer.weight", (count, hidden))
     both, stored = (f"{source}.input_linear.weight",), (count, 2 * width, hidden)
     down, wide = (f"{source}.output_linear.weight",), (count, hidden, width)
-    for name, shape, form in (
-        ("ffn_gate_exps", (count, width, hidden), Stored(both, stored, rows(0, width))),
-        ("ffn_up_exps", (count, width, hidden), Stored(both, stored, rows(width))),
-        ("ffn_down_exps", wide, Stored(down, wide)),
+    for part, shape, form in (
+        ("gate", (count, width, hidden), Stored(both, stored, rows(0, width))),
+        ("up", (count, width, hidden), Stored(both, stored, rows(width))),
+        ("down", wide, Stored(down, wide)),
     ):
-        yield Module(f"{name}.weight", shape, (form,), "linear")
+        apart = Stored((f"{source}.switch_mlp.{part}_proj.weight",), shape)
+        yield Module(f"ffn_{part}_exps.weight", shape, (form, apart), "linear")
     shared = _shared_width(config)
     if shared:
         both = ("shared_mlp.input_linear.weight",)

@@ -1,0 +1,81 @@
+"""Pairs of modules that together are one tensor, as one pair of that tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trinity.errors import FormatError
+from trinity.formats.adapters.adapter import Base, Elements, Pair, as_float32, fitted
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A pair for rows of the tensor ``name`` from ``first`` on, or for all of them (None).
+
+    Arrays and scale: as Pair's. ``source`` names it in errors.
+    """
+
+    name: str
+    first: int | None
+    a: Elements
+    b: Elements
+    scale: float
+    source: str
+
+
+def joined(base: Base, pieces: Iterable[Piece]) -> tuple[Pair, ...]:
+    """A pair for each tensor that any of the pieces belong to.
+
+    The first matrices lie one below the other, the second ones in the rows and columns of their
+    own: rows that no piece is for get nothing. Raises FormatError for two pieces of the same rows,
+    and as ``fitted``.
+    """
+    found: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        others = found.setdefault(piece.name, [])
+        if others and (piece.first is None or any(o.first in (None, piece.first) for o in others)):
+            raise FormatError(f"{piece.source}: a second pair for tensor {piece.name!r}")
+        others.append(piece)
+    return tuple(_pair(base, name, parts) for name, parts in found.items())
+
+
+def _pair(base: Base, name: str, pieces: Sequence[Piece]) -> Pair:
+    one = pieces[0]
+    if one.first is None:
+        return fitted(base, one.source, name, one.a, one.b, one.scale)
+    for piece in pieces:
+        _check(base, piece)
+    scale, seconds = one.scale, [piece.b for piece in pieces]
+    if len({piece.scale for piece in pieces}) > 1:
+        scale, seconds = 1.0, [as_float32(p.b) * np.float32(p.scale) for p in pieces]
+    # Rows of one module in several places have one first matrix.
+    firsts = {id(piece.a): piece.a for piece in pieces}
+    ends = np.cumsum([0, *(a.shape[-2] for a in firsts.values())])
+    columns = dict(zip(firsts, ends.tolist(), strict=False))
+    seconds = _of_one_type(seconds)
+    b = np.zeros((*base.shapes[name][:-1], ends[-1]), seconds[0].dtype)
+    for piece, second in zip(pieces, seconds, strict=True):
+        first, column = piece.first or 0, columns[id(piece.a)]
+        b[..., first : first + second.shape[-2], column : column + second.shape[-1]] = second
+    a = np.concatenate(_of_one_type(list(firsts.values())), axis=-2)
+    return fitted(base, one.source, name, a, b, scale)
+
+
+def _check(base: Base, piece: Piece) -> None:
+    *count, total, width = base.shapes[piece.name]
+    a, b = piece.a.shape, piece.b.shape
+    fits = len(a) == len(b) == len(count) + 2 and a[-2] == b[-1] and a[-1] == width
+    if not fits or [*a[:-2]] != count or [*b[:-2]] != count or (piece.first or 0) + b[-2] > total:
+        raise FormatError(
+            f"{piece.source}: a pair for rows of tensor {piece.name!r} has the shapes {a} and {b}; "
+            f"the model's has {base.shapes[piece.name]}: the adapter belongs to another model"
+        )
+
+
+def _of_one_type(arrays: list[Elements]) -> list[Elements]:
+    if len({array.dtype for array in arrays}) == 1:
+        return arrays
+    return [as_float32(array) for array in arrays]

@@ -1,0 +1,76 @@
+"""What the files beside the weights say of a model of Hugging Face's format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+
+from trinity.errors import InputError
+from trinity.formats.defaults import Defaults
+from trinity.formats.huggingface.files import CONFIG
+from trinity.formats.huggingface.generation import generation_defaults
+from trinity.formats.huggingface.metadata import model_metadata
+from trinity.formats.huggingface.model import read_model
+from trinity.formats.huggingface.packed.modelopt import with_own_file
+from trinity.formats.json_object import read_json_object
+from trinity.providers.kept_keys import kept_keys
+from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
+
+
+class HuggingFaceDescription:
+    """Metadata and defaults of a model, which need no weights.
+
+    Arguments and errors as those of HuggingFaceProvider. ``family`` and ``config`` are what
+    config.json describes, ``model`` the keys but for the tokenizer's.
+    """
+
+    def __init__(self, path: str, files: Mapping[str, str], *, name: str) -> None:
+        self.path = path
+        self.files = files
+        if CONFIG not in files:
+            raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
+        values = with_own_file(read_json_object(files[CONFIG]), files)
+        self.family, self.config = read_model(values, files[CONFIG])
+        self.model = model_metadata(self.config, self.family, name)
+        self.metadata: Mapping[str, object] = _Metadata(self.model, self._tokenizer_keys)
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """The ends of answers and the sampling of generation_config.json."""
+        return generation_defaults(self.files)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _tokenizer_keys(self) -> Mapping[str, object]:
+        rows, kind = self.config.vocab_size, self.family.tokenizer
+        make = partial(tokenizer_metadata, self.files, self.path, rows, kind)
+        return kept_keys(self.files, [rows, kind], make)
+
+
+class _Metadata(Mapping[str, object]):
+    """Keys that are there, and others that are made when one of them is asked for."""
+
+    def __init__(
+        self, model: Mapping[str, object], tokenizer: Callable[[], Mapping[str, object]]
+    ) -> None:
+        self._model = model
+        self._read = tokenizer
+        self._tokenizer: Mapping[str, object] | None = None
+
+    def __getitem__(self, key: str) -> object:
+        if key in self._model or not key.startswith("tokenizer."):
+            return self._model[key]
+        return self._made()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._model
+        yield from self._made()
+
+    def __len__(self) -> int:
+        return len(self._model) + len(self._made())
+
+    def _made(self) -> Mapping[str, object]:
+        if self._tokenizer is None:
+            self._tokenizer = self._read()
+        return self._tokenizer
