@@ -179,21 +179,20 @@ def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew:
     return compiled
 
 
-def handler_address(function: Callable[[int, int, int], None]) -> int:
-    """The address of a signal handler's code, ``void f(int, siginfo_t *, void *)`` in C."""
+def c_function(function: Callable[..., None], *arguments: types.Type) -> int:
+    """The address of its code, for callers of C: ``void f(arguments)``."""
 
     def compile_once() -> int:
         with _lock:
-            if function not in _handlers:
-                args = (types.int32, types.intp, types.intp)
-                _handlers[function] = _compiled(function, args, True)
-            address: int = _handlers[function].address
+            if function not in _c_functions:
+                _c_functions[function] = _compiled(function, arguments, True)
+            address: int = _c_functions[function].address
             return address
 
     return uninterrupted(compile_once)
 
 
-_handlers: dict[Callable[..., None], Any] = {}
+_c_functions: dict[Callable[..., None], Any] = {}
 
 
 class _NotCached(Exception):  # noqa: N818

@@ -19,7 +19,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from trinity_kernels._jit import handler_address, intrinsic
+from trinity_kernels._jit import c_function, intrinsic
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i32, get_i64, set_i64
 
@@ -141,7 +141,7 @@ def catch_bus_errors(table: Any) -> bool:
         table[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
     table[PAGE] = mmap.PAGESIZE
     table[ENTRIES] = SLOTS
-    address = handler_address(_on_bus_error)
+    address = c_function(_on_bus_error, types.int32, types.intp, types.intp)
     tell = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
     tell(_TELL, ctypes.addressof(table), None)
     old, new = _Action(), _Action()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
 import threading
 import time
 import weakref
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from numba.core import types
 from numpy.typing import NDArray
 
 from trinity_kernels import forks
-from trinity_kernels._jit import entry, inline
+from trinity_kernels._jit import c_function, entry, inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
@@ -101,11 +104,17 @@ def _run(state: int, records: int, count: int, threads: int) -> None:
     _walk(records, count, state, 0, threads)
 
 
-@entry
-def _stop(state: int, threads: int) -> None:
-    """Tell the workers to end; again is harmless."""
+def _stop(state: int, threads: int, reference: int) -> None:
+    """Tell the workers to end; again is harmless. ``reference`` is for a weak one's callback."""
     if get_i64(state + _COUNT) != _STOP:
         _publish(state, 0, _STOP, threads)
+
+
+@cache
+def _stopper() -> Callable[[int, int, object], None]:
+    """``_stop`` as a function of C: no exception of a signal handler can come into it."""
+    kind = ctypes.PYFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.py_object)
+    return kind(c_function(_stop, types.intp, types.intp, types.intp))
 
 
 @entry
@@ -174,6 +183,7 @@ class _Shared:
         self.memory = np.zeros((_THREADS + threads * _THREAD_BYTES) // 8 + 8, np.int64)
         self.state = -(-self.memory.ctypes.data // 64) * 64
         self.workers: list[threading.Thread] = []
+        self.owner: weakref.ref[Team] | None = None
         api = ctypes.pythonapi
         self.word(_YIELD)[0] = _yield_address()
         self.word(_TAKE)[0] = _address(api.PyThread_acquire_lock)
@@ -209,7 +219,7 @@ def _start(threads: int) -> _Shared:
     """Threads that wait for jobs. What may fail is done before, or is over, when this returns."""
     trial = _Shared(1)  # compiles the loops, or loads them
     _run(trial.state, 0, 0, 1)
-    _stop(trial.state, 1)
+    _stopper()(trial.state, 1, None)
     _serve(trial.state, 0, 1)
     shared = _Shared(threads)
     try:
@@ -243,7 +253,7 @@ def _end(shared: _Shared) -> None:
     """End the threads and wait for it; can be called again after an interruption."""
     if shared.forks != forks.count():
         return  # they are the parent's
-    _stop(shared.state, shared.threads)
+    _stopper()(shared.state, shared.threads, None)
     for worker in shared.workers:
         worker.join()
 
@@ -267,8 +277,10 @@ class Team:
             uninterrupted(self._make)
 
     def _make(self) -> None:
-        self._shared = _start(self.threads)
-        self._finalizer = weakref.finalize(self, _end, self._shared)
+        self._shared = shared = _start(self.threads)
+        # The threads hold what they share, and with it this reference.
+        shared.owner = weakref.ref(self, partial(_stopper(), shared.state, shared.threads))
+        _alive.add(shared)
 
     def run(self, records: NDArray[np.void]) -> None:
         """Walk the plan; returns when every thread is through.
@@ -290,7 +302,7 @@ class Team:
             if self._forks != forks.count():
                 self._mutex = threading.RLock()
                 if not jit_disabled() and not self._closed:
-                    self._finalizer.detach()
+                    self._shared.owner = None
                     uninterrupted(self._make)
                 self._forks = forks.count()
 
@@ -302,7 +314,16 @@ class Team:
             self._closed = True
             if not jit_disabled():
                 _end(self._shared)
-                self._finalizer.detach()
+
+
+_alive: weakref.WeakSet[_Shared] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """No thread shall be in compiled code while the interpreter takes its memory apart."""
+    for shared in list(_alive):
+        _end(shared)
 
 
 def _cgroup_cpus() -> int | None:

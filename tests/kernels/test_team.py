@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
+import sys
 import threading
 import time
 from typing import Any
@@ -139,11 +139,23 @@ def test_closing_ends_the_threads() -> None:
 
 
 def test_a_forgotten_team_ends_its_threads() -> None:
+    """Whatever comes: an exception that falls into a finalizer is lost, and what it should do."""
     before = _workers()
     team = Team(2)
     team.run(Steps(2, 1).plan)
-    del team
-    gc.collect()
+
+    def interrupt(*event: object) -> None:
+        raise KeyboardInterrupt
+
+    saved = sys.gettrace()
+    sys.settrace(interrupt)  # at the first call of Python code
+    try:
+        del team
+    finally:
+        sys.settrace(saved)
+    deadline = time.monotonic() + 60
+    while _workers() > before and time.monotonic() < deadline:
+        time.sleep(0.001)
     assert _workers() == before
 
 
