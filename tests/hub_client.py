@@ -1,6 +1,7 @@
 """A process of its own that opens models by name: huggingface_hub reads its environment only once.
 
-As a program it reads lines of JSON, {"name", "what", "environment"}, and answers each with a line.
+As a program it reads lines of JSON, {"name", "what", "environment"} or {"command", "environment"},
+and answers each with a line.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def environment(endpoint: str, home: Path, **more: str) -> dict[str, str]:
 class Client:
     """The process; ``open`` is ``trinity.open_weights`` there, ``load_tokenizer`` its namesake.
 
-    What the latter opened has the texts of the tokens in the place of tensors.
+    What the latter opened has the texts of the tokens in the place of tensors. ``run`` is the
+    command line.
     """
 
     def __init__(self, variables: dict[str, str]) -> None:
@@ -61,17 +63,21 @@ class Client:
         )
 
     def open(self, name: str, **variables: str) -> Opened:
-        return self._asked(name, "open", variables)
+        return Opened(**self._asked({"name": name, "what": "open", "environment": variables}))
 
     def load_tokenizer(self, name: str, **variables: str) -> Opened:
-        return self._asked(name, "tokenizer", variables)
+        return Opened(**self._asked({"name": name, "what": "tokenizer", "environment": variables}))
 
-    def _asked(self, name: str, what: str, variables: dict[str, str]) -> Opened:
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of a command."""
+        code, out, errors = self._asked({"command": arguments, "environment": {}})
+        return code, out, errors
+
+    def _asked(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"name": name, "what": what, "environment": variables}
         print(json.dumps(request), file=self._process.stdin, flush=True)
-        return Opened(**json.loads(self._process.stdout.readline()))
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         self._process.communicate(timeout=60)
@@ -96,12 +102,23 @@ def answer(name: str, what: str) -> dict[str, Any]:
         return {**found, "error": repr(error), "kind": "not a TrinityError"}
 
 
+def outcome(command: list[str]) -> list[Any]:
+    from typer.testing import CliRunner
+
+    from trinity.cli import app
+
+    result = CliRunner().invoke(app, command)
+    return [result.exit_code, result.stdout, result.stderr]
+
+
 def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         before = dict(os.environ)
         os.environ.update(request["environment"])
-        print(json.dumps(answer(request["name"], request["what"])), flush=True)
+        command = request.get("command")
+        found = outcome(command) if command else answer(request["name"], request["what"])
+        print(json.dumps(found), flush=True)
         os.environ.clear()
         os.environ.update(before)
 

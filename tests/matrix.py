@@ -1,8 +1,8 @@
 """What `make test` runs of a test with many cases; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
-each parameter has occurred; of a test marked ``few(n)``, n of those cases, spread over them all.
-What is marked ``full`` is left to `make test-all`.
+each parameter has occurred. Of those cases it runs ``MOST`` at most, or n of a test marked
+``few(n)``, spread over them all. What is marked ``full`` is left to `make test-all`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trinity.formats.gguf_types import is_type_of_gguf
 from trinity_kernels import quants
 
 FULL = pytest.mark.full
+MOST = 20  # cases of a test that `make test` runs
 Value = tuple[tuple[str, ...], tuple[int, ...]]
 
 # Of each file of trinity_kernels/quants the first type that products take.
@@ -72,11 +73,9 @@ def each_value_once(items: Sequence[pytest.Item]) -> None:
 
 
 def leave_few(items: Sequence[pytest.Item]) -> None:
-    """Mark as ``full`` all but n cases of a test that is marked ``few(n)``."""
+    """Mark as ``full`` all but ``MOST`` cases of a test, or n where it is marked ``few(n)``."""
     few = items[0].get_closest_marker("few") if items else None
-    if few is None:
-        return
-    number = min(few.args[0], len(items))
+    number = min(MOST if few is None else few.args[0], len(items))
     chosen = {i * len(items) // number for i in range(number)}
     for place, item in enumerate(items):
         if place not in chosen:

@@ -113,6 +113,7 @@ def test_wall_clock(confined: Confined, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("trinity.confined._CLOCK_FACTOR", 1.0)
     with pytest.raises(ConfinedError, match=r"it ran for more than 0\.3 seconds"):
         confined.call(["sleep", 60])
+    monkeypatch.undo()
     assert confined.call(["echo", 5]) == 5
 
 

@@ -51,11 +51,6 @@ TRINITY_COMMANDS = [
 ]
 
 
-def label(value: object) -> str:
-    """A readable test id."""
-    return " ".join(value) if isinstance(value, list) else str(value)
-
-
 @pytest.fixture(scope="module")
 def subcommands() -> dict[str, Any]:
     """The command line's subcommands by name."""
@@ -99,31 +94,31 @@ def test_documents_hold_commands() -> None:
     assert len(TRINITY_COMMANDS) >= 8
 
 
-@pytest.mark.parametrize(("document", "words"), TRINITY_COMMANDS, ids=label)
-def test_trinity_command_exists(
-    document: str, words: list[str], subcommands: dict[str, Any]
-) -> None:
+def test_trinity_commands_exist(subcommands: dict[str, Any]) -> None:
     """The subcommand exists and has every option that the document gives it."""
-    assert words[0] in subcommands, f"{document}: trinity {words[0]}"
-    options = {
-        text
-        for parameter in subcommands[words[0]].params
-        for text in [*parameter.opts, *parameter.secondary_opts]
-    } | {"--help"}
-    given = {w.partition("=")[0] for w in words[1:] if re.match(r"--?[a-zA-Z]", w)}
-    assert given <= options, f"{document}: trinity {' '.join(words)}"
+    for document, words in TRINITY_COMMANDS:
+        where = f"{document}: trinity {' '.join(words)}"
+        assert words[0] in subcommands, where
+        options = {
+            text
+            for parameter in subcommands[words[0]].params
+            for text in [*parameter.opts, *parameter.secondary_opts]
+        } | {"--help"}
+        given = {w.partition("=")[0] for w in words[1:] if re.match(r"--?[a-zA-Z]", w)}
+        assert given <= options, where
 
 
-@pytest.mark.parametrize(("document", "words"), COMMANDS, ids=label)
-def test_make_target_or_script_exists(document: str, words: list[str]) -> None:
+def test_make_targets_and_scripts_exist() -> None:
     """A documented `make X` is a target, a documented `python x.py` a file."""
-    if words[0] == "make":
-        makefile = (ROOT / "Makefile").read_text("utf-8")
-        for target in (w for w in words[1:] if "=" not in w):
-            assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), target
-    for word in words:
-        if word.endswith(".py") and not word.startswith("-"):
-            assert (ROOT / word).is_file(), f"{document}: {word}"
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for document, words in COMMANDS:
+        where = f"{document}: {' '.join(words)}"
+        if words[0] == "make":
+            assert {w for w in words[1:] if re.fullmatch("[a-z-]+", w)} <= targets, where
+        for word in words:
+            if word.endswith(".py") and not word.startswith("-"):
+                assert (ROOT / word).is_file(), where
 
 
 def test_readme_names_every_subcommand(subcommands: dict[str, Any]) -> None:
@@ -155,7 +150,7 @@ def test_example_is_short(example: Path) -> None:
     assert ast.get_docstring(ast.parse(source))
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_example_runs(example: Path, tiny_model: Path) -> None:
     """Each example writes something, given a model."""

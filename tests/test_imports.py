@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ LAYERS = (
 COMPILER = {"numba", "llvmlite"}
 # The lazy imports of the public module: `import trinity` must stay quick and work without these.
 HEAVY = (
-    "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
+    "numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
     "huggingface_hub",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
@@ -89,6 +90,13 @@ PYTHON_FILES = sorted(
     for folder in ("trinity", "kernels", "tests", "scripts", "examples")
     for path in (ROOT / folder).rglob("*.py")
 )
+
+
+def test_the_document_shows_the_layers() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^## Imports\n\n```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = [tuple(re.split(r"  +", line.strip())[0].split(", ")) for line in block.splitlines()]
+    assert shown == list(reversed(LAYERS))
 
 
 def layer(module: str) -> int:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.matrix import KINDS
+from tests.matrix import KINDS, MOST
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import READERS
 
@@ -36,6 +36,9 @@ def test_rows(x, y): ...
 @pytest.mark.parametrize("tag", "abcdef")
 def test_few(level, tag): ...
 
+@pytest.mark.parametrize("number", range(60))
+def test_many(number): ...
+
 @pytest.mark.full
 def test_left(): ...
 """
@@ -61,6 +64,7 @@ def test_each_value_occurs(tmp_path: Path) -> None:
         "test_some[avx2-b]", "test_some[portable-b]",
         *(f"test_rows[{row}]" for row in ("1-1", "1-2", "2-1", "2-2")),
         "test_few[avx2-a]", "test_few[avx2-d]",
+        *(f"test_many[{number}]" for number in range(0, 60, 60 // MOST)),
     ]  # fmt: skip
 
 

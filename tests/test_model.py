@@ -30,6 +30,7 @@ from trinity.model import Model
 from trinity.runtime.interface import Rows
 
 HELLO = [{"role": "user", "content": "hi"}]
+SECONDS = 60  # which nothing here takes
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def _no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)
+        thread.join(SECONDS)
         assert not thread.is_alive() or not thread.name.startswith("trinity")
 
 
@@ -149,7 +150,7 @@ def fail_within(chunks: Iterable[object]) -> None:
 
 def no_page_is_in_use(model: Model, engine: ToyEngine) -> None:
     """After the step that is under way, which nothing but the clock bounds."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while used_bytes(engine):
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -264,7 +265,7 @@ def test_exclusive_use_waits_and_lets_wait() -> None:
         mine.step([Rows(cache, [3, 4])])
         assert later == []
         assert len(engine.evaluated) == evaluated + 1
-    worker.join(10)
+    worker.join(SECONDS)
     assert len(later) == 1
     assert list(chunks)[-1].finish_reason
     with pytest.raises(ZeroDivisionError), model.exclusive():
@@ -298,7 +299,7 @@ def test_threads_side_by_side_get_what_they_get_alone() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(SECONDS)
     assert wrong == []
 
 
@@ -420,7 +421,7 @@ def test_close_stops_what_runs_in_another_thread() -> None:
 
     def pause(tokens: list[int]) -> None:
         started.set()
-        go_on.wait(5)
+        go_on.wait(SECONDS)
 
     engine.before_forward = pause
     reasons: list[object] = []
@@ -430,16 +431,16 @@ def test_close_stops_what_runs_in_another_thread() -> None:
 
     worker = threading.Thread(target=work)
     worker.start()
-    assert started.wait(5)
+    assert started.wait(SECONDS)
     closer = threading.Thread(target=model.close)
     closer.start()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + SECONDS
     while not model._scheduler.closing:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     go_on.set()
-    worker.join(5)
-    closer.join(5)
+    worker.join(SECONDS)
+    closer.join(SECONDS)
     assert reasons == ["cancelled"]
     assert engine.closed
 
@@ -473,7 +474,7 @@ def test_cancelled_task_cancels_the_generation() -> None:
                 seen.set()
 
         task = asyncio.create_task(consume())
-        await asyncio.wait_for(seen.wait(), 10)
+        await asyncio.wait_for(seen.wait(), SECONDS)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -503,7 +504,7 @@ def test_cancelled_task_cancels_a_whole_answer() -> None:
         loop = asyncio.get_running_loop()
         engine.before_forward = lambda tokens: loop.call_soon_threadsafe(running.set)
         task = asyncio.create_task(model.achat(HELLO, ignore_eos=True))
-        await asyncio.wait_for(running.wait(), 10)
+        await asyncio.wait_for(running.wait(), SECONDS)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

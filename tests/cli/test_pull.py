@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub_client import environment
+from tests.hub_client import Client, environment
 from tests.hub_server import HubServer, Repository, running
 from tests.tiny_models import write_tiny_model
 
@@ -24,6 +24,13 @@ PATIENCE = 120
 def server() -> Iterator[HubServer]:
     with running() as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def client(server: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    found = Client(environment(server.url, tmp_path_factory.mktemp("hub")))
+    yield found
+    found.close()
 
 
 def start(server: HubServer, home: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -44,23 +51,24 @@ def trinity(server: HubServer, home: Path, *arguments: str) -> tuple[int, str, s
     return process.returncode, out, errors
 
 
-def test_pull_then_inspect(server: HubServer, tmp_path: Path) -> None:
+def test_pull_then_inspect(server: HubServer, client: Client, tmp_path: Path) -> None:
     """A bare name is the hub's; the command that is printed names the very file."""
     write_tiny_model(tmp_path / "m.gguf")
     content = (tmp_path / "m.gguf").read_bytes()
     server.repositories["u/pull"] = Repository({"m-Q8_0.gguf": content, "m-q4_k_m.gguf": content})
-    code, out, errors = trinity(server, tmp_path, "pull", "u/pull:Q8_0")
+    code, out, errors = client.run("pull", "u/pull:Q8_0")
     assert (code, out) == (0, "python -m trinity chat --model hf:u/pull:m-Q8_0.gguf\n"), errors
     assert "downloading u/pull:Q8_0: 100%\n" in errors
-    code, out, errors = trinity(server, tmp_path, "tokenize", "-m", "hf:u/pull", "hello")
+    code, out, errors = client.run("tokenize", "-m", "hf:u/pull", "hello")
     assert code == 0, errors
     assert out.strip()
     assert "hf:u/pull: taking m-q4_k_m.gguf; there is also: Q8_0" in errors
-    code, out, errors = trinity(server, tmp_path, "inspect", "hf:u/pull:Q3_K_M")
+    code, out, errors = client.run("inspect", "hf:u/pull:Q3_K_M")
     assert (code, out) == (1, "")
     assert "error: hf:u/pull:Q3_K_M: there is no 'Q3_K_M'; there is: Q8_0, Q4_K_M" in errors
 
 
+@pytest.mark.full
 def test_two_at_once_download_once(server: HubServer, tmp_path: Path) -> None:
     content = os.urandom(1 << 20)
     server.repositories["u/two"] = Repository({"m.gguf": content}, pause=0.2)
@@ -80,10 +88,8 @@ def test_two_at_once_download_once(server: HubServer, tmp_path: Path) -> None:
         ("ollama:m", "error: ollama:m: `ollama pull m` downloads models for Ollama"),
     ],
 )
-def test_names_that_are_not_the_hubs(
-    server: HubServer, tmp_path: Path, name: str, what: str
-) -> None:
-    code, out, errors = trinity(server, tmp_path, "pull", name)
+def test_names_that_are_not_the_hubs(client: Client, name: str, what: str) -> None:
+    code, out, errors = client.run("pull", name)
     assert (code, out) == (1, "")
     assert what in errors
 
@@ -101,7 +107,7 @@ def test_ctrl_c_ends_at_once_and_the_download_goes_on(server: HubServer, tmp_pat
         assert time.monotonic() < until
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(PATIENCE) == 130
     assert "Traceback" not in process.communicate()[1]
     (unfinished,) = blobs.glob("*.incomplete")
     have = unfinished.stat().st_size

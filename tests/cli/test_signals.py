@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_process import ENVIRONMENT
+from tests.matrix import some
 from trinity.loading import demo_model
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -53,13 +54,14 @@ def test_ctrl_c_is_quiet(moment: str) -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize("name", some(["SIGTERM", "SIGHUP", "SIGQUIT"], ["SIGHUP"]))
 def test_other_signals_end_as_they_do(name: str) -> None:
     number = getattr(signal, name)
     done = strike(number, "numpy", "inspect", demo_model())
     assert (done.returncode, done.stderr) == (-number, "")
 
 
+@pytest.mark.full
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
     """nohup."""
     code = PROGRAM.replace(

@@ -56,7 +56,7 @@ def test_an_explained_error_is_1(command: str, streams: str) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("command", "streams", "expected"),
     [

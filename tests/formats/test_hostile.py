@@ -18,8 +18,8 @@ from tests.matrix import some
 from trinity.errors import TrinityError
 from trinity.formats import GGUFProvider, GGUFWriter
 
-NUM_FILES = 20_000
-SECONDS_PER_FILE = 2.0  # generous: a busy machine may pause, an endless loop does not end
+NUM_FILES, PARTS = 20_000, 16
+SECONDS_PER_FILE = 2.0  # generous: it takes some milliseconds
 EDGES_64 = [
     *(0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 31, 32, 33, 63, 64, 255, 256, 65535, 65536),
     *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**61, 2**62, 2**63 - 3, 2**63 - 1, 2**63),
@@ -119,7 +119,7 @@ def fields(content: bytes) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("part", some(range(4), [0]))
+@pytest.mark.parametrize("part", some(range(PARTS), [0]))
 def test_damaged_files(tmp_path: Path, part: int) -> None:
     content = base_file(tmp_path)
     rng = random.Random(part)
@@ -127,20 +127,20 @@ def test_damaged_files(tmp_path: Path, part: int) -> None:
     path.write_bytes(content)
     assert exercise(path) == "opened"
     outcomes: dict[str, int] = {}
-    for number in range(NUM_FILES // 4):
+    for number in range(NUM_FILES // PARTS):
         damaged = mutate(content, rng)
         path.write_bytes(damaged)
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             outcome = exercise(path)
         except Exception as error:
             error.add_note(f"file {number} of part {part}: {damaged.hex()}")
             raise
-        assert time.perf_counter() - start < SECONDS_PER_FILE, damaged.hex()
+        assert time.thread_time() - start < SECONDS_PER_FILE, damaged.hex()
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    assert outcomes["refused"] > 500, outcomes
-    assert outcomes["opened"] > 100, outcomes
-    assert outcomes["opened, no configuration"] > 20, outcomes
+    assert outcomes["refused"] > 2000 / PARTS, outcomes
+    assert outcomes["opened"] > 400 / PARTS, outcomes
+    assert outcomes["opened, no configuration"] > 80 / PARTS, outcomes
 
 
 def test_every_field_with_every_edge_value_in_bounded_memory(tmp_path: Path) -> None:
@@ -159,11 +159,12 @@ def test_every_field_with_every_edge_value_in_bounded_memory(tmp_path: Path) -> 
         tracemalloc.stop()
 
 
-def test_every_truncation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", some(range(4), [0]))
+def test_every_truncation(tmp_path: Path, part: int) -> None:
     content = base_file(tmp_path)
     path = tmp_path / "cut.gguf"
     # The last tensor's padding may be missing; everything before it may not.
-    for length in range(len(content) - 28):
+    for length in range(part, len(content) - 28, 4):
         path.write_bytes(content[:length])
         assert exercise(path) == "refused", length
 
@@ -210,8 +211,9 @@ INFOS = st.lists(
 )
 
 
+@pytest.mark.parametrize("part", some(range(5), [0]))
 @settings(
-    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     keys=KEYS,
@@ -229,6 +231,7 @@ def test_any_structure(
     data: bytes,
     version: int,
     alignment: int,
+    part: int,
 ) -> None:
     path = tmp_path / "any.gguf"
     all_keys = [ARCHITECTURE, *keys] if named else keys

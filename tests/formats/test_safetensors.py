@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from tests.formats.raw_safetensors import bfloat16, entry, file_bytes, write_safetensors
+from tests.matrix import some
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.formats.safetensors import DTYPE_BITS, MAX_HEADER_BYTES, SafeTensorsFile
 
@@ -118,14 +119,14 @@ def test_a_header_that_lies_is_refused(lie: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         with pytest.raises(FormatError, match=message) as caught:
             SafeTensorsFile(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
     assert peak < 300_000 + 100 * len(content)
     assert str(path) in str(caught.value)
 
@@ -227,9 +228,10 @@ entries = st.fixed_dictionaries(
 names = st.sampled_from(["a", "b", "c", "", "__metadata__", "\u00e9"])
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("part", some(range(3), [0]))
+@settings(max_examples=100, deadline=None)
 @given(header=st.dictionaries(names, entries, max_size=4), size=st.integers(0, 40))
-def test_made_headers(folder: Path, header: dict[str, object], size: int) -> None:
+def test_made_headers(folder: Path, part: int, header: dict[str, object], size: int) -> None:
     check_agreement(file_bytes(header, bytes(size)), folder / "made.safetensors")
 
 
@@ -260,7 +262,7 @@ def test_nearly_right_headers(
     assert accepted == (official(content) is not None)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some(range(4), [0]))
 def test_damaged_files(folder: Path, seed: int) -> None:
     """Bytes changed, cut, inserted or doubled: a TrinityError, or what the official one reads."""
     rng = random.Random(seed)

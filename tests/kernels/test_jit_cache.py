@@ -36,6 +36,7 @@ def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert run_python(COMPILE, TRINITY_CACHE_DIR=cache).strip() == "0"
 
 
+@pytest.mark.full
 def test_code_calls_nothing_that_another_module_has(tmp_path: Path) -> None:
     # What is kept has copies of its own: the code that is checked must be these, too.
     code = """

@@ -32,7 +32,7 @@ def test_within_the_bound_of_rounding(tag: str, level: str, two: Team) -> None:
                 assert np.all(error <= p.bound), (k, tokens, n, (error / p.bound).max())
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @TAGS
 def test_levels_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> None:
     for k in row_lengths(tag)[-2:]:

@@ -174,6 +174,7 @@ def test_features_of_the_users_replace_the_processors(environment: dict[str, str
     assert levels == ["portable"]
 
 
+@pytest.mark.full
 def test_a_program_that_used_numba_first() -> None:
     # Its target machine stays; the name implies dot products, which a trial proves.
     _, features, levels = pretend("pi5", "import numba; numba.njit(lambda: None)")
@@ -181,6 +182,7 @@ def test_a_program_that_used_numba_first() -> None:
     assert levels == ["neon", "portable"]
 
 
+@pytest.mark.full
 def test_an_unknown_system_leaves_llvms_word() -> None:
     _, features, levels = pretend("pi5", "processor.host_arm_features = dict")
     assert features == {"+neon", "+fp-armv8", "+sve"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.kernels.process import run_python
+from tests.matrix import some
 from trinity_kernels.ops.select import largest
 
 
@@ -17,9 +18,10 @@ def sorted_first(values: NDArray[np.float32], k: int) -> list[int]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("part", some(range(3), [0]))
+@settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_any_values(data: st.DataObject) -> None:
+def test_any_values(part: int, data: st.DataObject) -> None:
     numbers = st.floats(width=32, allow_nan=False)
     few = st.sampled_from([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf])
     values = np.array(data.draw(st.lists(numbers | few, min_size=1, max_size=60)), np.float32)

@@ -43,7 +43,7 @@ def sound(name: str, seed: int) -> Draft:
     return draft
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_sound_files_are_taken(name: str) -> None:
     for seed in range(20):
@@ -52,7 +52,7 @@ def test_sound_files_are_taken(name: str) -> None:
         assert len(decoder.attention) == decoder.config.num_layers
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_changed_files(name: str) -> None:
     refused = 0
@@ -76,7 +76,7 @@ EDGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_key_with_every_edge_value(name: str) -> None:
     draft = sound(name, 0)

@@ -68,6 +68,7 @@ def test_bitnet_agrees_with_transformers(shared_data: Path) -> None:
     assert np.array_equal(found.argmax(axis=1), expected.argmax(axis=1))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["TQ1_0", "TQ2_0"])
 def test_bitnet_in_llama_cpps_types_differs_by_its_rounded_scales(
     shared_data: Path, type_name: str
@@ -234,6 +235,7 @@ def test_ternary_types_give_the_same_tiny_model(tmp_path: Path) -> None:
     assert np.array_equal(found[0], found[2])
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", ["tiny", "bitnet"])
 @pytest.mark.parametrize("type_name", types(IN_FILES))
 def test_synthetic_models_are_sane(tmp_path: Path, shape: str, type_name: str) -> None:

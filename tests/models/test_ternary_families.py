@@ -36,7 +36,7 @@ def write_ternary_model(path: Path, family: str) -> int:
     return count
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("family", some(small.FAMILIES, KEPT))
 def test_equal_bits(family: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"

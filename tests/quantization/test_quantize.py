@@ -37,6 +37,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("type_name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "F16"])
 def test_the_bytes_are_those_of_the_gguf_package(
     type_name: str, source: Path, tmp_path: Path

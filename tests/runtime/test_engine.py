@@ -140,7 +140,7 @@ def test_bitnet_logits_with_rounded_scales(shared_data: Path, type_name: str, le
     assert np.array_equal(found.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["I2_S", "TQ1_0", "TQ2_0"])
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 def test_ternary_logits_are_the_same_bits_everywhere(
@@ -249,6 +249,7 @@ def test_a_batch_gives_what_each_sequence_gives_alone(tmp_path: Path, type_name:
     engine.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kv_type", ["F16", "F32"])
 @pytest.mark.parametrize(
     ("type_name", "batch_invariant"), [("I2_S", False), ("Q4_0", True), ("Q8_0", True)]
@@ -287,7 +288,7 @@ def test_any_mixture_of_rows_leaves_the_bits_alone(
     engine.close()
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("type_name", RUNNABLE)
 def test_exact_steps_give_the_bits_of_single_ones(
     tmp_path: Path, type_name: str, level: str
@@ -478,7 +479,7 @@ def test_threads_that_the_system_refuses(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(TrinityError, match="only 2 of 4 threads could be started"):
         load_engine(open_weights(tmp_path / "m.gguf"), threads=4)
     monkeypatch.undo()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)  # the thread that fills page tables
     assert threading.active_count() == before

@@ -54,7 +54,7 @@ def expected(path: Path) -> Logits:
 ROUNDED = {"q8": 0.02, "q19": 0.02 / 2048}
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @TYPE_NAMES
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
@@ -85,7 +85,7 @@ def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
             assert np.abs(found - single).max() < 1e-4
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["F32", "Q4_0", "I2_S", "MXFP4"])
 def test_levels_and_threads_leave_the_bits_of_a_token_alone(tmp_path: Path, type_name: str) -> None:
     path = tmp_path / "m.gguf"
@@ -129,6 +129,7 @@ def of_every_layer(name: str, values: NDArray[np.float32]) -> dict[str, NDArray[
     return {f"blk.{layer}.{name}": values * np.float32(1 + layer) for layer in range(LAYERS)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type_name", ["F32", "I2_S"])
 def test_biases_and_scales_of_experts(tmp_path: Path, type_name: str) -> None:
     hidden, size = (64, 96) if type_name == "F32" else (128, 128)

@@ -423,8 +423,10 @@ def test_timed_waits_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.01)
     inbox = Inbox()
     scheduler = model._scheduler
+    other = threading.Thread(target=scheduler.submit, args=(request(engine, inbox, max_tokens=1),))
     with model.exclusive():
-        scheduler.submit(request(engine, inbox, max_tokens=1))
+        other.start()
+        other.join(SECONDS)
         time.sleep(0.01)
     assert last(scheduler, inbox).finish_reason == "length"
     model.close()

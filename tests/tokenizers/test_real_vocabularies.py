@@ -89,6 +89,7 @@ def test_sentencepiece_agrees_with_the_algorithm(
 
 @SOME
 @given(text=TEXTS)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("any_name", [*VOCABULARIES, "models/stories260K"])
 def test_round_trip(any_name: str, text: str, tokenizer_of: TokenizerOf) -> None:
     """Every text comes back; only U+2581 is a space in SentencePiece vocabularies."""
@@ -201,6 +202,7 @@ def test_long_texts(name: str, shared_data: Path, tokenizer_of: TokenizerOf) -> 
         assert tokenizer.decode(tokenizer.encode(text, add_bos=False)) == text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shared", ["models/stories260K", "gpt-2"])
 def test_threads_share_a_tokenizer(shared: str, metadata_of: MetadataOf) -> None:
     tokenizer = tokenizer_from_metadata(metadata_of(shared))  # not yet built

@@ -102,6 +102,7 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_vocabularies(name: str) -> None:
     """At most a second, where one token after the other may take minutes."""

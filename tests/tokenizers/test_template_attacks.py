@@ -94,7 +94,8 @@ class Watch:
 
 
 def attack(template: str, renderer: Confined) -> tuple[str, Watch]:
-    """The text, or the error after "!", and what it took."""
+    """The text, or the error after "!", and what it took beside the renderer's start."""
+    render_chat("", [])
     with Watch(renderer) as watch:
         try:
             outcome = render_chat(template, MESSAGES)

@@ -44,7 +44,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_is_stopped(name: str) -> None:
     template = ATTACKS[name] + ("" if ".Prompt" in ATTACKS[name] else "{{ if .Messages }}{{ end }}")

@@ -16,12 +16,19 @@ from typing import Any
 import pytest
 
 from tests.tools.golden_models import model_directory
+from trinity.confined import Confined
 from trinity.errors import TokenizerError
+from trinity.tokenizers.huggingface import reference
 from trinity.tokenizers.huggingface.reference import Reference, json_reference, model_reference
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXTS = ("Hello  world, it's 3.14", "b")
 Values = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _a_process_for_each_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "Confined", Confined)
 
 
 @pytest.fixture
@@ -94,7 +101,7 @@ HARMFUL: dict[str, Values] = {
 }  # fmt: skip
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", HARMFUL)
 def test_what_harms_the_library(name: str, values: Values) -> None:
     start = time.process_time()
