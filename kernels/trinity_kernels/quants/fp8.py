@@ -106,5 +106,5 @@ def _emit_load(builder: Any, row: Any, n: Any) -> Any:
 
 
 READERS = {
-    "FP8": Plain(nbytes=_NBYTES, get=_get, emit_load=_emit_load, elements=32, split=True),
+    "FP8": Plain(nbytes=_NBYTES, get=_get, emit_load=_emit_load, elements=32),
 }

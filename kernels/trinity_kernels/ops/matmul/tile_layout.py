@@ -30,17 +30,19 @@ PANELS, PANELS_BYTES = 8, 1 << 20
 
 
 def tile_types() -> frozenset[str]:
-    """The types that tiles multiply: F32 has more bits than two bfloat16."""
-    return frozenset(READERS) - {"F32"} - _coarse()
+    """The types that tiles multiply."""
+    return frozenset(name for name, reader in READERS.items() if not _is_fine(name, reader))
 
 
-def _coarse() -> frozenset[str]:
-    """The types of blocks whose values in bfloat16 are coarser than their activations."""
-    return frozenset(
-        name
-        for name, reader in READERS.items()
-        if isinstance(reader, Block32 | Affine4) and reader.form == "q19" and reader.minimum_at
-    )
+def _is_fine(name: str, reader: Any) -> bool:
+    """Whether values have more bits than bfloat16 holds.
+
+    Those are F32 and floats under a float32 scale, which two bfloat16 do not hold either, and codes
+    under a scale and a minimum whose activations would be finer than they.
+    """
+    if isinstance(reader, Plain):
+        return name == "F32" or reader.elements > 1
+    return isinstance(reader, Block32 | Affine4) and reader.form == "q19" and reader.minimum_at > 0
 
 
 def int8_tile_types() -> frozenset[str]:
