@@ -82,7 +82,11 @@ def test_every_type(tmp_path: Path, type_name: str, level: str) -> None:
             assert np.array_equal(found, single)
         else:
             assert apart.max() < 1e-3
-            assert np.abs(found - single).max() < 1e-4
+            if level == "amx":  # tiles split numbers in two, which leaves 2**-16 of a product out
+                error = np.linalg.norm(found - single) / np.linalg.norm(reference)
+                assert error < 2.0**-16, error
+            else:
+                assert np.abs(found - single).max() < 1e-4
 
 
 @pytest.mark.few(1)
