@@ -1,10 +1,11 @@
 """A plugin of pytest: the level ``amx`` on a processor with AVX-512 (VNNI, BF16), tiles emulated.
 
-    PYTHONPATH=scripts TRINITY_CACHE_DIR=build/amx python -m pytest -p amx_emulation -k amx tests
+    PYTHONPATH=scripts TRINITY_CACHE_DIR=build/amx python -m pytest -p amx_emulation \
+        tests/kernels/test_matmul_tiles.py
 
 It compiles amx_emulation.c with ``cc`` (gcc or clang) and lets kernels call that instead of the
-instructions: results are right to the bit of integers, and speed says nothing. The kernels' cache
-must be one of its own.
+instructions. Integers are exact, bfloat16 products are rounded as Intel's manual has it; speed says
+nothing. These kernels need a cache folder of their own: no other process can load them.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, scheduler: Scheduler, user: object, renews: bool) -> None:
         self.messages: SimpleQueue[Message] = SimpleQueue()
-        # The queue's method is no Python code: what comes as an object is dropped is never cut off.
+        # A callback in C: a Ctrl-C cannot cut it off, as it can a finalizer in Python.
         self._user = None if user is None else weakref.ref(user, self.messages.put)
         self._scheduler = scheduler
         self._owner = threading.Lock()  # held by the thread as long as it lives

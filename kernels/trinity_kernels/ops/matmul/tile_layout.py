@@ -31,14 +31,14 @@ PANELS, PANELS_BYTES = 8, 1 << 20
 
 def tile_types() -> frozenset[str]:
     """The types that tiles multiply."""
-    return frozenset(name for name, reader in READERS.items() if not _is_fine(name, reader))
+    return frozenset(name for name, reader in READERS.items() if not _loses_bits(name, reader))
 
 
-def _is_fine(name: str, reader: Any) -> bool:
-    """Whether values have more bits than bfloat16 holds.
+def _loses_bits(name: str, reader: Any) -> bool:
+    """Whether tiles of bfloat16 would be too coarse.
 
-    Those are F32 and floats under a float32 scale, which two bfloat16 do not hold either, and codes
-    under a scale and a minimum whose activations would be finer than they.
+    F32, and floats under a float32 scale, have more bits than two bfloat16. Codes under a scale and
+    a minimum have more than the one that they would get beside activations of 19 bits.
     """
     if isinstance(reader, Plain):
         return name == "F32" or reader.elements > 1
