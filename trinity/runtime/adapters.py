@@ -178,7 +178,8 @@ class AdapterSet:
             if self.tokens[found.adapter]:
                 rows = found.rows[: len(ids)]
                 weights = self.weights[found.adapter, : len(ids), None]
-                np.multiply(found.tokens[ids], weights, out=rows)
+                with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+                    np.multiply(found.tokens[ids], weights, out=rows)
 
     def _bound(self, prefix: str, operation: Operation) -> list[Delta]:
         if isinstance(operation, Linear):

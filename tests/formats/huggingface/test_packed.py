@@ -15,11 +15,13 @@ from tests.formats.huggingface.layouts import LAYOUTS, Weight, fp8, gptq, pack_q
 from tests.formats.raw_safetensors import write_safetensors
 from trinity.errors import ConfigError, FormatError, TrinityError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.huggingface.packed.fp8 import scale_values
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.stored import as_it_is, rows, transposed
 from trinity.formats.huggingface.values import Values
+from trinity.formats.safetensors import SafeTensor
 
 NAME = "model.layers.0.mlp.up_proj"
 
@@ -41,6 +43,16 @@ def drawn(layout: str, shape: tuple[int, int]) -> tuple[dict[str, Any], Weight]:
 def floats(packed: Packed, view: Any = as_it_is, rows: int | None = None) -> Any:
     shape = (packed.shape[0] if rows is None else rows, packed.shape[1])
     return np.concatenate(list(packed.floats(view, shape)))
+
+
+def test_scales_that_are_exponents() -> None:
+    """E8M0: 2 ** (byte - 127), of which 255 is no number. A damaged one causes no warning."""
+    exponents = np.arange(256, dtype=np.uint8)
+    tensor = SafeTensor("scales", "F8_E8M0", (255,), exponents[:255], "model.safetensors")
+    values = scale_values(tensor, tensor.elements())
+    np.testing.assert_array_equal(values.astype(np.float64), 2.0 ** (np.arange(255) - 127))
+    with pytest.raises(FormatError, match=r"'scales' has the scale .* expected finite"):
+        scale_values(tensor, exponents)
 
 
 @pytest.mark.few(6)

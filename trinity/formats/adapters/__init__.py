@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.adapters.adapter import Adapter, Base, Pair
 from trinity.formats.adapters.gguf import read_gguf_adapter
@@ -45,7 +47,8 @@ def open_adapter(path: str | os.PathLike[str], base: Base) -> Adapter:
     if place == directory:
         weights = os.path.join(directory, MLX_WEIGHTS if is_mlx else PEFT_WEIGHTS)
         _check_pickle(directory, weights)
-    return (read_mlx if is_mlx else read_peft)(place, config, source, weights, base)
+    with np.errstate(over="ignore"):  # then the logits show it
+        return (read_mlx if is_mlx else read_peft)(place, config, source, weights, base)
 
 
 def _check_pickle(directory: str, weights: str) -> None:

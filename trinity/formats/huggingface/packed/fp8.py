@@ -152,9 +152,9 @@ def _pack(
 def scale_values(tensor: SafeTensor, elements: NDArray[np.generic]) -> NDArray[np.float32]:
     """Elements of a tensor of scales as float32. Raises FormatError where one is not finite."""
     if tensor.dtype == "F8_E8M0":
-        bytes_ = elements.astype(np.int32)
-        values = np.ldexp(np.float32(1), bytes_ - 127).astype(np.float32)
-        values[bytes_ == 255] = np.nan
+        # The exponent of a float32; 0 is the subnormal 2 ** -127, 255 no number.
+        bits = elements.astype(np.uint32) << 23
+        values = np.where(bits == 0, np.uint32(1 << 22), bits).view(np.float32)
     else:
         values = tensor.floats(elements)
     if not np.isfinite(values).all():

@@ -36,8 +36,7 @@ def rows_of_blocks(
     Raises FormatError for a scale that is no finite number, or too large.
     """
     scale = scale_values(scales, d)
-    with np.errstate(over="ignore"):
-        minima = np.asarray(zeros, np.float32) * -scale
+    minima = np.asarray(zeros, np.float32) * -scale
     if not np.isfinite(minima).all():
         largest = float(np.abs(scale).max())
         raise FormatError(

@@ -113,8 +113,7 @@ def nvfp4_floats(scales: SafeTensor, codes: Bytes, d: Bytes, factors: Floats) ->
         np.pad(d, ((0, 0), (0, fill))),
     )
     values = dequantize("NVFP4", padded.reshape(-1), (rows, (groups + fill) * group))
-    with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
-        values *= factors
+    values *= factors
     return np.ascontiguousarray(values[:, : groups * group]).view(np.uint8)
 
 

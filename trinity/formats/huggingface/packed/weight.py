@@ -145,7 +145,9 @@ class Packed:
 
     def _packed(self, parts: list[Part], place: _Place) -> Bytes:
         step = max(1, CHUNK_ELEMENTS // self.shape[-1])
-        return self.pack(*(part[place.axes][place.first : place.first + step] for part in parts))
+        chunk = (part[place.axes][place.first : place.first + step] for part in parts)
+        with np.errstate(all="ignore"):  # damaged numbers: refused there, or the logits show them
+            return self.pack(*chunk)
 
 
 @dataclass(frozen=True, slots=True)
