@@ -55,7 +55,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--target", help="with --seed: one case")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--keep", type=Path, help="with --seed: the folder for the case's files")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if (options.target is None) != (options.seed is None):
+        parser.error("--target and --seed name one case; --targets chooses for many")
+    return options
 
 
 def one_case(options: argparse.Namespace) -> int:

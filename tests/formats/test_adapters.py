@@ -289,6 +289,15 @@ def experts_pairs(experts: int, rank: Callable[[int], int] = lambda expert: 4) -
     return found
 
 
+def test_products_beyond_float32_are_refused(tmp_path: Path) -> None:
+    """Experts with scales of their own are multiplied with them, without a warning of NumPy's."""
+    tensors = {name: np.full_like(array, 1e38) for name, array in experts_pairs(3).items()}
+    patterns = {f"experts.{expert}.w1": 100.0 * 4**expert for expert in range(3)}
+    path = peft_directory(tmp_path / "a", tensors, alpha_pattern=patterns)
+    with pytest.raises(FormatError, match="no numbers or beyond"):
+        open_adapter(path, experts_base())
+
+
 def test_experts_of_different_scales(tmp_path: Path) -> None:
     tensors = experts_pairs(3)
     path = peft_directory(tmp_path / "a", tensors, lora_alpha=4, alpha_pattern={"experts.1.w1": 2})
@@ -339,6 +348,8 @@ def test_one_of_the_experts_parameters(target: str, tmp_path: Path) -> None:
     ("tensors", "config", "message"),
     [
         ({f"{V}.lora_a": array(HIDDEN, 4)}, {}, f"{V}.lora_a' has no lora_b beside it"),
+        ({f"{V}.lora_a": array(HIDDEN, 4), f"{V}.lora_b": array(4, KV, 5)}, {},
+         r"the shapes \(4, 16\) and \(5, 8, 4\); the model's has 16 inputs and 8 outputs"),
         ({f"{V}.m": array(4)}, {}, f"{V}.m' is DoRA"),
         ({f"{V}.weight": array(4)}, {}, "is no part of a pair"),
         ({}, {"fine_tune_type": "full"}, "fine_tune_type is 'full': whole tensors"),
@@ -346,7 +357,7 @@ def test_one_of_the_experts_parameters(target: str, tmp_path: Path) -> None:
         ({}, {"lora_parameters": {"rank": 4}}, "the scale None; expected a number"),
         ({}, {"lora_parameters": 4}, "the scale None"),
     ],
-)
+)  # fmt: skip
 def test_mlx_refusals(
     tensors: Arrays, config: dict[str, Any], message: str, tmp_path: Path
 ) -> None:

@@ -259,7 +259,23 @@ def test_a_weight_that_is_there_twice(tmp_path: Path) -> None:
         logical(tmp_path, config, weight)
 
 
-HOSTILE = (None, True, 0, -1, 3, 1 << 70, 0.5, "x", "", [], [0], [1 << 40, 1], {}, {"a": []})
+HOSTILE = (
+    None,
+    True,
+    0,
+    -1,
+    3,
+    1 << 70,
+    0.5,
+    "x",
+    "",
+    [],
+    [0],
+    [1 << 40, 1],
+    [1 << 70, 1 << 70],
+    {},
+    {"a": []},
+)
 KEYS = ("bits", "w_bit", "group_size", "weight_block_size", "fmt", "checkpoint_format", "version",
         "quant_algo", "format", "config_groups", "sparsity_config", "dynamic")  # fmt: skip
 

@@ -21,6 +21,7 @@ PEFT_WEIGHTS, MLX_WEIGHTS = "adapter_model.safetensors", "adapters.safetensors"
 _PICKLES = ("adapter_model.bin", "adapter_model.pt")
 
 
+@np.errstate(over="ignore")  # values that are too large are refused
 def open_adapter(path: str | os.PathLike[str], base: Base) -> Adapter:
     """The adapter at ``path``, read into memory: its file is not used afterwards.
 
@@ -47,8 +48,7 @@ def open_adapter(path: str | os.PathLike[str], base: Base) -> Adapter:
     if place == directory:
         weights = os.path.join(directory, MLX_WEIGHTS if is_mlx else PEFT_WEIGHTS)
         _check_pickle(directory, weights)
-    with np.errstate(over="ignore"):  # then the logits show it
-        return (read_mlx if is_mlx else read_peft)(place, config, source, weights, base)
+    return (read_mlx if is_mlx else read_peft)(place, config, source, weights, base)
 
 
 def _check_pickle(directory: str, weights: str) -> None:

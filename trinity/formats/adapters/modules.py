@@ -93,7 +93,8 @@ def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elem
         )
     rows, turned = _rows(place)
     out, width = stored[-2:] if len(stored) == 2 or not turned else stored[:0:-1]
-    if a.ndim != len(stored) or a.shape[-1] != width or b.shape[-2:-1] != (out,):
+    axes = len(stored)
+    if (a.ndim, b.ndim) != (axes, axes) or a.shape[-1] != width or b.shape[-2] != out:
         raise FormatError(
             f"{pair.source}: the pair of module {pair.module!r} has the shapes {a.shape} and "
             f"{b.shape}; the model's has {width} inputs and {out} outputs: the adapter belongs to "

@@ -91,7 +91,7 @@ def scaled_codes(
         None if block is None else (*leading, -(-rows // block[0]), -(-columns // block[1]))
     )
     if block is not None and scales.shape == each_block:
-        height, width = block
+        height, width = min(block[0], rows), min(block[1], columns)
     elif scales.shape == (*leading, rows):
         height, width = 1, columns
     elif _are_groups(scales.shape, codes.shape):
