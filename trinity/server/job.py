@@ -1,0 +1,56 @@
+"""A request for a chat as every API's endpoint hands it on, and what comes back of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trinity.conversation.parts import Part
+from trinity.runtime.generation import FinishReason, Timings
+from trinity.runtime.sampler import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class ChatJob:
+    """A conversation to go on with, in ``n`` answers.
+
+    ``messages`` and ``tools`` have OpenAI's form of /v1/chat/completions, which chat templates
+    know; content is a string, or None beside tool calls. ``tool_choice`` is "none", "auto",
+    "required" or the name of the one function to call. ``options`` are GenerationOptions that were
+    given. ``variables`` are further names for the chat template, such as enable_thinking.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool = True
+    n: int = 1
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Parts of the answer ``index``, with the log-probabilities of the tokens they came from."""
+
+    index: int
+    parts: tuple[Part, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the answer ``index``.
+
+    ``called``: it ended with calls of tools. ``stop`` is the stop string that ended it, if one did.
+    """
+
+    index: int
+    reason: FinishReason
+    timings: Timings
+    called: bool = False
+    stop: str | None = None
+
+
+Event = Piece | End
