@@ -137,6 +137,14 @@ class Client:
         finally:
             self._scheduler.cancel(sequence)
 
+    async def aresult(self, sequence: Sequence, inbox: AsyncInbox) -> Any:
+        """As ``result``, in an event loop."""
+        try:
+            self._scheduler.submit(sequence)
+            return await inbox.get()
+        finally:
+            self._scheduler.cancel(sequence)
+
     def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:
             self._scheduler.submit(answer)

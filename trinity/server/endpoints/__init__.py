@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from trinity.server.endpoint import Endpoint
-from trinity.server.endpoints import chat_completions, health
+from trinity.server.endpoints import (
+    chat_completions,
+    completions,
+    health,
+    llama_completion,
+    metrics,
+    models,
+    openapi,
+    tokens,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *chat_completions.ENDPOINTS,
+    *completions.ENDPOINTS,
+    *models.ENDPOINTS,
+    *tokens.ENDPOINTS,
+    *llama_completion.ENDPOINTS,
+    *metrics.ENDPOINTS,
+    *openapi.ENDPOINTS,
 )
