@@ -14,10 +14,15 @@ from trinity.errors import InputError
 from trinity.process import INTERRUPTED
 from trinity.server.settings import ServerOptions
 
+DEFAULTS = options.only(
+    options.GENERATION, "max_tokens", "temperature", "top_k", "top_p", "min_p",
+    "repetition_penalty", "frequency_penalty", "presence_penalty", "penalty_last_n", "seed",
+    "speculative",
+)  # fmt: skip
 NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance")
 
 
-@options.takes(serving=options.SERVING, loading=options.LOADING)
+@options.takes(serving=options.SERVING, generation=DEFAULTS, loading=options.LOADING)
 def serve(
     model: Annotated[
         list[str] | None,
@@ -31,9 +36,13 @@ def serve(
     ] = None,
     *,
     serving: options.Given,
+    generation: options.Given,
     loading: options.Given,
 ) -> None:
-    """Serve models over HTTP, to clients of OpenAI's and other APIs, until Ctrl-C or SIGTERM."""
+    """Serve models over HTTP, to clients of OpenAI's and other APIs, until Ctrl-C or SIGTERM.
+
+    Options of generation are for requests that do not give them.
+    """
     settings = ServerOptions(**serving)
     try:
         from trinity.server import serving as server
@@ -45,5 +54,5 @@ def serve(
             'pip install "trinity-llm[serve]"'
         ) from error
     refs = model or [model_or_demo(None)]
-    if server.serve(refs, settings, loading, say) == signal.SIGINT:
+    if server.serve(refs, settings, loading, say, generation) == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)

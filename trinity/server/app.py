@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +21,7 @@ from trinity.server.errors import OPENAI, ApiError, Family
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
 from trinity.server.security import Guard
-from trinity.server.service import Service
+from trinity.server.service import NO_DEFAULTS, Service
 from trinity.server.settings import ServerOptions
 
 
@@ -28,13 +29,15 @@ def make_app(
     models: Models,
     settings: ServerOptions | None = None,
     failed: Callable[[BaseException], None] = lambda error: None,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> Starlette:
     """The application that answers for ``models``, loading the first at its start.
 
-    ``failed`` is told why, if that cannot be loaded.
+    ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
+    that do not give them.
     """
     settings = settings or ServerOptions()
-    service = Service(settings, models, Metrics())
+    service = Service(settings, models, Metrics(), defaults)
 
     async def load_first() -> None:
         try:

@@ -27,8 +27,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob
@@ -41,12 +43,15 @@ if TYPE_CHECKING:
     from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
 
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+
 
 class Answers:
     """Answers under way: iterate for their events; ``close``, or ``with``, ends what is left.
 
     ``name`` is that of the model; ``prompt_tokens`` has the number of tokens of each prompt;
-    ``created`` is the time in seconds since the epoch. ``model`` is the model itself.
+    ``created`` is the time in seconds since the epoch. ``model`` is the model itself, ``options``
+    are the GenerationOptions that were asked for.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Answers:
         self.name = lease.name
         self.model = lease.model
         self.created = int(time.time())
+        self.options = ready.options
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
         self._lease = lease
         self._answers = answers
@@ -102,8 +108,12 @@ class Answers:
 class Service:
     """The settings, the models and the figures of a server."""
 
-    def __init__(self, settings: ServerOptions, models: Models, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: ServerOptions, models: Models, metrics: Metrics,
+        defaults: Mapping[str, Any] = NO_DEFAULTS,
+    ) -> None:  # fmt: skip
         self.settings = settings
+        self.defaults = defaults
         self.models = models
         self.metrics = metrics
 
@@ -113,6 +123,7 @@ class Service:
         Raises: ApiError (no such model; too many wait) and the errors of ``Model.asubmit``.
         """
         self._check_size(job)
+        job = replace(job, options={**self.defaults, **job.options})
         lease = await self.models.lease(name)
         try:
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))

@@ -21,6 +21,7 @@ from trinity.loading import load, open_weights
 from trinity.server.app import make_app
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
+from trinity.server.service import NO_DEFAULTS
 from trinity.server.settings import ServerOptions
 
 Say = Callable[[str], None]
@@ -31,12 +32,14 @@ KEPT_SECONDS = 75
 
 
 def serve(
-    refs: Sequence[str], options: ServerOptions, loading: Mapping[str, Any], say: Say
-) -> int | None:
+    refs: Sequence[str], options: ServerOptions, loading: Mapping[str, Any], say: Say,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> int | None:  # fmt: skip
     """Serve models until a signal comes, whose number is returned.
 
     ``refs`` are NAME=REF or REF, with REF as ``trinity.load`` takes it, ``loading`` its options.
-    ``say`` gets lines that whoever starts the server should see. Raises: TrinityError.
+    ``say`` gets lines that whoever starts the server should see. ``defaults`` are
+    GenerationOptions of requests that do not give them. Raises: TrinityError.
     """
     options.all_keys()
     served = served_models(refs, loading, say)
@@ -47,7 +50,7 @@ def serve(
         errors.append(error)
         server.should_exit = True
 
-    app = make_app(models, options, failed)
+    app = make_app(models, options, failed, defaults)
     if options.log_requests:
         log_to(say)
     with listening(options.host, options.port) as listener:
@@ -136,7 +139,7 @@ def weight_bytes(ref: str) -> int:
     """Bytes of a model's weights."""
     provider = open_weights(ref)
     try:
-        return sum(provider.tensor(name).nbytes for name in provider.tensor_names)
+        return sum(provider.tensor(name).nbytes for name in provider.tensor_names())
     finally:
         provider.close()
 

@@ -214,7 +214,7 @@ def last(
         True,
         model=answers.name,
         prompt=prompt if isinstance(prompt, str) else answers.model.detokenize(prompt),
-        generation_settings=settings(answers.model, job.options),
+        generation_settings=settings(answers.model, answers.options),
         tokens_predicted=timings.completion_tokens,
         tokens_evaluated=timings.prompt_tokens,
         tokens_cached=timings.prompt_tokens + timings.completion_tokens,
@@ -366,7 +366,7 @@ async def props(call: Call[Any]) -> ASGI:
         templates = model.chat_templates
         return Json(
             Props(
-                {"n_ctx": model.context_length, "params": settings(model, {})},
+                {"n_ctx": model.context_length, "params": settings(model, call.service.defaults)},
                 1,
                 call.service.models.first.ref,
                 templates[0].text if templates else CHATML,
