@@ -42,12 +42,17 @@ def process(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[
             if found:
                 url = found[1]
                 break
+        assert url
         # What it says later must not fill the pipe.
-        threading.Thread(target=started.stderr.read, daemon=True).start()
+        reader = threading.Thread(target=started.stderr.read)
+        reader.start()
         yield started, url
     finally:
         started.kill()
         started.wait()
+        if url:
+            reader.join()
+        started.stderr.close()
 
 
 def until_ready(url: str) -> None:
@@ -86,9 +91,10 @@ def test_requirement_1_a_closed_socket_ends_the_sequence(url: str, model: Model)
     for stream in (True, False):
         with (
             pytest.raises(httpx.ReadTimeout) if not stream else _nothing(),
-            httpx.Client(timeout=None if stream else 0.5) as client,client.stream(
-            "POST", f"{url}/v1/chat/completions", json={**body, "stream": stream}
-        ) as answer
+            httpx.Client(timeout=None if stream else 0.5) as client,
+            client.stream(
+                "POST", f"{url}/v1/chat/completions", json={**body, "stream": stream}
+            ) as answer,
         ):
             next(answer.iter_lines())
             if not stream:

@@ -136,7 +136,7 @@ def weight_bytes(ref: str) -> int:
     """Bytes of a model's weights."""
     provider = open_weights(ref)
     try:
-        return sum(provider.tensor(name).nbytes for name in provider.tensor_names)
+        return sum(provider.tensor(name).nbytes for name in provider.tensor_names())
     finally:
         provider.close()
 
