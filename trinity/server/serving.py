@@ -151,7 +151,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
                                    flags=socket.AI_PASSIVE)  # fmt: skip
         family, _, _, _, address = found[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)  # type: ignore[arg-type]
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error}") from error
     with listener:
