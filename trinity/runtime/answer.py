@@ -43,7 +43,7 @@ class Answer(Sequence):
         self._enders = frozenset() if request.limits.ignore_eos else frozenset(tokenizer.eog_ids)
         self._context_length = context_length
         self._tokenizer = tokenizer
-        self._decoder = tokenizer.stream(skip_special=True)
+        self._decoder = tokenizer.stream(skip_special=request.skip_special)
         self._matcher = StopMatcher(request.limits.stop or ())
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []

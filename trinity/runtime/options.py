@@ -30,6 +30,9 @@ class GenerationOptions(TypedDict, total=False):
     that begin with the same tokens; without it, equal calls do exactly the same arithmetic,
     which matters for quantized types whose prefill and decode round differently.
 
+    ``skip_special`` (True) leaves special tokens out of the text. Models write calls of tools and
+    reasoning between such tokens: ``trinity.conversation`` wants False.
+
     ``speculative`` (True): in a text that repeats itself, guess the next tokens from the text so
     far and evaluate them in one step. It changes the time alone. A number is the most tokens to
     guess at once, 0 or False turns it off.
@@ -60,6 +63,7 @@ class GenerationOptions(TypedDict, total=False):
     add_bos: bool
     parse_special: bool
     cache_prompt: bool
+    skip_special: bool
     speculative: bool | int
     priority: int
     lora: Mapping[int, float] | None
@@ -109,6 +113,9 @@ class Request:
     ] = False
     cache_prompt: Annotated[
         bool, Option("Keep what the prompt shares with an earlier call in the KV cache.")
+    ] = True
+    skip_special: Annotated[
+        bool, Option("Leave special tokens out of the text.")
     ] = True
     speculative: Annotated[
         bool | int,

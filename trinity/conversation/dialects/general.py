@@ -1,0 +1,80 @@
+"""For templates that know no tools: they are listed in a system text of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.dialects.hermes import Hermes
+from trinity.conversation.reading import Reading
+
+_TEXT = """\
+You may call functions to help with what the user asks. To call one, write a JSON object with its \
+name and its arguments within <tool_call></tool_call>:
+<tool_call>
+{"name": "function's name", "arguments": {"argument's name": "value"}}
+</tool_call>
+Its result then comes within <tool_response></tool_response>. The functions, as JSON:
+"""
+
+
+class General(Hermes):
+    """The tags of Hermes, which models without a form of their own most likely know.
+
+    A call at an answer's beginning may lack them, for small models forget them.
+    """
+
+    name = "general"
+    bare = True
+
+    def claims(self, template: str) -> bool:
+        """None: it is for the templates that nobody claims."""
+        return False
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """As Hermes, also in a fence of Markdown."""
+        cursor = reading.cursor
+        yield from cursor.white()
+        fenced = False
+        if not mark:
+            for fence in ("```json\n", "```\n"):
+                fenced = fenced or (yield from cursor.skip(fence))
+            if (yield from cursor.peek()) not in ("{", "["):
+                raise NoCallError("")
+        yield from super().read_calls(reading, mark)
+        if fenced:
+            yield from cursor.white()
+            yield from cursor.skip("```")
+            reading.commit()
+
+
+def with_tools(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Messages that a template without tools can render: tools, calls and results as text."""
+    listed = _TEXT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    written = [_as_text(message) for message in messages]
+    if written and written[0]["role"] == "system":
+        first = written[0]["content"]
+        return [
+            {**written[0], "content": f"{first}\n\n{listed}" if first else listed},
+            *written[1:],
+        ]
+    return [{"role": "system", "content": listed}, *written]
+
+
+def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if key not in ("tool_calls", "name")}
+    content = message.get("content") or ""
+    if message["role"] == "tool":
+        answer = f"<tool_response>\n{content}\n</tool_response>"
+        return {"role": "user", "content": answer}
+    calls = message.get("tool_calls") or ()
+    texts = [content] if content else []
+    for call in calls:
+        function = call["function"]
+        said = {"name": function["name"], "arguments": function["arguments"]}
+        texts.append(f"<tool_call>\n{json.dumps(said, ensure_ascii=False)}\n</tool_call>")
+    return {**kept, "content": "\n".join(texts)} if calls else kept
