@@ -1,4 +1,4 @@
-"""Conversations as APIs have them: messages, tools, reasoning, and the marks models write them in."""
+"""Conversations as APIs have them: messages, tools, reasoning, and what models write of them."""
 
 from trinity.conversation.form import Form, form_of, parse
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text

@@ -17,7 +17,10 @@ _DROPPED = 1 << 12  # characters that were read, before they are forgotten
 
 
 class NoCallError(Exception):
-    """What was read is no call of a tool. ``at_end``: more text might have made it one."""
+    """What was read is no call of a tool.
+
+    ``at_end``: the text ends within JSON, which more text might have completed.
+    """
 
     def __init__(self, reason: str, *, at_end: bool = False) -> None:
         super().__init__(reason)
@@ -99,13 +102,14 @@ class Cursor:
             match = found(self.text, self.at)
             held = len(self.text) if self.ended else _possible(self.text, self.at, marks)
             if match and match.start() < held:
-                if match.start() > self.at:
-                    give(self.text[self.at : match.start()])
+                begin, self.at = self.at, match.start()
+                if self.at > begin:
+                    give(self.text[begin : self.at])
                 self.at = match.end()
                 return match.group()
             if held > self.at:
-                give(self.text[self.at : held])
-                self.at = held
+                begin, self.at = self.at, held
+                give(self.text[begin:held])
             if not (yield from self.more()):
                 return ""
 
@@ -118,7 +122,7 @@ class Cursor:
         begin = self.at
         if not (yield from self.until(marks, pieces.append)):
             self.at = begin
-            raise NoCallError(f"{marks[0]!r} is missing", at_end=True)
+            raise NoCallError(f"{marks[0]!r} is missing")
         return "".join(pieces)
 
 

@@ -9,10 +9,11 @@ from trinity.conversation.cursor import WHITE
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """Text between ``begin`` and ``end`` is reasoning."""
+    """Text between ``begin`` and ``end`` is reasoning; ``then`` follows it before the answer."""
 
     begin: str
     end: str
+    then: str = ""
 
     def is_open(self, prompt: str) -> bool:
         """Whether a prompt ends within: the answer then begins with reasoning."""
@@ -21,6 +22,7 @@ class Thinking:
 
 TAGS = Thinking("<think>", "</think>")
 _KNOWN = (
+    Thinking("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"),  # gpt-oss
     Thinking("<|channel>thought", "<channel|>"),  # Gemma 4
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),  # Command
     Thinking("[THINK]", "[/THINK]"),  # Magistral, Ministral
@@ -33,4 +35,8 @@ _KNOWN = (
 
 def thinking_of(template: str) -> Thinking:
     """The marks that a chat template writes, else those that most models use."""
-    return next((one for one in _KNOWN if one.end in template), TAGS)
+    return next((one for one in _KNOWN if one.end in template and _first(one) in template), TAGS)
+
+
+def _first(thinking: Thinking) -> str:
+    return thinking.begin.partition(">")[0]

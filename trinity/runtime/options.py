@@ -114,9 +114,7 @@ class Request:
     cache_prompt: Annotated[
         bool, Option("Keep what the prompt shares with an earlier call in the KV cache.")
     ] = True
-    skip_special: Annotated[
-        bool, Option("Leave special tokens out of the text.")
-    ] = True
+    skip_special: Annotated[bool, Option("Leave special tokens out of the text.")] = True
     speculative: Annotated[
         bool | int,
         Option(

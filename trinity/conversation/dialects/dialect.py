@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.reading import Reading
 from trinity.conversation.thinking import Thinking
 from trinity.conversation.tools import Tool
+from trinity.conversation.traits import Traits
 
 Mark = Callable[[str], str]
 """A mark's place in a Lark grammar: its text in quotes, or the special token that it is."""
@@ -43,6 +46,27 @@ class Dialect:
         """Lark rules of an answer that is calls, of which ``calls`` is the first."""
         raise NotImplementedError
 
+    def fitted(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message as the form's templates want it, beyond what all do."""
+        return message
+
+    def as_text(self, message: Mapping[str, Any], traits: Traits) -> Mapping[str, Any]:
+        """A message without what its template leaves out: calls, and results of tools, as text."""
+        if message["role"] == "tool" and not (traits.results and traits.calls):
+            answer = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
+            return {"role": "user", "content": answer}
+        if message.get("tool_calls") and not traits.calls:
+            kept = {key: value for key, value in message.items() if key != "tool_calls"}
+            texts = [message["content"]] if message.get("content") else []
+            texts += [self.written(call["function"]) for call in message["tool_calls"]]
+            return {**kept, "content": "\n".join(texts)}
+        return message
+
+    def written(self, function: Mapping[str, Any]) -> str:
+        """A call of a function, with its name and arguments, as text."""
+        said = {"name": function["name"], "arguments": function["arguments"]}
+        return f"<tool_call>\n{json.dumps(said, ensure_ascii=False)}\n</tool_call>"
+
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
         """Read a whole answer; ``inside``: it begins within reasoning.
 
@@ -54,9 +78,9 @@ class Dialect:
         marks = (thinking.begin, *(self.marks if reading.tools else ()))
         while not reading.complete:
             cursor.forget()
-            if self.bare and reading.tools and scribe.fresh:
-                if (yield from self._try(reading, "", problems)):
-                    continue
+            bare = self.bare and reading.tools and scribe.fresh
+            if bare and (yield from self._try(reading, "", problems)):
+                continue
             mark = yield from cursor.until(marks, scribe.text)
             if not mark:
                 break

@@ -49,32 +49,14 @@ class General(Hermes):
             yield from cursor.skip("```")
             reading.commit()
 
-
-def with_tools(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Messages that a template without tools can render: tools, calls and results as text."""
-    listed = _TEXT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-    written = [_as_text(message) for message in messages]
-    if written and written[0]["role"] == "system":
-        first = written[0]["content"]
-        return [
-            {**written[0], "content": f"{first}\n\n{listed}" if first else listed},
-            *written[1:],
-        ]
-    return [{"role": "system", "content": listed}, *written]
-
-
-def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in message.items() if key not in ("tool_calls", "name")}
-    content = message.get("content") or ""
-    if message["role"] == "tool":
-        answer = f"<tool_response>\n{content}\n</tool_response>"
-        return {"role": "user", "content": answer}
-    calls = message.get("tool_calls") or ()
-    texts = [content] if content else []
-    for call in calls:
-        function = call["function"]
-        said = {"name": function["name"], "arguments": function["arguments"]}
-        texts.append(f"<tool_call>\n{json.dumps(said, ensure_ascii=False)}\n</tool_call>")
-    return {**kept, "content": "\n".join(texts)} if calls else kept
+    def with_tools(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> list[Mapping[str, Any]]:
+        """Messages that begin with a system text about the tools."""
+        functions = (json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+        listed = _TEXT + "\n".join(functions)
+        if messages and messages[0]["role"] in ("system", "developer"):
+            first = messages[0].get("content")
+            told = f"{first}\n\n{listed}" if first else listed
+            return [{**messages[0], "content": told}, *messages[1:]]
+        return [{"role": "system", "content": listed}, *messages]

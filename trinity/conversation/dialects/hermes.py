@@ -1,4 +1,4 @@
-"""<tool_call>{"name": ..., "arguments": {...}}</tool_call>: Hermes, Qwen 2.5 and 3, Granite 4, ..."""
+"""<tool_call>{"name": ..., "arguments": {...}}</tool_call>: Hermes, Qwen, Granite 4, ..."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class Hermes(JsonCalls):
     opening, closing, inner = "<tool_call>", "</tool_call>", "\n"
 
     def claims(self, template: str) -> bool:
-        """By its tag."""
-        return "<tool_call>" in template
+        """By its tag, where there are none for arguments."""
+        return "<tool_call>" in template and "<invoke name=" not in template

@@ -13,6 +13,11 @@ def text(value: str) -> str:
     return json.dumps(value)
 
 
+def mark(value: str | int) -> str:
+    """A mark: a token, or a text."""
+    return f"<[{value}]>" if isinstance(value, int) else text(value)
+
+
 def schema(tool: Tool) -> str:
     """The JSON text of a tool's arguments."""
     return "%json " + json.dumps(tool.parameters)
