@@ -110,7 +110,9 @@ def check(source: str) -> Iterator[tuple[str, str]]:
                 calls = [("weather", ARGUMENTS[0])]
                 if several:
                     calls += [("get_time", ARGUMENTS[1]), ("weather", ARGUMENTS[2])]
-                made = [called(name, given, id=f"call0000{i}") for i, (name, given) in enumerate(calls)]
+                made = [
+                    called(name, given, id=f"call0000{i}") for i, (name, given) in enumerate(calls)
+                ]
                 message = said("assistant", content, tool_calls=made)
                 if thought:
                     message["reasoning_content"] = thought
@@ -126,7 +128,10 @@ def outcome(
     except TrinityError as error:
         return f"not rendered: {str(error)[:100]}"
     begin = len(os.path.commonprefix([text, prompt.text]))
-    if form.thinking.is_open(prompt.text[:begin]):
+    tag = max(text.rfind("<", 0, begin), text.rfind("[", 0, begin))
+    if tag > max(text.rfind(">", 0, begin), text.rfind("]", 0, begin)):
+        begin = tag  # not within a mark
+    if form.thinking.is_open(prompt.text[:begin]) and form.thinking.end in text[begin:]:
         form = form_of(template.text, tools=TOOLS, dialect=form.dialect, prompt=prompt.text[:begin])
     answer = text[begin:]
     parts, problems = read(form, [answer])
@@ -139,6 +144,8 @@ def outcome(
     got = found(parts)
     if isinstance(got[-1], Text):  # what ends the turn, which the engine leaves out
         del got[-1]
+    if any(name not in answer for name, _ in calls) or answer.count("weather") < len(calls) - 1:
+        return "the template leaves out calls"
     if not [one for one in got if isinstance(one, tuple)]:
         return f"NO CALLS: {answer!r} gives {parts}"
     if [one for one in got if isinstance(one, tuple)] != calls:

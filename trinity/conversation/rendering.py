@@ -74,7 +74,8 @@ def render_conversation(
             known = _NOTHING if in_text else traits
             shown = [dialect.as_text(message, known) for message in shown]
         if in_text:
-            shown, listed = GENERAL.with_tools(shown, given), []
+            told = GENERAL.with_tools(shown, given, system=traits is None or traits.system)
+            shown, listed = told, []
         _check_variables(template, variables)
         text = render(
             template,

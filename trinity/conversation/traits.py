@@ -34,7 +34,7 @@ class Traits:
 
     ``tools``: it lists them. ``calls`` and ``results``: it writes an assistant's calls, and what
     tools answered. ``arguments_as_text``: it takes those of a call as JSON text.
-    ``empty_content``: it wants "" where a message has none.
+    ``empty_content``: it wants "" where a message has none. ``system``: it takes system messages.
     """
 
     tools: bool
@@ -42,14 +42,17 @@ class Traits:
     results: bool
     arguments_as_text: bool = False
     empty_content: bool = False
+    system: bool = True
 
 
 @lru_cache(maxsize=16)
 def traits_of(template: ChatTemplate) -> Traits:
-    """Renders up to six conversations, the first time. Raises UnsupportedError for a template
+    """Renders up to seven conversations, the first time. Raises UnsupportedError for a template
     that cannot be rendered at all."""
     listed = _text(template, [_USER], [_TOOL])
     tools = listed is not None and _NAME in listed
+    told = _text(template, [{"role": "system", "content": _RESULT}, _USER], None)
+    system = told is not None and _RESULT in told
     found: list[tuple[str, bool, bool]] = []
     for as_text in (False, True):
         for empty in (False, True):
@@ -61,14 +64,15 @@ def traits_of(template: ChatTemplate) -> Traits:
     if not found:
         result: dict[str, Any] = {"role": "tool", "content": _RESULT, "name": _NAME}
         answered = _text(template, [_USER, {"role": "assistant", "content": "Hi"}, result], None)
-        return Traits(tools, False, answered is not None and _RESULT in answered)
+        results = answered is not None and _RESULT in answered
+        return Traits(tools, False, results, system=system)
     text, as_text, empty = min(found, key=lambda one: (one[0].count("None"), one[2]))
-    return Traits(tools, True, _RESULT in text, as_text, empty)
+    return Traits(tools, True, _RESULT in text, as_text, empty, system)
 
 
 def _is_odd(text: str) -> bool:
     """Python's form of an object, or JSON text that was made JSON once more."""
-    return f"{{'{_KEY}'" in text or f'{{\\"{_KEY}' in text
+    return f"'{_KEY}': '{_VALUE}'" in text or f'\\"{_KEY}\\": \\"{_VALUE}' in text
 
 
 def _conversation(as_text: bool, empty: bool) -> list[dict[str, Any]]:

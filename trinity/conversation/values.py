@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from trinity.conversation.tools import Tool
 
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
     int: ("integer", "number"),
@@ -34,17 +34,28 @@ def as_json(text: str, types: frozenset[str]) -> str:
     """
     bare = text.strip()
     if types != {"string"}:
-        found = _PYTHON.get(bare, bare)
-        try:
-            value = json.loads(found, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            value = text
-        allowed = not types or not types.isdisjoint(_TYPES[type(value)])
+        found, value = _read(bare)
+        allowed = not types or not types.isdisjoint(_TYPES.get(type(value), ()))
         if not isinstance(value, str) and allowed:
             return found
-        if isinstance(value, str) and value is not text and not types:
+        if isinstance(value, str) and value is not bare and not types:
             return found
     return json.dumps(text, ensure_ascii=False)
+
+
+def _read(bare: str) -> tuple[str, object]:
+    """The JSON text of a value in JSON's form or Python's, and the value; else the text itself."""
+    try:
+        return bare, json.loads(bare, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        pass
+    if bare in ("True", "False", "None") or bare[:1] in ("[", "{"):
+        try:
+            value = ast.literal_eval(bare)
+            return json.dumps(value, ensure_ascii=False, allow_nan=False), value
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            pass
+    return bare, bare
 
 
 def escaped(text: str) -> str:

@@ -58,14 +58,15 @@ class Dialect:
         if message.get("tool_calls") and not traits.calls:
             kept = {key: value for key, value in message.items() if key != "tool_calls"}
             texts = [message["content"]] if message.get("content") else []
-            texts += [self.written(call["function"]) for call in message["tool_calls"]]
+            texts.append(self.written([call["function"] for call in message["tool_calls"]]))
             return {**kept, "content": "\n".join(texts)}
         return message
 
-    def written(self, function: Mapping[str, Any]) -> str:
-        """A call of a function, with its name and arguments, as text."""
-        said = {"name": function["name"], "arguments": function["arguments"]}
-        return f"<tool_call>\n{json.dumps(said, ensure_ascii=False)}\n</tool_call>"
+    def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
+        """Calls of functions, with their names and arguments, as text."""
+        said = ({"name": one["name"], "arguments": one["arguments"]} for one in functions)
+        texts = (json.dumps(one, ensure_ascii=False) for one in said)
+        return "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in texts)
 
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
         """Read a whole answer; ``inside``: it begins within reasoning.
@@ -75,7 +76,7 @@ class Dialect:
         cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
         if inside:
             yield from self._think(reading, thinking)
-        marks = (thinking.begin, *(self.marks if reading.tools else ()))
+        marks = (thinking.begin, thinking.end, *(self.marks if reading.tools else ()))
         while not reading.complete:
             cursor.forget()
             bare = self.bare and reading.tools and scribe.fresh
@@ -84,12 +85,14 @@ class Dialect:
             mark = yield from cursor.until(marks, scribe.text)
             if not mark:
                 break
-            if mark != thinking.begin:
+            if mark not in (thinking.begin, thinking.end):
                 yield from self._try(reading, mark, problems)
-            elif scribe.fresh:
-                yield from self._think(reading, thinking)
-            else:
+            elif not scribe.fresh:
                 scribe.text(mark)
+            elif mark == thinking.begin:
+                yield from self._think(reading, thinking)
+            else:  # of reasoning that did not take place
+                scribe.turn()
         scribe.end()
         return problems
 

@@ -155,6 +155,4 @@ class Gemma(Dialect):
 
 
 GEMMA = Gemma("gemma", "<|tool_call>", "<tool_call|>", '<|"|>')
-FUNCTION_GEMMA = Gemma(
-    "function-gemma", "<start_function_call>", "<end_function_call>", "<escape>"
-)
+FUNCTION_GEMMA = Gemma("function-gemma", "<start_function_call>", "<end_function_call>", "<escape>")

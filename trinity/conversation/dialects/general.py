@@ -50,13 +50,20 @@ class General(Hermes):
             reading.commit()
 
     def with_tools(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        system: bool,
     ) -> list[Mapping[str, Any]]:
-        """Messages that begin with a system text about the tools."""
+        """Messages that begin with a text about the tools: a system message where ``system``,
+        which a template may refuse, else the first message's beginning."""
         functions = (json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         listed = _TEXT + "\n".join(functions)
-        if messages and messages[0]["role"] in ("system", "developer"):
-            first = messages[0].get("content")
+        first = messages[0].get("content")
+        if messages[0]["role"] in ("system", "developer"):
             told = f"{first}\n\n{listed}" if first else listed
             return [{**messages[0], "content": told}, *messages[1:]]
+        if not system and messages[0]["role"] == "user":
+            return [{**messages[0], "content": f"{listed}\n\n{first}"}, *messages[1:]]
         return [{"role": "system", "content": listed}, *messages]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects import lark
@@ -26,6 +27,7 @@ class JsonCalls(Dialect):
     closes: tuple[str, ...] = ()
     arguments_key = "arguments"
     opening, closing = "", ""  # around a call in a grammar, marks or texts
+    inner = ""  # white space within the marks
     in_list = False  # in a grammar: the calls are a list between the marks
 
     @property
@@ -63,8 +65,22 @@ class JsonCalls(Dialect):
         one = f"one: {self.open_in(mark)} call{self.close_in(mark)}\n"
         return lark.repeated("one", '"\\n"', parallel) + one + lark.for_each(tools, "call", body)
 
+    def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
+        """As models of this form write them."""
+        key = self.arguments_key
+        texts = [
+            json.dumps({"name": one["name"], key: one["arguments"]}, ensure_ascii=False)
+            for one in functions
+        ]
+        if self.in_list:
+            return f"{self.opening}[{', '.join(texts)}]{self.closing}"
+        inner = self.inner
+        return "\n".join(f"{self.opening}{inner}{one}{inner}{self.closing}" for one in texts)
+
     def open_in(self, mark: Mark) -> str:
         """What opens a call, in a grammar."""
+        if not self.opening:
+            return ""
         return f"{mark(self.opening)} {lark.text(self.inner)}" if self.inner else mark(self.opening)
 
     def close_in(self, mark: Mark) -> str:
@@ -73,8 +89,6 @@ class JsonCalls(Dialect):
             return ""
         inner = f" {lark.text(self.inner)}" if self.inner else ""
         return f"{inner} {mark(self.closing)}"
-
-    inner = ""  # white space within the marks
 
 
 def read_list(reading: Reading) -> Steps[None]:

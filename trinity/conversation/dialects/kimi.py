@@ -1,8 +1,10 @@
-"""<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}<|tool_call_end|>: Kimi K2."""
+"""<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}: Kimi K2."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trinity.conversation.cursor import Steps
 from trinity.conversation.dialects import lark
@@ -47,6 +49,15 @@ class Kimi(Dialect):
                 break
         yield from cursor.skip(_LAST)
         reading.commit()
+
+    def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
+        """As the models write them."""
+        texts = (
+            f"{_BEGIN}functions.{one['name']}:{i}{_MIDDLE}"
+            f"{json.dumps(one['arguments'], ensure_ascii=False)}{_END}"
+            for i, one in enumerate(functions)
+        )
+        return f"{_FIRST}{''.join(texts)}{_LAST}"
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """Calls between the first and the last mark."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.dialects.dialect import Mark
 from trinity.conversation.dialects.json_calls import JsonCalls, read_object
 from trinity.conversation.reading import Reading
+from trinity.conversation.tools import Tool
 
 
 class Llama(JsonCalls):
@@ -18,6 +22,10 @@ class Llama(JsonCalls):
     def claims(self, template: str) -> bool:
         """By how it writes arguments, and results."""
         return '"parameters": ' in template and "ipython" in template
+
+    def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
+        """One call: the models know no more in a turn."""
+        return super().grammar(tools, parallel=False, mark=mark)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
         """One object after the other."""

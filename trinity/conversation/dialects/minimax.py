@@ -1,4 +1,4 @@
-"""<invoke name="..."><parameter name="key">value</parameter></invoke>: MiniMax M2, DeepSeek V3.2."""
+"""<invoke name="..."><parameter name="key">value</parameter>: MiniMax M2, DeepSeek V3.2 and V4."""
 
 from __future__ import annotations
 
