@@ -11,8 +11,8 @@ no known form, the general form is used. Ends with status 1 where something diff
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -127,7 +127,8 @@ def outcome(
         text = render(template, [*ask, message], False).text
     except TrinityError as error:
         return f"not rendered: {str(error)[:100]}"
-    begin = len(os.path.commonprefix([text, prompt.text]))
+    same = (a == b for a, b in zip(text, prompt.text, strict=False))
+    begin = sum(1 for _ in itertools.takewhile(bool, same))
     tag = max(text.rfind("<", 0, begin), text.rfind("[", 0, begin))
     if tag > max(text.rfind(">", 0, begin), text.rfind("]", 0, begin)):
         begin = tag  # not within a mark
@@ -155,7 +156,8 @@ def outcome(
         return "the same"
     if all(one in whole for one in got):
         return "the template leaves out text or reasoning"
-    return f"the same calls, other text: {answer[:160]!r} gives {[one for one in got if one not in whole]}"
+    other = [one for one in got if one not in whole]
+    return f"the same calls, other text: {answer[:160]!r} gives {other}"
 
 
 def main() -> int:

@@ -87,15 +87,11 @@ class Cursor:
             self.at += 1
         return self.text[begin : self.at]
 
-    def forget(self) -> None:
-        """Drop the text before this place, now and then."""
-        if self.at > _DROPPED:
-            self.text, self.at = self.text[self.at :], 0
-
-    def until(self, marks: Sequence[str], give: Give) -> Steps[str]:
+    def until(self, marks: Sequence[str], give: Give, *, final: bool = False) -> Steps[str]:
         """``give`` what comes before the first of ``marks``; go behind that mark and return it.
 
-        Of two at one place the longer one counts. "" at the end of the text.
+        Of two at one place the longer one counts. "" at the end of the text. ``final``: what was
+        given is not asked for again, and is forgotten now and then.
         """
         found = _search(tuple(marks))
         while True:
@@ -110,6 +106,8 @@ class Cursor:
             if held > self.at:
                 begin, self.at = self.at, held
                 give(self.text[begin:held])
+                if final and held > _DROPPED:
+                    self.text, self.at = self.text[held:], 0
             if not (yield from self.more()):
                 return ""
 

@@ -78,11 +78,10 @@ class Dialect:
             yield from self._think(reading, thinking)
         marks = (thinking.begin, thinking.end, *(self.marks if reading.tools else ()))
         while not reading.complete:
-            cursor.forget()
             bare = self.bare and reading.tools and scribe.fresh
             if bare and (yield from self._try(reading, "", problems)):
                 continue
-            mark = yield from cursor.until(marks, scribe.text)
+            mark = yield from cursor.until(marks, scribe.text, final=True)
             if not mark:
                 break
             if mark not in (thinking.begin, thinking.end):
@@ -98,7 +97,9 @@ class Dialect:
 
     def _think(self, reading: Reading, thinking: Thinking) -> Steps[None]:
         reading.scribe.turn()
-        yield from reading.cursor.until((thinking.end,), reading.scribe.reasoning)
+        yield from reading.cursor.until(
+            (thinking.end,), reading.scribe.reasoning, final=True
+        )
         reading.scribe.turn()
 
     def _try(self, reading: Reading, mark: str, problems: list[str]) -> Steps[bool]:

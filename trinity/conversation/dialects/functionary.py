@@ -1,4 +1,4 @@
-"""<function=name>{...}</function>: Functionary 3.1, and Llama 3.1 with instructions of that kind."""
+"""<function=name>{...}</function>: Functionary 3.1."""
 
 from __future__ import annotations
 

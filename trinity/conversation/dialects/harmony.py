@@ -49,12 +49,13 @@ class Harmony(Dialect):
         """Messages one after the other; text outside of them is text."""
         cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
         while not reading.complete:
-            cursor.forget()
             header = yield from self._header(reading)
             if header is None:
                 if not (yield from cursor.peek()):
                     break
-                mark = yield from cursor.until((_START, _CHANNEL, *_ENDS), scribe.text)
+                mark = yield from cursor.until(
+                    (_START, _CHANNEL, *_ENDS), scribe.text, final=True
+                )
                 if mark in (_START, _CHANNEL):
                     cursor.at -= len(mark)
                     scribe.turn()
@@ -68,7 +69,7 @@ class Harmony(Dialect):
                 channel = _NAMED.search(header)
                 thinks = channel is not None and channel[1] == "analysis"
                 give = scribe.reasoning if thinks else scribe.text
-                mark = yield from cursor.until((*_ENDS, _START), give)
+                mark = yield from cursor.until((*_ENDS, _START), give, final=True)
                 if mark == _START:
                     cursor.at -= len(mark)
                 if mark:
