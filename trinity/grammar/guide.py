@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.grammar.limits import short
 
 WORD_BITS = 32
 
@@ -59,10 +60,4 @@ class MatcherGuide:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise InputError(f"the grammar cannot go on: {shortened(self._matcher.get_error())}")
-
-
-def shortened(message: str) -> str:
-    """What of a message of llguidance a user can use: without its state and the grammar."""
-    message = message.partition("\n<")[0].strip()
-    return message if len(message) <= 400 else message[:400] + "..."
+            raise InputError(f"the grammar cannot go on: {short(self._matcher.get_error())}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any
 
 from trinity.grammar.library import llguidance
 from trinity.tokenizers import Tokenizer
 
+KEPT = 32  # compiled grammars
 MARK = b"\xff"  # before the name of a token that no text becomes; a byte that no text has
 
 
@@ -32,11 +34,22 @@ class Vocabulary:
             [MARK + raw if tokenizer.is_special(i) else raw for i, (raw, _) in enumerate(pieces)],
         )
         self._ends = sorted(tokenizer.eog_ids)
+        self._matchers: dict[Hashable, Any] = {}
 
     @cached_property
     def table(self) -> Any:
         """The LLTokenizer; a large vocabulary takes a second."""
         return llguidance().LLTokenizer(self._cutter, eos_token=self._ends or None)
+
+    def matcher(self, key: Hashable, compiled: Callable[[Any, dict[str, int]], Any]) -> Any:
+        """A matcher of one's own of ``compiled(table, ids)``, which is called once for a key."""
+        found = self._matchers.pop(key, None)
+        if found is None:
+            found = compiled(self.table, self.ids)
+        self._matchers[key] = found  # the newest is the last
+        while len(self._matchers) > KEPT:
+            self._matchers.pop(next(iter(self._matchers)), None)
+        return found.deep_copy()
 
 
 class _Cutter:
