@@ -11,6 +11,7 @@ from trinity.errors import InputError
 from trinity.load_options import LARGEST_SCALE
 from trinity.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
+from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import Limits
 from trinity.runtime.sampling_params import SamplingParams
 
@@ -24,6 +25,10 @@ class GenerationOptions(TypedDict, total=False):
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
     or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too).
+
+    ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
+    regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
+    it ends by anything else it is the beginning of a whole one.
 
     The prompt: add_bos (True: where the model's file wants one), parse_special (False: text such
     as "<|eot_id|>" is text). ``cache_prompt`` (True) shares keys and values with other requests
@@ -60,6 +65,7 @@ class GenerationOptions(TypedDict, total=False):
     stop: str | Sequence[str] | None
     ignore_eos: bool
     logprobs: int | None
+    grammar: Grammar | None
     add_bos: bool
     parse_special: bool
     cache_prompt: bool
@@ -101,6 +107,14 @@ class Request:
 
     sampling: SamplingParams
     limits: Limits
+    grammar: Annotated[
+        Grammar | None,
+        Option(
+            "What the answer may be: JSON of a schema, a regular expression, a choice, a grammar.",
+            check=check_grammar,
+            values="a trinity.Grammar",
+        ),
+    ] = None
     add_bos: Annotated[
         bool,
         Option(
