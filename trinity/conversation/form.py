@@ -72,7 +72,7 @@ class Form:
             rest = "calls: (<[*]>)*\n"
         if isinstance(end, int):
             most = "*" if budget is None else f"{{0,{budget}}}"
-            thought = f"(<[^{end}]>){most} <[{end}]>"
+            thought = f"<[{end}]>" if budget == 0 else f"(<[^{end}]>){most} <[{end}]>"
         elif self.inside:
             return f"start: thought calls\nthought[suffix={lark.text(end)}]: /(.|\\n)*/\n" + rest
         if self.inside:

@@ -97,9 +97,7 @@ class Dialect:
 
     def _think(self, reading: Reading, thinking: Thinking) -> Steps[None]:
         reading.scribe.turn()
-        yield from reading.cursor.until(
-            (thinking.end,), reading.scribe.reasoning, final=True
-        )
+        yield from reading.cursor.until((thinking.end,), reading.scribe.reasoning, final=True)
         reading.scribe.turn()
 
     def _try(self, reading: Reading, mark: str, problems: list[str]) -> Steps[bool]:

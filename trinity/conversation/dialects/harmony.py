@@ -53,9 +53,7 @@ class Harmony(Dialect):
             if header is None:
                 if not (yield from cursor.peek()):
                     break
-                mark = yield from cursor.until(
-                    (_START, _CHANNEL, *_ENDS), scribe.text, final=True
-                )
+                mark = yield from cursor.until((_START, _CHANNEL, *_ENDS), scribe.text, final=True)
                 if mark in (_START, _CHANNEL):
                     cursor.at -= len(mark)
                     scribe.turn()

@@ -123,7 +123,7 @@ class Tagged(Dialect):
                 whole = {**schema, **_definitions(tool)} if isinstance(schema, Mapping) else {}
                 rules.append(f"{rule}: {open_key}{value}{line} {rule}_value")
                 if types_of(tool, key) == {"string"} and "enum" not in whole:
-                    rules.append(f"{rule}_value[suffix={end}]: /(.|\\n)*/")
+                    rules.append(f"{rule}_value[suffix={lark.text(tags.value_end)}]: /(.|\\n)*/")
                 elif types_of(tool, key) == {"string"}:
                     texts = " | ".join(lark.text(str(one)) for one in whole["enum"])
                     rules.append(f"{rule}_value: ({texts}) {end}")
