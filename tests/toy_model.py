@@ -233,6 +233,7 @@ class ToyTokenizer:
         self.add_bos, self.add_eos = bos, False
         self.eog_ids = frozenset({EOS})
         self.chat_template = chat_template
+        self.chat_templates: dict[str, str] = {}
 
     def encode(self, text: str, *, add_bos: bool = True, parse_special: bool = False) -> list[int]:
         ids = [BOS] if add_bos and self.add_bos else []
