@@ -5,8 +5,8 @@
 
 The first is https://github.com/json-schema-org/JSON-Schema-Test-Suite, the second
 https://github.com/guidance-ai/jsonschemabench; neither is part of this project. Every instance is
-written as JSON, cut into the tokens of a vocabulary, and offered token by token. An invalid instance
-that gets through, or a valid instance of no schema that is refused, is printed.
+written as JSON, cut into the tokens of a vocabulary, and offered token by token. Invalid instances
+that get through are printed, and end in exit code 1; ``--show`` prints what is refused, too.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def report(found: Found, tokenizer: trinity.Tokenizer) -> None:
         print(
             f"{len(masks)} masks over {tokenizer.vocab_size} tokens: mean "
             f"{statistics.fmean(masks) * 1e6:.0f} us, median {at[0.5] * 1e6:.0f} us, 99% below "
-            f"{at[0.99] * 1e6:.0f} us, longest {masks[-1] * 1e6:.0f} us of processor time; a grammar is made in "
-            f"{statistics.median(found.compile_seconds) * 1e3:.1f} ms (median)"
+            f"{at[0.99] * 1e6:.0f} us, longest {masks[-1] * 1e6:.0f} us of processor time; "
+            f"a grammar is made in {statistics.median(found.compile_seconds) * 1e3:.1f} ms (median)"
         )
     for line in found.wrong:
         print(f"WRONGLY ACCEPTED  {line}")

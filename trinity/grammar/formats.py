@@ -51,6 +51,7 @@ NATIVE: Final = {
     "ipv6": "ipv6",
     "uuid": "uuid",
     "uri": "uri",
+    "url": "uri",
     "idn-email": "email",
     "iri": "uri",
 }

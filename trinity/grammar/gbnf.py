@@ -27,7 +27,7 @@ def is_gbnf(text: str) -> bool:
 
 def lark_of(text: str) -> str:
     """The grammar in Lark. Raises: InputError where it is none."""
-    from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+    from llguidance.gbnf_to_lark import any_to_lark
 
     depth = 0
     for part in _PART.finditer(text):
@@ -40,10 +40,10 @@ def lark_of(text: str) -> str:
         raise InputError("the grammar has no rule root, with which an answer begins")
     try:
         found: str = any_to_lark(_ESCAPE.sub(_plain, text))
-    except GbnfToLarkError as error:
-        raise InputError(f"the grammar is no GBNF: {error}") from None
-    except (RecursionError, IndexError, ValueError, KeyError) as error:
-        raise InputError(f"the grammar is no GBNF: {type(error).__name__}") from error
+    except RecursionError:
+        raise InputError("the grammar is no GBNF: it is too deep") from None
+    except Exception as error:  # the script raises plain ones, too, and what it runs into
+        raise InputError(f"the grammar is no GBNF: {error}") from error
     return found
 
 

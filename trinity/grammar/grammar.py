@@ -75,12 +75,12 @@ class Grammar:
     def regex(cls, pattern: str) -> Grammar:
         """A text of which the whole matches a regular expression, without look-around.
 
-        Source of the syntax: https://docs.rs/regex.
+        ``\\d`` is 0 to 9. Source of the syntax: https://docs.rs/regex.
         """
         check_size("the regular expression", pattern)
         if max_depth(pattern) > DEEPEST:
             raise InputError(f"the regular expression has more than {DEEPEST} levels of brackets")
-        text = llguidance().regex_to_lark(pattern, "")
+        text = llguidance().regex_to_lark(pattern, "d")
         return cls("lark", f"start: /{text}/" if text else 'start: ""')
 
     @classmethod

@@ -21,13 +21,7 @@ class MatcherGuide:
         self._matcher = matcher
         self._bits = np.zeros(-(-table_size // WORD_BITS), np.int32)
         self._vocab_size = vocab_size
-
-    @property
-    def complete(self) -> bool:
-        """Whether the text is whole and nothing may follow."""
-        stopped: bool = self._matcher.is_stopped()
-        self._check()
-        return stopped
+        self.complete: bool = matcher.is_stopped()  # the text is whole, and nothing may follow
 
     def allowed(self) -> NDArray[np.bool_]:
         """Which tokens may come next.
@@ -51,6 +45,7 @@ class MatcherGuide:
         if not self._matcher.consume_tokens(list(tokens)):
             self._check()
             raise InputError("the grammar does not go on")
+        self.complete = self._matcher.is_stopped()
 
     def forced(self) -> list[int]:
         """Tokens of which the grammar leaves no choice."""

@@ -36,7 +36,7 @@ from trinity.grammar.patterns import rust_pattern
 State = Literal["enforced", "note", "refused"]
 LARGEST_INTEGER = 1 << 53  # beyond it not every integer is a float, which llguidance reckons with
 LARGEST_COUNT = 1 << 31
-ALIKE = 0.84  # of a keyword's letters, in a name that is taken for a misspelt one
+ALIKE = 0.86  # of a keyword's letters, in a name that is taken for a misspelt one
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,8 @@ def _plain_keyword(node: Any, key: str) -> None:
         node[key] = CHECKS[key](node, value)
     else:
         alike = difflib.get_close_matches(key.lower(), _LOWER, 1, ALIKE)
-        if alike:
+        # What begins as no keyword does, such as _format or x-type, is somebody's note.
+        if alike and key[:1].lower() == alike[0][0]:
             raise _RefusedError(f"no keyword of JSON Schema; {_LOWER[alike[0]]} is one")
         raise _Note
 
@@ -385,7 +386,7 @@ CHECKS: dict[str, Callable[[Any, Any], Any]] = {
     "const": _const,
     "pattern": lambda node, value: _pattern(value),
 }
-_LOWER = {name.lower(): name for name in KNOWN}
+_LOWER = {name.lower(): name for name in KNOWN - ANNOTATIONS}
 
 
 def _dependent(key: str, value: object) -> list[Any]:

@@ -17,8 +17,9 @@ MARK = b"\xff"  # before the name of a token that no text becomes; a byte that n
 class Vocabulary:
     """The tokens of a tokenizer, with the table that llguidance looks them up in.
 
-    A control or unknown token is never part of a text: a grammar has to name it. All others stand
-    for the bytes that they add to a text.
+    A control or unknown token is never part of a text: a grammar has to name it; so, too, a
+    user-defined one behind which a vocabulary drops a space. All others stand for the bytes that
+    they add to a text.
 
     Attributes:
         size: number of tokens.
@@ -29,11 +30,15 @@ class Vocabulary:
         pieces = list(tokenizer.pieces())
         self.size = len(pieces)
         self.ids = {raw.decode(): i for i, (raw, is_plain) in enumerate(pieces) if not is_plain}
-        self._cutter = _Cutter(
-            tokenizer,
-            [MARK + raw if tokenizer.is_special(i) else raw for i, (raw, _) in enumerate(pieces)],
-        )
+        drops = tokenizer.add_space_prefix
+        marked = [
+            MARK + raw if tokenizer.is_special(i) or (drops and not is_plain) else raw
+            for i, (raw, is_plain) in enumerate(pieces)
+        ]
+        self._cutter = _Cutter(tokenizer, marked)
         self._ends = sorted(tokenizer.eog_ids)
+        # A long text has the tokenizer make its tables, which would else come amid an answer.
+        tokenizer.encode("a " * 1000, add_bos=False)
         self._matchers: dict[Hashable, Any] = {}
 
     @cached_property

@@ -17,7 +17,7 @@ Allowed = NDArray[np.bool_]
 
 
 class Guide(Protocol):
-    """The state of a grammar in one answer. For one thread at a time.
+    """The state of a grammar in one answer. For one thread at a time, but for ``complete``.
 
     Its methods raise a TrinityError where the grammar cannot go on, and then again each time.
     """
