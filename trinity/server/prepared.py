@@ -1,20 +1,23 @@
 """From a job to prompts, options and readers of the answers: where a model's own forms are known.
 
-Tools and reasoning come in here: the prompt, what the options add (a grammar that forces a call),
-and the reader that finds a model's marks in its text.
+The conversation becomes the model's prompt, forced calls and forms of answers become a grammar, and
+a reader finds reasoning and calls of tools in the text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.conversation.parts import Part, Text
+from trinity.grammar.grammar import Grammar
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
 
 if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
     from trinity.model import Model
 
 # For models whose files have no chat template, as llama.cpp's server has it.
@@ -27,7 +30,15 @@ CHATML = (
 class Reader(Protocol):
     """Finds the parts of one answer in its text, piece by piece."""
 
-    called: bool  # whether the answer has a call of a tool
+    @property
+    def called(self) -> bool:
+        """Whether the answer has a call of a tool."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether no more is wanted of the answer."""
+        ...
 
     def push(self, text: str) -> Sequence[Part]:
         """The parts that are certain after ``text``."""
@@ -41,7 +52,7 @@ class Reader(Protocol):
 class PlainReader:
     """Every text is the answer's own."""
 
-    called = False
+    called = complete = False
 
     def push(self, text: str) -> Sequence[Part]:
         """The text."""
@@ -65,23 +76,47 @@ def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
     """A job's prompts, options and readers; it takes its time, so not in the event loop."""
     if isinstance(job, TextJob):
         return Prepared(job.prompts, job.options)
-    _check(job)
-    ids = model.apply_chat_template(job.messages, template=_template(model))
-    return Prepared([ids], job.options)
+    prompt = chat_prompt(model, job)
+    options = {**job.options, "skip_special": prompt.skip_special}
+    wanted = options.get("grammar")
+    if wanted is not None and prompt.form.tools:
+        raise ApiError(
+            400, "tools cannot be called in an answer whose form is given; use one of both", "tools"
+        )
+    grammar = forced_grammar(prompt) if prompt.form.forced else within(prompt, wanted)
+    if grammar is not None:
+        options["grammar"] = grammar
+    return Prepared([prompt.ids], options, prompt.reader)
 
 
-def prompt_text(model: Model, job: ChatJob) -> str:
-    """A conversation as the model reads it."""
-    _check(job)
-    return model.chat_text(job.messages, template=_template(model))
+def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
+    """A conversation as the model reads it. Raises: as ``Model.chat_prompt``."""
+    return model.chat_prompt(
+        job.messages,
+        template=None if model.chat_templates else CHATML,
+        tools=job.tools,
+        tool_choice=job.tool_choice,
+        parallel_tool_calls=job.parallel_tool_calls,
+        variables=job.variables,
+    )
 
 
-def _template(model: Model) -> str | None:
-    return None if model.chat_templates else CHATML
+def forced_grammar(prompt: ChatPrompt) -> Grammar | None:
+    """The grammar of an answer that must be calls."""
+    text = prompt.grammar()
+    return None if text is None else Grammar.lark(text)
 
 
-def _check(job: ChatJob) -> None:
-    if job.tools:
-        raise ApiError(400, "tools cannot be called yet", "tools")
-    if job.variables:
-        raise ApiError(400, "the chat template takes no variables yet", min(job.variables))
+def within(prompt: ChatPrompt, grammar: Grammar | None) -> Grammar | None:
+    """The grammar of an answer that may, or must, reason before it has the form of ``grammar``."""
+    if grammar is None:
+        return None
+    if grammar.kind != "json_schema":
+        if prompt.form.inside:
+            raise ApiError(400, "the model reasons first, so only JSON can be asked for")
+        return grammar
+    schema = json.loads(grammar.text)
+    schema.pop("x-guidance", None)
+    text = prompt.grammar(f"%json {json.dumps(schema)}")
+    # Without reasoning the schema alone is the faster form.
+    return grammar if text is None or text.startswith("start: calls") else Grammar.lark(text)
