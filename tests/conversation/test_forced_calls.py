@@ -157,6 +157,18 @@ def test_an_answer_of_ones_own_after_reasoning(table: Any) -> None:
     assert form_of("").grammar(mark) is None
 
 
+def test_harmony_thinks_in_its_channel_and_answers_in_another() -> None:
+    ids = {"<|channel|>": 1, "<|message|>": 2, "<|end|>": 3, "<|start|>": 4}
+    form = form_of("<|channel|>analysis<|message|><|end|>")
+    wanted = '(<[1]> "analysis" <[2]> (<[^3]>){0,9} <[3]> <[4]> "assistant" WHITE)? calls'
+    for answer in (None, '"x"'):
+        grammar = form.grammar(lambda text: ids.get(text, text), answer, budget=9)
+        assert grammar is not None
+        assert grammar.startswith(f"start: {wanted}\n")
+        Grammar.lark(grammar)
+        assert answer is None or 'calls: <[1]> "final" <[2]> "x"' in grammar
+
+
 def test_a_budget_needs_a_token_that_ends_reasoning() -> None:
     with pytest.raises(InputError, match="cannot have a budget"):
         form_of("").grammar(lambda text: text, budget=3)

@@ -67,9 +67,10 @@ def test_answers_that_are_cut_short_raise_nothing(one: Transcript) -> None:
 
 
 MARKS = sorted({mark for one in DIALECTS for mark in one.all_marks if mark})
-PIECES = [*MARKS, "<think>", "</think>", ROME, '{"name": "get_time"', '"arguments": ', "{", "}", "[",
-          "]", ",", ":", '"', "\\", "\n", " ", "weather", "city", "3", "tru", "é🙂", "<", "call:",
-          "<|channel|>commentary to=functions.weather<|message|>", "functions.get_time:0"]  # fmt: skip
+PIECES = [*MARKS, "<think>", "</think>", ROME, '{"name": "get_time"', '"arguments": ', "{", "}",
+          "[", "]", ",", ":", '"', "\\", "\n", " ", "weather", "city", "3", "tru", "é", "<",
+          "<|channel|>commentary to=functions.weather<|message|>", "call:",
+          "functions.get_time:0"]  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)

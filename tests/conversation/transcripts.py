@@ -180,14 +180,14 @@ TRANSCRIPTS = [
     Transcript(
         "deepseek-fenced", DEEPSEEK + "```json",
         "Hm.\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n"
-        '```json\n{"city": "Rome", "days": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function'
-        "<｜tool▁sep｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        '```json\n{"city": "Rome", "days": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>'
+        "function<｜tool▁sep｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         [ROME, TIME], reasoning="Hm.", prompt="<｜Assistant｜><think>\n",
     ),
     Transcript(
         "deepseek", DEEPSEEK,
-        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}'
-        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days"'
+        ": 3}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         [ROME],
     ),
     Transcript(

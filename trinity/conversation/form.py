@@ -55,31 +55,30 @@ class Form:
 
         Raises InputError for a budget where the end of reasoning is no single token.
         """
-        end, begin = mark(self.thinking.end), mark(self.thinking.begin)
+        thinking, end = self.thinking, mark(self.thinking.end)
         if budget is not None and not isinstance(end, int):
             raise InputError(
-                f"reasoning cannot have a budget: its end, {self.thinking.end!r}, is no token"
+                f"reasoning cannot have a budget: its end, {thinking.end!r}, is no token"
             )
         if self.forced:
             rest = self.dialect.grammar(
                 self.tools, parallel=self.parallel, mark=lambda text: lark.mark(mark(text))
             )
         elif answer is not None:
-            rest = f"calls: {answer}\n"
-        elif budget is None:
-            return None
-        else:
+            rest = f"calls: {lark.pieces(self.dialect.answer_head, mark)} {answer}\n"
+        elif budget is not None:
             rest = "calls: (<[*]>)*\n"
+        else:
+            return None
         if isinstance(end, int):
             most = "*" if budget is None else f"{{0,{budget}}}"
             thought = f"<[{end}]>" if budget == 0 else f"(<[^{end}]>){most} <[{end}]>"
-        elif self.inside:
-            return f"start: thought calls\nthought[suffix={lark.text(end)}]: /(.|\\n)*/\n" + rest
-        if self.inside:
-            return f"start: {thought} WHITE calls\nWHITE: /[ \\t\\r\\n]*/\n" + rest
-        if isinstance(end, int) and isinstance(begin, int):
-            thought = f"(<[{begin}]> {thought} WHITE)?"
+            thought += f" {lark.pieces(thinking.then, mark)} WHITE"
+            if not self.inside:
+                thought = f"({lark.pieces(thinking.begin, mark)} {thought})?"
             return f"start: {thought} calls\nWHITE: /[ \\t\\r\\n]*/\n" + rest
+        if self.inside:
+            return f"start: thought calls\nthought[suffix={lark.text(end)}]: /(.|\\n)*/\n" + rest
         return "start: calls\n" + rest
 
 

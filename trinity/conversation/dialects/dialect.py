@@ -20,12 +20,14 @@ class Dialect:
     """A form in which models write calls of tools.
 
     ``marks`` open calls, wherever they stand; where ``bare``, a call may also begin an answer
-    without one. ``id_prefix`` and ``id_length`` say what ids of calls look like.
+    without one. ``answer_head`` stands before an answer. ``id_prefix`` and ``id_length`` say what
+    ids of calls look like.
     """
 
     name = ""
     marks: tuple[str, ...] = ()
     bare = False
+    answer_head = ""
     id_prefix = "call_"
     id_length = 24
 

@@ -29,6 +29,7 @@ class Harmony(Dialect):
 
     name = "harmony"
     marks = (_CHANNEL,)
+    answer_head = f"{_CHANNEL}final{_MESSAGE}"
 
     @property
     def all_marks(self) -> tuple[str, ...]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 
 from trinity.conversation.tools import Tool
+
+_MARKS = re.compile(r"(<[^<>\s]+>)")
 
 
 def text(value: str) -> str:
@@ -16,6 +19,11 @@ def text(value: str) -> str:
 def mark(value: str | int) -> str:
     """A mark: a token, or a text."""
     return f"<[{value}]>" if isinstance(value, int) else text(value)
+
+
+def pieces(value: str, of: Callable[[str], str | int]) -> str:
+    """A text in which marks may be tokens."""
+    return " ".join(mark(of(one)) for one in _MARKS.split(value) if one)
 
 
 def schema(tool: Tool) -> str:

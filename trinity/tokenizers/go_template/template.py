@@ -68,8 +68,10 @@ class GoTemplate:
         """The text of a conversation, which ends where the assistant's answer starts.
 
         With ``prompt`` and ``suffix`` it is a text with a gap instead. A template of turns shows
-        no ``tools``. ``think`` None: nobody said. Raises: TokenizerError where the template fails or costs too much, UnsupportedError
-        where it does what trinity does not know, InputError for malformed messages.
+        no ``tools``. ``think`` None: nobody said.
+
+        Raises: TokenizerError where the template fails or costs too much, UnsupportedError where
+        it does what trinity does not know, InputError for malformed messages and tools.
         """
         read = read_messages(messages)
         system, joined = collated(read)

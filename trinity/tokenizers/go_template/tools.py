@@ -1,7 +1,7 @@
 """Tools as the values that Ollama gives its templates.
 
-Source: Ollama's api/types.go, Tool, ToolFunction, ToolFunctionParameters and ToolProperty. What they
-have no field for stays in the JSON that a template prints; Ollama drops it.
+Source: Ollama's api/types.go, Tool, ToolFunction, ToolFunctionParameters and ToolProperty. What
+they have no field for stays in the JSON that a template prints; Ollama drops it.
 """
 
 from __future__ import annotations
