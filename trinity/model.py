@@ -16,7 +16,7 @@ from trinity.errors import InputError
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
-from trinity.runtime.client import Client
+from trinity.runtime.client import AsyncAnswers, Client
 from trinity.runtime.generation import Chunk, Completion
 from trinity.runtime.inbox import AsyncInbox, Inbox, Sink
 from trinity.runtime.interface import Engine
@@ -34,6 +34,7 @@ from trinity.runtime.prompts import Messages, check_ids, check_messages, checked
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits, Likelihoods, Pooled, Pooling
 from trinity.runtime.sequence import check_context
+from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
@@ -209,6 +210,29 @@ class Model:
             async for chunk in chunks:
                 yield chunk
 
+    async def asubmit(
+        self, prompts: Sequence[str | Sequence[int]], *, n: int = 1, whole: bool = False,
+        **options: Unpack[GenerationOptions],
+    ) -> AsyncAnswers:  # fmt: skip
+        """``n`` answers to each prompt, checked and submitted when this returns, for asyncio.
+
+        They come as pairs of the answer's place (that of its prompt times ``n``, and which of its
+        answers) and a chunk. ``whole``: one chunk for each answer. With a seed, answer i of a
+        prompt has seed + i. Close it (it is a context manager) to cancel what has not ended.
+        Raises: as ``generate``.
+        """
+        check_integer("n", n, low=1)
+        request = self._request(options)
+        self._check_open()
+
+        def encoded() -> list[list[int]]:
+            return [self._prompt_ids(prompt, request) for prompt in prompts]
+
+        wanted = [
+            (ids, request.sample(i)) for ids in await asyncio.to_thread(encoded) for i in range(n)
+        ]
+        return self._client.submitted(wanted, whole=whole)
+
     async def achat(
         self, messages: Messages, *, template: str | None = None,
         **options: Unpack[GenerationOptions],
@@ -314,6 +338,10 @@ class Model:
         if result is None:
             raise InputError("cancelled before the first window was evaluated")
         return result
+
+    def load_of_work(self) -> Work:
+        """How many requests wait and run now, and what their steps cost."""
+        return self._scheduler.work()
 
     def exclusive(self) -> AbstractContextManager[Engine]:
         """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.

@@ -63,6 +63,14 @@ class Answer(Sequence):
         """Whether the newest token is the only one that is not evaluated."""
         return self.cache is not None and self.cache.length == len(self.tokens) - 1
 
+    @property
+    def most_left(self) -> int:
+        """The most tokens that it can still get."""
+        left = self._context_length + 1 - len(self.tokens)
+        if self._limits.max_tokens is not None:
+            left = min(left, self._limits.max_tokens - self.timings.completion_tokens)
+        return left
+
     def submitted(self, arrival: int) -> None:
         """Note its place and the time."""
         super().submitted(arrival)
@@ -144,7 +152,8 @@ class Answer(Sequence):
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)
         timings = self.timings if reason else None
-        chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings)
+        stop = self._matcher.found if reason else None
+        chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings, stop)
         self._ids.clear()
         self._logprobs.clear()
         return chunk

@@ -19,6 +19,7 @@ from trinity.runtime.answer import Answer
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.step_costs import StepCosts
+from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
@@ -71,6 +72,21 @@ class Batch:
         if sequence.adapters is None:
             sequence.adapters = self._engine.adapter_weights()
         insort(self.waiting, sequence, key=lambda other: other.rank)
+
+    def work(self) -> Work:
+        """What is to be done, as any thread may ask while the batch goes on."""
+        waiting, admitted = list(self.waiting), list(self.admitted)
+        pending, soonest = 0, None
+        for sequence in admitted:
+            cache = sequence.cache
+            pending += len(sequence.tokens) - (0 if cache is None else cache.length)
+            if isinstance(sequence, Answer):
+                left = sequence.most_left
+                soonest = left if soonest is None else min(soonest, left)
+        return Work(
+            len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
+            soonest, self.costs.step_seconds, self.costs.row_seconds,
+        )  # fmt: skip
 
     def all(self) -> list[Sequence]:
         """Every sequence that has not ended."""

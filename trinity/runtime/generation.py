@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trinity.runtime.sampler import TokenLogprob
@@ -51,7 +51,8 @@ class Chunk:
 
     A piece may come from several tokens (part of a character, the beginning of a stop string).
     The last chunk has ``finish_reason`` and ``timings``, and its text may be empty. ``logprobs``
-    runs parallel to ``token_ids`` where log-probabilities were asked for.
+    runs parallel to ``token_ids`` where log-probabilities were asked for. ``stop`` is the stop
+    string that ended the answer, in the last chunk, if one did.
     """
 
     text: str
@@ -59,6 +60,7 @@ class Chunk:
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: FinishReason | None = None
     timings: Timings | None = None
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +105,14 @@ def collect(chunks: Iterable[Chunk]) -> Completion:
                 logprobs,
             )
     raise AssertionError("a stream ends with a chunk that has a finish reason")
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """The chunks of a whole answer as one."""
+    last = chunks[-1]
+    logprobs = None
+    if last.logprobs is not None:
+        logprobs = tuple(one for chunk in chunks for one in chunk.logprobs or ())
+    text = "".join(chunk.text for chunk in chunks)
+    ids = tuple(token for chunk in chunks for token in chunk.token_ids)
+    return replace(last, text=text, token_ids=ids, logprobs=logprobs)

@@ -133,5 +133,7 @@ def check_context(length: int, context_length: int) -> None:
     if length > context_length:
         raise ContextLengthError(
             f"the prompt has {length} tokens, but the context holds {context_length}: shorten the "
-            "prompt, or load the model with a larger context_length (--ctx) if it supports one"
+            "prompt, or load the model with a larger context_length (--ctx) if it supports one",
+            length,
+            context_length,
         )

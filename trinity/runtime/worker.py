@@ -7,6 +7,7 @@ import copy
 import threading
 import time
 import weakref
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from trinity.runtime.answer import Answer
 from trinity.runtime.batching import Batch, Piece
 from trinity.runtime.lease import Lease
 from trinity.runtime.sequence import Sequence
+from trinity.runtime.work import Work
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -52,6 +54,11 @@ class Worker:
         """Who uses the engine exclusively, or waits for it the longest."""
         leases = self._leases[:1]
         return leases[0] if leases and not leases[0].over else None
+
+    def work(self) -> Work:
+        """What is to be done; what was submitted since the newest step waits."""
+        work = Work() if self._batch is None else self._batch.work()
+        return replace(work, waiting=work.waiting + self.messages.qsize())
 
     def ensure(self) -> None:
         """See to it that the thread runs. Raises: TrinityError where the system gives none."""

@@ -1,4 +1,4 @@
-"""A request for a chat as every API's endpoint hands it on, and what comes back of it."""
+"""A request as every API's endpoint hands it on, and what comes back of it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,33 @@ class ChatJob:
     parallel_tool_calls: bool = True
     n: int = 1
     variables: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False  # each answer as one Piece, for what is not streamed: it costs less
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """Prompts, texts or token ids, to complete as they are, each in ``n`` answers.
+
+    Answer ``index`` belongs to prompt ``index // n``. The parts of its pieces are Text.
+    """
+
+    prompts: Sequence[str | Sequence[int]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    n: int = 1
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Parts of the answer ``index``, with the log-probabilities of the tokens they came from."""
+    """Parts of the answer ``index``, with the tokens they came from and, if asked, their logprobs.
+
+    A token comes with the piece that it completes, or with a later one without parts.
+    """
 
     index: int
     parts: tuple[Part, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

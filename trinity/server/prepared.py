@@ -1,0 +1,73 @@
+"""From a job to prompts, options and readers of the answers: where a model's own forms are known.
+
+Tools and reasoning come in here: the prompt, what the options add (a grammar that forces a call),
+and the reader that finds a model's marks in its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trinity.conversation.parts import Part, Text
+from trinity.server.errors import ApiError
+from trinity.server.job import ChatJob, TextJob
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+
+# For models whose files have no chat template, as llama.cpp's server has it.
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Reader(Protocol):
+    """Finds the parts of one answer in its text, piece by piece."""
+
+    called: bool  # whether the answer has a call of a tool
+
+    def push(self, text: str) -> Sequence[Part]:
+        """The parts that are certain after ``text``."""
+        ...
+
+    def finish(self) -> Sequence[Part]:
+        """What was held back, once no more text comes."""
+        ...
+
+
+class PlainReader:
+    """Every text is the answer's own."""
+
+    called = False
+
+    def push(self, text: str) -> Sequence[Part]:
+        """The text."""
+        return (Text(text),)
+
+    def finish(self) -> Sequence[Part]:
+        """Nothing is held back."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is submitted, and what makes a reader for each answer."""
+
+    prompts: Sequence[str | Sequence[int]]
+    options: Mapping[str, Any]
+    reader: Callable[[], Reader] = PlainReader
+
+
+def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
+    """A job's prompts, options and readers; it takes its time, so not in the event loop."""
+    if isinstance(job, TextJob):
+        return Prepared(job.prompts, job.options)
+    if job.tools:
+        raise ApiError(400, "tools cannot be called yet", "tools")
+    if job.variables:
+        raise ApiError(400, "the chat template takes no variables yet", min(job.variables))
+    template = None if model.chat_templates else CHATML
+    return Prepared([model.apply_chat_template(job.messages, template=template)], job.options)

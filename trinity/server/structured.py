@@ -1,0 +1,15 @@
+"""What an answer may be, from the forms in which APIs say it: JSON, a schema, a grammar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity.server.endpoints.messages import ResponseFormat, TextForm
+from trinity.server.errors import ApiError
+
+
+def format_options(form: ResponseFormat | None) -> dict[str, Any]:
+    """GenerationOptions that make the answer of this form. Raises: ApiError."""
+    if form is None or isinstance(form, TextForm):
+        return {}
+    raise ApiError(400, "response_format: only text can be asked for", "response_format")
