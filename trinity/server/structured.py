@@ -8,8 +8,8 @@ from trinity.server.endpoints.messages import ResponseFormat, TextForm
 from trinity.server.errors import ApiError
 
 
-def format_options(form: ResponseFormat | None) -> dict[str, Any]:
-    """GenerationOptions that make the answer of this form. Raises: ApiError."""
+def format_options(form: ResponseFormat | None, param: str = "response_format") -> dict[str, Any]:
+    """GenerationOptions that make the answer of this form, which ``param`` says. Raises: ApiError."""
     if form is None or isinstance(form, TextForm):
         return {}
-    raise ApiError(400, "response_format: only text can be asked for", "response_format")
+    raise ApiError(400, f"{param}: only text can be asked for", param)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from trinity.server.endpoint import Endpoint
-from trinity.server.endpoints import chat_completions, health
+from trinity.server.endpoints import anthropic, chat_completions, health, responses
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *chat_completions.ENDPOINTS,
+    *responses.ENDPOINTS,
+    *anthropic.ENDPOINTS,
 )

@@ -125,7 +125,7 @@ class ChatChunk(msgspec.Struct):
     model: str
     choices: list[ChunkChoice]
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    usage: Usage | None | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
 
 
 class FunctionAnswer(msgspec.Struct):
@@ -241,7 +241,7 @@ async def chunks(
 ) -> AsyncGenerator[bytes, None]:
     """The events of a stream."""
     name = new_id()
-    none: None | UnsetType = None if usage else UNSET
+    none: UnsetType | None = None if usage else UNSET
 
     def chunk(
         index: int, delta: Delta, tokens: ChatLogprobs | None = None,

@@ -129,9 +129,7 @@ class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
     """The last event."""
 
 
-StreamEvent = (
-    MessageStart | Ping | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
-)
+StreamEvent = MessageStart | Ping | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
 
 
 class MessageWriter:

@@ -286,9 +286,7 @@ def _asked(role: str, content: Sequence[Block]) -> list[dict[str, Any]]:
             if texts:
                 found.append({"role": role, "content": text_of(texts)})
                 texts = []
-            found.append(
-                {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.text}
-            )
+            found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": block.text})
     if texts or not found:
         found.append({"role": role, "content": text_of(texts)})
     return found

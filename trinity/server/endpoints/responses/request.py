@@ -211,9 +211,7 @@ class ResponsesRequest(Body):
         for name in wanted:
             if name not in names:
                 raise ApiError(400, f"tool_choice names {name!r:.80}, no tool does", "tool_choice")
-        if isinstance(choice, AllowedTools):
-            word = choice.mode
-        else:
-            word = choice.name if isinstance(choice, FunctionChoice) else choice or "auto"
+        word: str = choice.mode if isinstance(choice, AllowedTools) else "auto"
+        if not isinstance(choice, AllowedTools) and choice is not None:
+            word = choice.name if isinstance(choice, FunctionChoice) else choice
         return [tool.as_template_has_it() for tool in tools], word
-

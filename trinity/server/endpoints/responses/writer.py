@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.runtime.sampler import TokenLogprob
@@ -17,6 +18,7 @@ from trinity.server.endpoints.responses.answer import (
     CutShort,
     Failed,
     Incomplete,
+    InItem,
     InProgress,
     InputDetails,
     Item,
@@ -41,6 +43,8 @@ from trinity.server.endpoints.responses.answer import (
     new_id,
 )
 from trinity.server.job import End, Piece
+
+E = TypeVar("E", bound=InItem)
 
 
 class ResponseWriter:
@@ -114,13 +118,15 @@ class ResponseWriter:
         self._number += 1
         return self._number
 
-    def _place(self) -> dict[str, int | str]:
-        """What an event about the open item has."""
+    def _inside(self, kind: type[E], **fields: Any) -> E:
+        """An event about the open item."""
         assert self._item is not None
-        index = len(self.response.output) - 1
-        return {
-            "sequence_number": self._next(), "item_id": self._item.id, "output_index": index,
-        }  # fmt: skip
+        return kind(
+            sequence_number=self._next(),
+            item_id=self._item.id,
+            output_index=len(self.response.output) - 1,
+            **fields,
+        )
 
     def _open(self, part: Part) -> Iterator[StreamEvent]:
         """See to it that the item that a part belongs to is open."""
@@ -144,23 +150,23 @@ class ResponseWriter:
         yield ItemAdded(sequence_number=self._next(), output_index=index, item=item)
         if isinstance(item, MessageOutput):
             item.content.append(OutputText("", [], []))
-            yield PartAdded(**self._place(), part=item.content[0])
+            yield self._inside(PartAdded, part=item.content[0])
         elif isinstance(item, ReasoningOutput):
             item.content.append(ReasoningText(""))
-            yield PartAdded(**self._place(), part=item.content[0])
+            yield self._inside(PartAdded, part=item.content[0])
 
     def _delta(self, part: Text | Reasoning | CallArguments) -> StreamEvent:
         item = self._item
         self._texts.append(part.text)
         if isinstance(item, CallOutput):
-            return ArgumentsDelta(**self._place(), delta=part.text)
+            return self._inside(ArgumentsDelta, delta=part.text)
         if isinstance(item, ReasoningOutput):
-            return ReasoningDelta(**self._place(), delta=part.text)
+            return self._inside(ReasoningDelta, delta=part.text)
         assert isinstance(item, MessageOutput)
         found = self._logprobs(self._pending)
         self._pending.clear()
         item.content[0].logprobs += found
-        return TextDelta(**self._place(), delta=part.text, logprobs=found)
+        return self._inside(TextDelta, delta=part.text, logprobs=found)
 
     def _close(self, status: Status) -> Iterator[StreamEvent]:
         """The open item is whole, or all there will be of it."""
@@ -170,17 +176,16 @@ class ResponseWriter:
         item.status = status
         if isinstance(item, CallOutput):
             item.arguments = text
-            yield ArgumentsDone(**self._place(), name=item.name, arguments=text)
+            yield self._inside(ArgumentsDone, name=item.name, arguments=text)
         else:
             item.content[0].text = text
             if isinstance(item, MessageOutput):
                 logprobs = item.content[0].logprobs
-                yield TextDone(**self._place(), text=text, logprobs=logprobs)
+                yield self._inside(TextDone, text=text, logprobs=logprobs)
             else:
-                yield ReasoningDone(**self._place(), text=text)
-            yield PartDone(**self._place(), part=item.content[0])
+                yield self._inside(ReasoningDone, text=text)
+            yield self._inside(PartDone, part=item.content[0])
         index = len(self.response.output) - 1
         yield ItemDone(sequence_number=self._next(), output_index=index, item=item)
         self._texts.clear()
         self._item = None
-
