@@ -30,9 +30,11 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
+from trinity.runtime.pooling import Pooled, Pooling
 from trinity.runtime.prompts import Messages, check_ids, check_messages, checked_ids
+from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
-from trinity.runtime.scoring import AllLogits, Likelihoods, Pooled, Pooling
+from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 from trinity.runtime.sequence import check_context
 from trinity.runtime.work import Work
 
@@ -293,6 +295,30 @@ class Model:
         sequences = self._pooled(rows, inboxes, *options)
         return self._vectors(await self._client.aresults(sequences, inboxes))
 
+    async def aprompt_logprobs(
+        self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True
+    ) -> tuple[str, list[TokenLogprob]]:
+        """The text of a prompt's first token, and the log-probabilities of all others.
+
+        ``top`` best tokens are noted for each. Raises: ContextLengthError, InputError.
+        """
+        self._check_open()
+        request = Request.of(add_bos=add_bos)
+        ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
+        check_context(len(ids), self.context_length)
+
+        def text(token: int) -> str:
+            data = self._tokenizer.stream(skip_special=False).bytes_of(token)
+            return data.decode("utf-8", "replace")
+
+        found: list[TokenLogprob] | None = []
+        if len(ids) > 1:
+            inbox = AsyncInbox()
+            found = await self._client.aresult(PromptLogprobs(ids, top, text, inbox), inbox)
+        if found is None:
+            raise InputError("the model was closed during the call")
+        return text(ids[0]), found
+
     def perplexity(
         self,
         text: str | Sequence[int],
@@ -366,6 +392,21 @@ class Model:
     ) -> list[int]:
         """Token ids of a conversation in the model's chat format, with one BOS at most.
 
+        Raises: as ``chat_text``.
+        """
+        text = self.chat_text(
+            messages, template=template, add_generation_prompt=add_generation_prompt
+        )
+        tokenizer = self._tokenizer
+        bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
+        wrote_bos = bos != "" and text.startswith(bos)
+        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
+
+    def chat_text(
+        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True
+    ) -> str:
+        """The text of a conversation in the model's chat format.
+
         A system text and first messages that come with the model go before ``messages``.
         Raises: InputError for malformed messages, or where there is no template; TokenizerError
         for a template that fails.
@@ -384,15 +425,13 @@ class Model:
             "" if token is None else tokenizer.token_text(token)
             for token in (tokenizer.bos_id, tokenizer.eos_id)
         )
-        text = render_first(
+        return render_first(
             templates,
             self._defaults.opened(messages),
             bos_token=bos,
             eos_token=eos,
             add_generation_prompt=add_generation_prompt,
         )
-        wrote_bos = bos != "" and text.startswith(bos)
-        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""

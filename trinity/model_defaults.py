@@ -9,7 +9,7 @@ from trinity.formats.defaults import Defaults
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.runtime.options import Request
-from trinity.runtime.scoring import Pooling
+from trinity.runtime.pooling import Pooling
 
 # Source: llama.cpp, enum llama_pooling_type; 4 ranks by a head of its own.
 _POOLING: dict[object, Pooling] = {0: "mean", 1: "mean", 2: "cls", 3: "last"}

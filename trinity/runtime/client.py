@@ -151,6 +151,10 @@ class Client:
         finally:
             self._scheduler.cancel(*sequences)
 
+    async def aresult(self, sequence: Sequence, inbox: AsyncInbox) -> Any:
+        """As ``result``, in an event loop."""
+        return (await self.aresults([sequence], [inbox]))[0]
+
     def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:
             self._scheduler.submit(answer)

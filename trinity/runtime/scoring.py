@@ -1,24 +1,23 @@
-"""Sequences that are given: their logits, how likely their tokens are, one vector for all."""
+"""Sequences that are given and only scored: their logits, or how likely their tokens are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import TrinityError
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
-from trinity.runtime.sequence import Logits, Sequence, States
+from trinity.runtime.sampler import TokenLogprob, token_logprob
+from trinity.runtime.sequence import Logits, Sequence
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
-
-Pooling = Literal["mean", "cls", "last"]
 
 
 class _Given(Sequence):
@@ -69,7 +68,7 @@ class Likelihoods(_Given):
         self._found: list[NDArray[np.float64]] = []
 
     def start(self, cache: KVCache) -> None:
-        """Begin, perhaps once more."""
+        """Begin, or begin anew."""
         super().start(cache)
         self._found.clear()
 
@@ -88,56 +87,34 @@ class Likelihoods(_Given):
             self.end(np.concatenate(self._found))
 
 
-class Pooled(_Given):
-    """One vector (hidden_size,) float32 of the hidden states behind the output norm.
+class PromptLogprobs(_Given):
+    """Log-probabilities of all of ``tokens`` but the first, with the ``top`` best in each place.
 
-    ``pooling``: "mean" of all tokens' states, "cls" the first one's, "last" the last one's.
-    ``normalize`` divides by the Euclidean norm; a vector of zeros stays as it is.
-    It fails with a TrinityError where the model's output is not finite.
-    Source: llama.cpp, llm_graph_context::build_pooling and common_embd_normalize.
+    The result is a list of TokenLogprob, whose texts are ``text`` of a token. The cache has the
+    engine's own element type, as in generation.
     """
 
-    of_states = True
-
-    def __init__(
-        self, tokens: list[int], sink: Sink, pooling: Pooling, normalize: bool,
-        cancel: Cancel | None = None, adapters: AdapterWeights | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(tokens, sink, cancel=cancel, adapters=adapters)
-        self._pooling = pooling
-        self._normalize = normalize
-        self._vector: NDArray[np.float64] | None = None
+    def __init__(self, tokens: list[int], top: int, text: Callable[[int], str], sink: Sink) -> None:
+        super().__init__(tokens[:-1], sink)
+        self._targets = tokens[1:]
+        self._top = top
+        self._text = text
+        self._found: list[TokenLogprob] = []
 
     @property
     def first(self) -> int:
-        """All states are wanted."""
+        """Logits after every token are wanted."""
         return 0
 
     def start(self, cache: KVCache) -> None:
-        """Begin, perhaps once more."""
+        """Begin, or begin anew."""
         super().start(cache)
-        self._vector = None
+        self._found.clear()
 
-    def advance(self, states: States) -> None:
-        """Add them up, or keep the one that is wanted."""
-        assert self.cache is not None
-        if self._pooling == "mean":
-            added = states.sum(axis=0, dtype=np.float64)
-            self._vector = added if self._vector is None else self._vector + added
-        elif self._pooling == "last" or self._vector is None:
-            self._vector = states[-1 if self._pooling == "last" else 0].astype(np.float64)
-        if self.cache.length == len(self.tokens):
-            self.end(self._result(self._vector))
-
-    def _result(self, vector: NDArray[np.float64]) -> NDArray[np.float32]:
-        if not np.isfinite(vector).all():
-            raise TrinityError(
-                "the model's hidden states are not finite: the model file is damaged, or a kernel "
-                "is wrong on this machine; `python -m trinity selftest` tells which"
-            )
-        if self._pooling == "mean":
-            vector = vector / len(self.tokens)
-        length = float(np.linalg.norm(vector))
-        if self._normalize and length:
-            vector = vector / length
-        return vector.astype(np.float32)
+    def advance(self, logits: Logits) -> None:
+        """Look up what they say of the tokens that follow."""
+        for row in logits:
+            target = self._targets[len(self._found)]
+            self._found.append(token_logprob(row, target, self._top, self._text))
+        if len(self._found) == len(self._targets):
+            self.end(self._found)

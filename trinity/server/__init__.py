@@ -1,1 +1,1 @@
-"""The HTTP server: a file for each API's endpoints over one kind of job, which the model answers."""
+"""The HTTP server: a file for each API's endpoints, over jobs that the model answers."""

@@ -73,6 +73,7 @@ class ByMethod:
         self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by the request's method; HEAD as GET."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         await self._methods[method](scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""One request of one endpoint: its body, its handler, and the end of both when the client leaves."""
+"""One request of one endpoint: body, handler, and the end of both when the client leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trinity.server.service import Service
 log = logging.getLogger("trinity.server")
 
 
-class Left(Exception):
+class LeftError(Exception):
     """The client has gone."""
 
 
@@ -30,6 +30,7 @@ class Dispatch:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and count it."""
         began = time.perf_counter()
         status = 499  # the client left before there was one
 
@@ -41,7 +42,7 @@ class Dispatch:
 
         try:
             await self._answer(scope, receive, watched)
-        except Left:
+        except LeftError:
             pass
         except Exception as error:
             if status != 499:
@@ -94,7 +95,7 @@ def refusal(family: Family, error: Exception) -> ASGI:
 
 
 async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
-    """The whole body. Raises: ApiError 413 where it is too long, Left."""
+    """The whole body. Raises: ApiError 413 where it is too long, LeftError."""
     too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most:
@@ -103,7 +104,7 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Left
+            raise LeftError
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > most:

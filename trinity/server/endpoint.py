@@ -66,5 +66,6 @@ class Json:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.body})

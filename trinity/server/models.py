@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Served:
-    """A model that may be asked for: its name, how it is loaded, and whether it is.
+    """A model that may be asked for: its name, what it is called elsewhere, how it is loaded.
 
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
     """
 
     name: str
+    ref: str
     load: Callable[[], Model]
     weigh: Callable[[], int] = lambda: 0
     created: int = field(default_factory=lambda: int(time.time()))

@@ -65,9 +65,23 @@ def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
     """A job's prompts, options and readers; it takes its time, so not in the event loop."""
     if isinstance(job, TextJob):
         return Prepared(job.prompts, job.options)
+    _check(job)
+    ids = model.apply_chat_template(job.messages, template=_template(model))
+    return Prepared([ids], job.options)
+
+
+def prompt_text(model: Model, job: ChatJob) -> str:
+    """A conversation as the model reads it."""
+    _check(job)
+    return model.chat_text(job.messages, template=_template(model))
+
+
+def _template(model: Model) -> str | None:
+    return None if model.chat_templates else CHATML
+
+
+def _check(job: ChatJob) -> None:
     if job.tools:
         raise ApiError(400, "tools cannot be called yet", "tools")
     if job.variables:
         raise ApiError(400, "the chat template takes no variables yet", min(job.variables))
-    template = None if model.chat_templates else CHATML
-    return Prepared([model.apply_chat_template(job.messages, template=template)], job.options)

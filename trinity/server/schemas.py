@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -21,15 +22,15 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @cache
-def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
     """The decoder of a type, made once."""
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(cast(Any, kind))
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
     """The body of a request. Raises: ApiError 400 whose ``param`` is the JSON path."""
     try:
-        found: T = decoder(kind).decode(data)
+        found: T = decoder(cast(Hashable, kind)).decode(data)
         return found
     except msgspec.ValidationError as error:
         raise _refusal(str(error)) from None

@@ -39,13 +39,14 @@ class Guard:
         self._app = app
         self._refuse = refuse
         self._open_paths = open_paths
-        self._keys = [sha256(key.encode()).digest() for key in settings.keys()]
+        self._keys = [sha256(key.encode()).digest() for key in settings.all_keys()]
         self._hosts = {one.lower() for one in (*LOOPBACK, settings.host, *settings.allowed_host)}
         self._any_host = "*" in settings.allowed_host
         self._any_address = settings.host in EVERYWHERE
         self._origins = {one.lower().rstrip("/") for one in settings.allowed_origin}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -157,7 +157,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def keys(self) -> tuple[str, ...]:
+    def all_keys(self) -> tuple[str, ...]:
         """All keys, those of the file too. Raises: InputError for a file that gives none."""
         found = list(self.api_key)
         if self.api_key_file is not None:

@@ -42,10 +42,14 @@ class Stream:
     """
 
     def __init__(
-        self, started: Awaitable[Answers], written: Callable[[Answers], AsyncGenerator[bytes, None]],
-        *, family: Family = OPENAI, media_type: str = "text/event-stream",
+        self,
+        started: Awaitable[Answers],
+        written: Callable[[Answers], AsyncGenerator[bytes, None]],
+        *,
+        family: Family = OPENAI,
+        media_type: str = "text/event-stream",
         beat: bytes = BEAT_COMMENT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._started = started
         self._written = written
         self._family = family
@@ -54,6 +58,7 @@ class Stream:
         self._silent = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Start, write and end."""
         starting = asyncio.ensure_future(self._started)
         beating: asyncio.Task[None] | None = None
         try:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from trinity.server.endpoint import Endpoint
-from trinity.server.endpoints import anthropic, chat_completions, health, responses
+from trinity.server.endpoints import (
+    anthropic,
+    chat_completions,
+    completions,
+    health,
+    llama_completion,
+    metrics,
+    models,
+    openapi,
+    responses,
+    tokens,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *chat_completions.ENDPOINTS,
     *responses.ENDPOINTS,
     *anthropic.ENDPOINTS,
+    *completions.ENDPOINTS,
+    *models.ENDPOINTS,
+    *tokens.ENDPOINTS,
+    *llama_completion.ENDPOINTS,
+    *metrics.ENDPOINTS,
+    *openapi.ENDPOINTS,
 )

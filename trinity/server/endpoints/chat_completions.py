@@ -24,7 +24,7 @@ from trinity.server.endpoints.messages import (
     tools_of,
 )
 from trinity.server.endpoints.sampling import Sampling
-from trinity.server.endpoints.usage import Usage, usage_of
+from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Piece
 from trinity.server.schemas import encode
@@ -103,7 +103,7 @@ class Delta(msgspec.Struct):
     """What a chunk adds to the message."""
 
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[CallDelta] | UnsetType = UNSET
 
@@ -126,6 +126,7 @@ class ChatChunk(msgspec.Struct):
     choices: list[ChunkChoice]
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: str = FINGERPRINT
 
 
 class FunctionAnswer(msgspec.Struct):
@@ -171,6 +172,7 @@ class ChatCompletion(msgspec.Struct):
     choices: list[Choice]
     usage: Usage
     object: Literal["chat.completion"] = "chat.completion"
+    system_fingerprint: str = FINGERPRINT
 
 
 @dataclass(slots=True)
@@ -251,7 +253,7 @@ async def chunks(
         return data(encode(ChatChunk(name, answers.created, answers.name, [choice], usage=none)))
 
     for index in range(n):
-        yield chunk(index, Delta("assistant", ""))
+        yield chunk(index, Delta("assistant", None))
     ends: list[End] = []
     async for event in answers:
         if isinstance(event, End):
@@ -298,9 +300,10 @@ def new_id() -> str:
     return f"chatcmpl-{uuid.uuid4().hex}"
 
 
-ENDPOINTS = (
+ENDPOINTS = tuple(
     Endpoint(
-        "POST", "/v1/chat/completions", chat_completions, "Answer a conversation.",
+        "POST", path, chat_completions, "Answer a conversation.",
         body=ChatRequest, answer=ChatCompletion, event=ChatChunk,
-    ),
+    )
+    for path in ("/v1/chat/completions", "/chat/completions")
 )  # fmt: skip

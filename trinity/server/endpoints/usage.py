@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from trinity import __version__
 from trinity.server.job import End
+
+# What answered.
+FINGERPRINT = f"build-trinity-{__version__}"
 
 
 class PromptDetails(msgspec.Struct):

@@ -15,7 +15,7 @@ from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, ToyEngine, ids_of, toy_model, used_bytes
 from trinity.errors import ContextLengthError, InputError, TrinityError
-from trinity.runtime.scoring import Pooling
+from trinity.runtime.pooling import Pooling
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls", "last")
 
