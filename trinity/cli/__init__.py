@@ -22,6 +22,7 @@ from trinity.cli import (
     recommend,
     remove,
     selftest,
+    serve,
     tokenize,
     warmup,
 )
@@ -32,6 +33,7 @@ from trinity.errors import TrinityError
 COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate.generate,
     "chat": chat.chat,
+    "serve": serve.serve,
     "pull": pull.pull,
     "list": listing.list_models,
     "rm": remove.remove,

@@ -24,9 +24,9 @@ Prompt = tuple[list[int], Request]
 class AsyncAnswers:
     """Chunks of answers that were submitted together: (place of the answer, chunk), as they come.
 
-    ``prompt_tokens`` has the number of tokens of each answer's prompt. It ends with the last chunk of
-    the last answer; the error of one ends all. ``close``, which the
-    end of ``with`` calls, cancels what has not ended.
+    ``prompt_tokens`` has the number of tokens of each answer's prompt. It ends with the last chunk
+    of the last answer; the error of one ends all. ``close``, which the end of ``with`` calls,
+    cancels what has not ended.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -24,14 +24,27 @@ from trinity.server.service import Service
 from trinity.server.settings import ServerOptions
 
 
-def make_app(models: Models, settings: ServerOptions | None = None) -> Starlette:
-    """The application that answers for ``models``, loading the first at its start."""
+def make_app(
+    models: Models,
+    settings: ServerOptions | None = None,
+    failed: Callable[[BaseException], None] = lambda error: None,
+) -> Starlette:
+    """The application that answers for ``models``, loading the first at its start.
+
+    ``failed`` is told why, if that cannot be loaded.
+    """
     settings = settings or ServerOptions()
     service = Service(settings, models, Metrics())
 
+    async def load_first() -> None:
+        try:
+            await models.load_first()
+        except Exception as error:
+            failed(error)
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
-        loading = asyncio.create_task(models.load_first())
+        loading = asyncio.create_task(load_first())
         try:
             yield
         finally:
@@ -58,12 +71,14 @@ def make_app(models: Models, settings: ServerOptions | None = None) -> Starlette
     ]
     open_paths = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.open)
     guard = Middleware(Guard, settings=settings, refuse=refuse, open_paths=open_paths)
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[guard],
         exception_handlers={HTTPException: wrong_route},  # type: ignore[dict-item]
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 class ByMethod:

@@ -124,9 +124,44 @@ class Models:
             if served.model is not None:
                 return
             try:
+                need = await asyncio.to_thread(served.weigh)
+                await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
             except TrinityError as error:
                 raise ApiError(503, f"the model {served.name} cannot be loaded: {error}") from error
+            # What keys and values may take is known only now.
+            served.bytes = need + served.model.engine.pool.limit
+            await self._make_room(0, served)
+
+    async def _make_room(self, need: int, wanted: Served) -> None:
+        """Unload the least used models until ``need`` bytes are left, as far as nobody uses them.
+
+        It waits for users where nothing is loaded yet of what is wanted.
+        """
+        limit = self._memory_limit
+        while limit is not None:
+            loaded = [one for one in self.served.values() if one.model is not None]
+            if sum(one.bytes for one in loaded) + need <= limit:
+                return
+            others = [one for one in loaded if one is not wanted]
+            idle = [one for one in others if not one.users]
+            if idle:
+                await self._unload(min(idle, key=lambda one: one.used))
+            elif not others and need:
+                raise ApiError(
+                    503,
+                    f"the model {wanted.name} takes {need} bytes; the limit of memory is {limit}",
+                )
+            elif need:
+                self._freed.clear()
+                await self._freed.wait()
+            else:
+                return
+
+    async def _unload(self, served: Served) -> None:
+        model, served.model, served.bytes = served.model, None, 0
+        if model is not None:
+            await asyncio.to_thread(model.close)
 
     async def load_first(self) -> None:
         """Load the first model."""
@@ -135,6 +170,4 @@ class Models:
     async def close(self) -> None:
         """Unload every model."""
         for served in self.served.values():
-            model, served.model = served.model, None
-            if model is not None:
-                await asyncio.to_thread(model.close)
+            await self._unload(served)

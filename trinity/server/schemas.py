@@ -29,8 +29,9 @@ def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 
 def decoded(data: bytes, kind: type[T]) -> T:
     """The body of a request. Raises: ApiError 400 whose ``param`` is the JSON path."""
+    reader = decoder(cast(Hashable, kind))
     try:
-        found: T = decoder(cast(Hashable, kind)).decode(data)
+        found: T = reader.decode(data)
         return found
     except msgspec.ValidationError as error:
         raise _refusal(str(error)) from None

@@ -103,7 +103,9 @@ class Writer:
             name = one[0] if isinstance(one, tuple) else one.text
             self.found.tokens.append(name)
             self.found.text_offset.append(self.offset)
-            self.offset += len(name)
+            # A token that was put before a prompt is no part of its text.
+            if not isinstance(one, tuple) or text.startswith(name):
+                self.offset += len(name)
             if isinstance(one, tuple):
                 self.found.token_logprobs.append(None)
                 self.found.top_logprobs.append(None)

@@ -55,7 +55,7 @@ class LlamaRequest(Body, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     stop: Stop | list[Stop] | None = None
-    seed: Annotated[int, Meta(ge=-1, le=2**64 - 1)] | None = None
+    seed: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
     ignore_eos: bool | None = None
     logit_bias: list[Bias] | dict[int, float] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=1024)] = 0

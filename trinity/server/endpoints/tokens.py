@@ -1,4 +1,4 @@
-"""Texts, tokens and chat templates, in llama.cpp's form: /tokenize, /detokenize, /apply-template."""
+"""Texts, tokens and chat templates in llama.cpp's form: /tokenize and others."""
 
 from __future__ import annotations
 
