@@ -63,6 +63,7 @@ class Model:
         self._tokenizer = tokenizer
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
         self._pooling = "mean" if provider is None else pooling_of(provider)
+        self._weights = provider
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(engine, release=release)
         self._client = Client(self._scheduler, tokenizer)
@@ -91,6 +92,14 @@ class Model:
     def defaults(self) -> Defaults:
         """What the model's files say of its use; options that are given go before it."""
         return self._defaults
+
+    @property
+    def weights(self) -> WeightProvider | None:
+        """The open files that the model was loaded from: metadata, and tensors as they lie there.
+
+        Tensors must not be used once the model is closed.
+        """
+        return self._weights
 
     @property
     def chat_templates(self) -> tuple[ChatTemplate, ...]:
