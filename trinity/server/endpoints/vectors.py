@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.model import Model
+from trinity.runtime.prompts import check_ids
 from trinity.runtime.sequence import check_context
 from trinity.server.errors import ApiError
 from trinity.server.service import Service
@@ -67,10 +68,10 @@ def _ids(model: Model, texts: Sequence[Text], param: str) -> list[list[int]]:
         if not text:
             raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
         ids = model.tokenizer.encode(text, add_eos=True) if isinstance(text, str) else [*text]
+        check_context(len(ids), model.context_length)
         try:
-            check_context(len(ids), model.context_length)
-            model.detokenize(ids)  # whether they exist
+            check_ids(np.asarray(ids), model.config.vocab_size)
         except InputError as error:
-            raise type(error)(f"{where}: {error}") from error
+            raise ApiError(400, f"{where}: {error}", param) from error
         found.append(ids)
     return found
