@@ -70,8 +70,9 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
     else:
         content[endpoint.media_type] = {"schema": {"type": "object"}}
     if endpoint.event is not None:
-        # The data of one event.
-        content[endpoint.stream_type] = {"schema": {"type": "string"}}
+        data = schemas[repr(endpoint.event)]
+        # OpenAPI 3.1 has no schema for the data of each event of a stream.
+        content[endpoint.stream_type] = {"schema": {"type": "string"}, "x-event-data": data}
     error = {"application/json": {"schema": schemas[repr(endpoint.family.schema)]}}
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
