@@ -59,10 +59,12 @@ def arguments(description: str) -> argparse.Namespace:
 
 def refused(kind: type[Exception], call: Callable[[], object], *words: str) -> Any:
     """The exception of that kind that a call raises, whose message has these words."""
+    found: Exception | None = None
     try:
         call()
     except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"{kind.__name__} was not raised")
+        found = error
+    assert found is not None, f"{kind.__name__} was not raised"
+    for word in words:
+        assert word in str(found), f"{word!r} is not in {found}"
+    return found

@@ -1,6 +1,6 @@
 """Calls of OpenAI's Python client against a server:
 
-    python scripts/clients/openai_calls.py --base-url http://127.0.0.1:8080 --model demo
+python scripts/clients/openai_calls.py --base-url http://127.0.0.1:8080 --model demo
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import openai
 from openai import OpenAI
 from pydantic import BaseModel
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = str(Path(__file__).resolve().parents[2])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
 
-from scripts.clients.calls import Calls, arguments, refused
+from scripts.clients.calls import Calls, arguments, refused  # noqa: E402
 
 calls = Calls()
 HELLO: Any = [{"role": "user", "content": "Who was Prince Andrew?"}]
@@ -441,7 +442,7 @@ def _(client: OpenAI, model: str) -> None:
     check_person(answer.output_text)
 
 
-@calls("async: eight at the same time, each as alone")
+@calls("async: eight at the same time")
 def _(client: OpenAI, model: str) -> None:
     async def ask() -> list[str | None]:
         async with openai.AsyncOpenAI(

@@ -83,5 +83,7 @@ def _template(model: Model) -> str | None:
 def _check(job: ChatJob) -> None:
     if job.tools:
         raise ApiError(400, "tools cannot be called yet", "tools")
+    if job.reasoning_budget is not None:
+        raise ApiError(400, "the length of reasoning cannot be limited yet", "reasoning_budget")
     if job.variables:
         raise ApiError(400, "the chat template takes no variables yet", min(job.variables))

@@ -196,6 +196,7 @@ class CountRequest(Body, kw_only=True):
             getattr(choice, "disable_parallel_tool_use", None) is not True,
             variables=self._variables(),
             whole=whole,
+            reasoning_budget=getattr(self.thinking, "budget_tokens", None),
         )
 
     def _format(self) -> dict[str, Any]:
