@@ -23,7 +23,8 @@ TEXTS = ["Prince Andrew", "Pierre", "a longer text of the same book"]
 def post(client: TestClient, **body: Any) -> Any:
     response = client.post(PATH, json=body)
     assert response.status_code == 200, response.text
-    CreateEmbeddingResponse.model_validate(strict(response.text))
+    if body.get("encoding_format") != "base64":  # which the client decodes before it looks
+        CreateEmbeddingResponse.model_validate(strict(response.text))
     return strict(response.text)
 
 
