@@ -20,7 +20,7 @@ from trinity.server.models import Models, Served
 from trinity.server.serving import Server, config, listening
 from trinity.server.settings import ServerOptions
 
-LIMIT = 300.0  # seconds until what waits is taken for a hang
+LIMIT = 120.0  # seconds until what waits is taken for a hang
 
 MakeApp = Callable[..., Starlette]
 

@@ -47,9 +47,7 @@ def test_max_tokens_is_16_where_none_is_given(client: TestClient) -> None:
     assert post(client, max_tokens=None)["usage"]["completion_tokens"] == 16
 
 
-def test_several_prompts_of_texts_or_tokens(
-    client: TestClient, model: Model, alone: str
-) -> None:
+def test_several_prompts_of_texts_or_tokens(client: TestClient, model: Model, alone: str) -> None:
     ids = model.tokenize(PROMPT)
     for prompt in ([PROMPT, PROMPT], [ids, ids]):
         choices = post(client, prompt=prompt)["choices"]
