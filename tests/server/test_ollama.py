@@ -78,13 +78,11 @@ def test_logprobs(client: TestClient) -> None:
     assert sum(len(line.get("logprobs", [])) for line in found) == 8
 
 
-@pytest.mark.parametrize(
-    ("path", "what"), [("/api/chat", "message"), ("/api/generate", "response")]
-)
-def test_nothing_asked_only_loads(client: TestClient, path: str, what: str) -> None:
-    answer = post(client, path, model="demo", keep_alive="5m")
-    assert (answer["done"], answer["done_reason"]) == (True, "load")
-    assert what in answer
+def test_nothing_asked_only_loads(client: TestClient) -> None:
+    for path, what in (("/api/chat", "message"), ("/api/generate", "response")):
+        answer = post(client, path, model="demo", keep_alive="5m")
+        assert (answer["done"], answer["done_reason"]) == (True, "load")
+        assert what in answer
 
 
 def test_names_may_have_a_tag(client: TestClient) -> None:
