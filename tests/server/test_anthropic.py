@@ -259,9 +259,11 @@ def test_tools_choices_and_thinking() -> None:
     assert job_of(tools=tools, tool_choice={"type": "none"}).tool_choice == "none"
     assert job_of(tools=tools, tool_choice={"type": "tool", "name": "f"}).tool_choice == "f"
     job = job_of(thinking={"type": "enabled", "budget_tokens": 5}, output_config={"effort": "low"})
-    assert job.variables == {"reasoning_effort": "low", "enable_thinking": True}
+    assert job.effort == "low"
     assert job.reasoning_budget == 5
-    assert job_of(thinking={"type": "disabled"}).variables == {"enable_thinking": False}
+    assert job_of(thinking={"type": "disabled"}).effort == "none"
+    assert job_of(thinking={"type": "adaptive"}).effort is None
+    assert job_of().effort is None
     assert job_of(top_k=3, top_p=0.5, stop_sequences=["x"]).options == {
         "max_tokens": 12, "temperature": 0, "top_k": 3, "top_p": 0.5, "stop": ["x"],
     }  # fmt: skip

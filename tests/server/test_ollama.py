@@ -155,10 +155,11 @@ def test_options_are_the_engines() -> None:
         "repetition_penalty": 1.1, "penalty_last_n": 5, "presence_penalty": 0.2,
         "frequency_penalty": 0.3, "stop": ["x"],
     }  # fmt: skip
-    assert job.variables == {"reasoning_effort": "low", "enable_thinking": True}
+    assert job.effort == "low"
     assert not job.whole
     free = job_of(ChatRequest, messages=HELLO, options={"seed": -1, "num_predict": -1}, think=False)
-    assert (free.options, free.variables) == ({}, {"enable_thinking": False})
+    assert (free.options, free.effort) == ({}, "none")
+    assert job_of(ChatRequest, messages=HELLO, think=True).effort == "some"
     raw = job_of(GenerateRequest, prompt="a", raw=True, stream=False)
     assert raw == TextJob(["a"], {"parse_special": True}, whole=True)
 

@@ -286,7 +286,7 @@ def test_options_and_variables() -> None:
         "temperature": 0.5, "top_p": 0.5, "max_tokens": 7, "seed": 3, "top_k": 2, "min_p": 0.1,
         "stop": "x",
     }  # fmt: skip
-    assert job.variables == {"reasoning_effort": "none", "enable_thinking": False, "a": 1}
+    assert (job.variables, job.effort) == ({"a": 1}, "none")
     assert job_of(text={"format": {"type": "text"}, "verbosity": "medium"}).options == {}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trinity.conversation.parts import Part, Text
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
+from trinity.server.thinking import effort_variables
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -65,14 +66,14 @@ def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
     """A job's prompts, options and readers; it takes its time, so not in the event loop."""
     if isinstance(job, TextJob):
         return Prepared(job.prompts, job.options)
-    _check(job)
+    _check(model, job)
     ids = model.apply_chat_template(job.messages, template=_template(model))
     return Prepared([ids], job.options)
 
 
 def prompt_text(model: Model, job: ChatJob) -> str:
     """A conversation as the model reads it."""
-    _check(job)
+    _check(model, job)
     return model.chat_text(job.messages, template=_template(model))
 
 
@@ -80,10 +81,17 @@ def _template(model: Model) -> str | None:
     return None if model.chat_templates else CHATML
 
 
-def _check(job: ChatJob) -> None:
+def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
+    """Names for the chat template: those of the effort, and those that were given."""
+    template = "\n".join(one.text for one in model.chat_templates) or CHATML
+    return {**effort_variables(job.effort, job.effort_param, template), **job.variables}
+
+
+def _check(model: Model, job: ChatJob) -> None:
+    variables = variables_of(model, job)
+    if variables:
+        raise ApiError(400, "the chat template takes no variables yet", min(variables))
     if job.tools:
         raise ApiError(400, "tools cannot be called yet", "tools")
     if job.reasoning_budget is not None:
         raise ApiError(400, "the length of reasoning cannot be limited yet", "reasoning_budget")
-    if job.variables:
-        raise ApiError(400, "the chat template takes no variables yet", min(job.variables))

@@ -9,7 +9,7 @@ from trinity.server.errors import ApiError
 
 
 def format_options(form: ResponseFormat | None, param: str = "response_format") -> dict[str, Any]:
-    """GenerationOptions that make the answer of this form, which ``param`` says. Raises: ApiError."""
+    """GenerationOptions for an answer of this form, which ``param`` says. Raises: ApiError."""
     if form is None or isinstance(form, TextForm):
         return {}
     raise ApiError(400, f"{param}: only text can be asked for", param)

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from trinity.server.endpoints.messages import Schema, SchemaForm
-from trinity.server.endpoints.thinking import effort_variables, thinking_variables
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body, encode
 from trinity.server.structured import format_options
+from trinity.server.thinking import NONE, SOME
 
 FAILED = "Error: "  # before what a tool gave that failed: templates have no other word for it
 
@@ -194,8 +194,9 @@ class CountRequest(Body, kw_only=True):
             [tool.as_template_has_it() for tool in self.tools or ()],
             word,
             getattr(choice, "disable_parallel_tool_use", None) is not True,
-            variables=self._variables(),
             whole=whole,
+            effort=self._effort(),
+            effort_param="thinking" if self.thinking else "output_config.effort",
             reasoning_budget=getattr(self.thinking, "budget_tokens", None),
         )
 
@@ -206,12 +207,12 @@ class CountRequest(Body, kw_only=True):
         named = Schema(name="output", schema=form.schema, strict=True)
         return format_options(SchemaForm(json_schema=named), "output_config.format")
 
-    def _variables(self) -> dict[str, Any]:
-        effort = None if self.output_config is None else self.output_config.effort
-        found = effort_variables(effort)
-        if self.thinking is not None:
-            found |= thinking_variables(not isinstance(self.thinking, ThinkingDisabled))
-        return found
+    def _effort(self) -> str | None:
+        """How much the model thinks; a degree alone asks for thinking, too."""
+        if isinstance(self.thinking, ThinkingDisabled):
+            return NONE
+        degree = None if self.output_config is None else self.output_config.effort
+        return degree or (SOME if isinstance(self.thinking, ThinkingEnabled) else None)
 
 
 class MessagesRequest(CountRequest, kw_only=True):

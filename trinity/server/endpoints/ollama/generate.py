@@ -77,8 +77,9 @@ class ChatRequest(Generating, kw_only=True):
             messages_of(self.messages),
             self.generation(),
             tools_of(self.tools),
-            variables=self.variables(),
             whole=self.stream is False,
+            effort=self.effort(),
+            effort_param="think",
         )
 
 
@@ -104,7 +105,7 @@ class GenerateRequest(Generating, kw_only=True):
         messages = [{"role": "user", "content": self.prompt}]
         if self.system is not None:
             messages.insert(0, {"role": "system", "content": self.system})
-        return ChatJob(messages, options, variables=self.variables(), whole=at_once)
+        return ChatJob(messages, options, whole=at_once, effort=self.effort(), effort_param="think")
 
 
 def messages_of(messages: list[Message]) -> list[dict[str, Any]]:

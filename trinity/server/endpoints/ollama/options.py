@@ -8,11 +8,11 @@ from msgspec import Meta
 
 from trinity.server.endpoints.messages import ObjectForm, Schema, SchemaForm
 from trinity.server.endpoints.ollama.errors import known_name
-from trinity.server.endpoints.thinking import effort_variables, thinking_variables
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 from trinity.server.service import Service
 from trinity.server.structured import format_options
+from trinity.server.thinking import NONE, SOME
 
 # A length of time as Go writes it, such as 5m or 1h30m, or a number of seconds.
 Duration = Annotated[str, Meta(pattern=r"^-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+$|^-?\d+(\.\d+)?$")]
@@ -109,11 +109,11 @@ class Generating(Body, kw_only=True):
             return found | format_options(schema, "format")
         return found | format_options(form, "format")
 
-    def variables(self) -> dict[str, Any]:
-        """What the chat template is told of thinking."""
-        if isinstance(self.think, str):
-            return effort_variables(self.think)
-        return {} if self.think is None else thinking_variables(self.think)
+    def effort(self) -> str | None:
+        """How much the model thinks."""
+        if isinstance(self.think, bool):
+            return SOME if self.think else NONE
+        return self.think
 
     async def name(self, service: Service) -> str:
         """The model's own name. Raises: ApiError where it has less context than is asked for."""

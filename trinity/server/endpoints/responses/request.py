@@ -15,7 +15,6 @@ from trinity.server.endpoints.messages import (
     TextForm,
 )
 from trinity.server.endpoints.responses.items import messages_of
-from trinity.server.endpoints.thinking import effort_variables
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob
 from trinity.server.schemas import Body
@@ -177,15 +176,15 @@ class ResponsesRequest(Body):
         if self.instructions is not None:
             messages.insert(0, {"role": "system", "content": self.instructions})
         tools, choice = self._tools()
-        effort = None if self.reasoning is None else self.reasoning.effort
-        variables = {**effort_variables(effort), **(self.chat_template_kwargs or {})}
         return ChatJob(
             messages,
             self._options(),
             tools,
             choice,
             self.parallel_tool_calls is not False,
-            variables=variables,
+            variables=self.chat_template_kwargs or {},
+            effort=None if self.reasoning is None else self.reasoning.effort,
+            effort_param="reasoning.effort",
         )
 
     def _options(self) -> dict[str, Any]:
