@@ -25,7 +25,7 @@ from trinity.runtime.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = declared(LoadOptions)
-ALL = [*generation_options(), *LOAD]
+ALL = [*generation_options(), *LOAD, *SERVING]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import trinity
 from trinity.errors import FormatError, InputError
 from trinity.server.errors import ApiError
 from trinity.server.models import Models, Served
-from trinity.server.serving import name_and_ref, served_models
+from trinity.server.serving import name_and_ref, served_models, weight_bytes
 
 NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=10))
 
@@ -118,3 +120,9 @@ def test_names(text: str, expected: tuple[str, str]) -> None:
 def test_a_name_is_used_once() -> None:
     with pytest.raises(InputError, match="two models are called 'm'"):
         served_models(["a/m.gguf", "b/m.gguf"], {}, print)
+
+
+def test_weights_are_weighed() -> None:
+    """The file has headers and a vocabulary besides."""
+    path = trinity.demo_model()
+    assert 0.8 * Path(path).stat().st_size < weight_bytes(path) < Path(path).stat().st_size

@@ -22,6 +22,7 @@ from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_f
 from trinity.model import Model
 
 ROOT = Path(__file__).resolve().parents[2]
+FULL = pytest.mark.full
 MESSAGES = [{"role": "user", "content": "Who was he?"}]
 
 
@@ -42,12 +43,17 @@ def process(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[
             if found:
                 url = found[1]
                 break
+        assert url
         # What it says later must not fill the pipe.
-        threading.Thread(target=started.stderr.read, daemon=True).start()
+        reader = threading.Thread(target=started.stderr.read)
+        reader.start()
         yield started, url
     finally:
         started.kill()
         started.wait()
+        if url:
+            reader.join()
+        started.stderr.close()
 
 
 def until_ready(url: str) -> None:
@@ -86,9 +92,10 @@ def test_requirement_1_a_closed_socket_ends_the_sequence(url: str, model: Model)
     for stream in (True, False):
         with (
             pytest.raises(httpx.ReadTimeout) if not stream else _nothing(),
-            httpx.Client(timeout=None if stream else 0.5) as client,client.stream(
-            "POST", f"{url}/v1/chat/completions", json={**body, "stream": stream}
-        ) as answer
+            httpx.Client(timeout=None if stream else 0.5) as client,
+            client.stream(
+                "POST", f"{url}/v1/chat/completions", json={**body, "stream": stream}
+            ) as answer,
         ):
             next(answer.iter_lines())
             if not stream:
@@ -114,13 +121,19 @@ def test_requests_may_be_hostile(url: str) -> None:
     assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
 
 
-def test_health_says_that_it_loads_then_sigterm_drains() -> None:
+def test_requirement_19_health_says_that_it_loads_then_idles_then_sigterm_drains() -> None:
     with process("--drain", "120") as (server, url):
         health = httpx.get(f"{url}/health", timeout=LIMIT)
         if health.status_code != 200:
             assert health.status_code == 503
             assert health.json()["error"]["message"] == "loading model"
         until_ready(url)
+        first = {"messages": MESSAGES, "max_tokens": 2}
+        httpx.post(f"{url}/v1/chat/completions", json=first, timeout=LIMIT)
+        if Path("/proc/self/stat").exists():
+            before, watched = seconds(server.pid), 4.0
+            time.sleep(watched)
+            assert seconds(server.pid) - before <= 0.5 / 60 * watched + 0.02  # and two ticks
         body = {"messages": MESSAGES, "max_tokens": 200, "ignore_eos": True, "stream": True}
         with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=LIMIT) as answer:
             lines = answer.iter_lines()
@@ -133,19 +146,19 @@ def test_health_says_that_it_loads_then_sigterm_drains() -> None:
         assert server.wait(LIMIT) == 0
 
 
-def test_what_does_not_end_in_time_is_cut_and_a_second_signal_waits_for_nothing() -> None:
+@pytest.mark.parametrize(("drain", "signals"), [("600", 2), pytest.param("0", 1, marks=FULL)])
+def test_what_does_not_end_in_time_is_cut_and_a_second_signal_waits_for_nothing(
+    drain: str, signals: int
+) -> None:
     body = {"messages": MESSAGES, "max_tokens": 450, "ignore_eos": True, "stream": True}
-    for drain, signals in (("0", 1), ("600", 2)):
-        with process("--drain", drain) as (server, url):
-            until_ready(url)
-            with httpx.stream(
-                "POST", f"{url}/v1/chat/completions", json=body, timeout=LIMIT
-            ) as answer:
-                next(answer.iter_lines())
-                for _ in range(signals):
-                    server.send_signal(signal.SIGTERM)
-                    time.sleep(0.3)
-                server.wait(LIMIT)
+    with process("--drain", drain) as (server, url):
+        until_ready(url)
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=LIMIT) as answer:
+            next(answer.iter_lines())
+            for _ in range(signals):
+                server.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+            server.wait(LIMIT)
 
 
 def _is_refused(port: int) -> bool:
@@ -156,39 +169,23 @@ def _is_refused(port: int) -> bool:
     return False
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_requirement_19_an_idle_server_uses_no_processor() -> None:
-    def seconds(pid: int) -> float:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    with process() as (server, url):
-        until_ready(url)
-        body = {"messages": MESSAGES, "max_tokens": 4}
-        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=LIMIT)
-        before, watched = seconds(server.pid), 6.0
-        time.sleep(watched)
-        assert seconds(server.pid) - before <= 0.5 / 60 * watched + 0.02  # and two ticks
+def seconds(pid: int) -> float:
+    """Processor seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_process() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "trinity", "serve", "--port", "0", "-m", "/no/such/model.gguf"],
-        capture_output=True, text=True, cwd=ROOT, timeout=LIMIT,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "error: " in done.stderr
-    assert "/no/such/model.gguf" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_all_addresses_without_a_key_warn() -> None:
+def test_what_ends_a_start_is_said_after_the_warning() -> None:
+    """A model that cannot be loaded, on all addresses and without a key."""
     done = subprocess.run(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--host", "0.0.0.0",
          "-m", "/no/such/model.gguf"],
         capture_output=True, text=True, cwd=ROOT, timeout=LIMIT,
     )  # fmt: skip
+    assert done.returncode == 1
     assert "warning: 0.0.0.0 is every address" in done.stderr
+    assert re.search(r"^error: .*/no/such/model\.gguf", done.stderr, re.MULTILINE)
+    assert "Traceback" not in done.stderr
 
 
 def test_missing_libraries_are_named() -> None:

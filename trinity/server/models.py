@@ -124,8 +124,10 @@ class Models:
             if served.model is not None:
                 return
             try:
-                need = await asyncio.to_thread(served.weigh)
-                await self._make_room(need, served)
+                need = 0
+                if self._memory_limit is not None:
+                    need = await asyncio.to_thread(served.weigh)
+                    await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
             except TrinityError as error:
                 raise ApiError(503, f"the model {served.name} cannot be loaded: {error}") from error

@@ -136,7 +136,7 @@ def weight_bytes(ref: str) -> int:
     """Bytes of a model's weights."""
     provider = open_weights(ref)
     try:
-        return sum(provider.tensor(name).nbytes for name in provider.tensor_names)
+        return sum(provider.tensor(name).nbytes for name in provider.tensor_names())
     finally:
         provider.close()
 
@@ -148,7 +148,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
                                    flags=socket.AI_PASSIVE)  # fmt: skip
         family, _, _, _, address = found[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)  # type: ignore[arg-type]
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error}") from error
     with listener:

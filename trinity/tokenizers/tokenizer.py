@@ -19,6 +19,7 @@ from trinity.tokenizers.vocabulary import (
     UNKNOWN,
     USER_DEFINED,
     Vocabulary,
+    infill_ids,
     vocabulary_from_metadata,
 )
 
@@ -55,6 +56,8 @@ class Tokenizer:
         bos_id, eos_id: begin- and end-of-sequence token, or None.
         add_bos, add_eos: whether the model's file asks for them around a text.
         add_space_prefix: whether a text starts with a space that only the tokens have.
+        infill_ids: tokens before a prefix, a suffix, and the middle that a model is to find
+            between them, or None.
         eog_ids: tokens that end a generation (end of sequence, of turn, of message).
         chat_template: the file's Jinja2 template, not yet compiled, or None.
         chat_templates: further templates by name.
@@ -84,6 +87,7 @@ class Tokenizer:
         self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
         self.add_space_prefix = vocab.add_space_prefix
         self.eog_ids = vocab.eog_ids
+        self.infill_ids = infill_ids(vocab)
         self.chat_template = chat_template
         self.chat_templates = dict(chat_templates or {})
         self.notes = list(vocab.notes)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from trinity.server.service import Answers
 from trinity.server.stream import DONE, Stream, data
 
 if TYPE_CHECKING:
+    from trinity.model import Model
     from trinity.runtime.sampler import TokenLogprob
 
 USUAL_TOKENS = 16  # OpenAI's max_tokens where none is given
@@ -47,10 +49,10 @@ class CompletionRequest(Sampling, kw_only=True):
         options.setdefault("max_tokens", USUAL_TOKENS)
         if self.logprobs is not None:
             options["logprobs"] = self.logprobs
-        if self.suffix:
-            raise ApiError(400, "suffix: the model has no tokens for infilling", "suffix")
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "stream_options needs stream: true", "stream_options")
+        if self.suffix and self.echo:
+            raise ApiError(400, "suffix cannot be used with echo", "suffix")
         return TextJob(prompts_of(self.prompt), options, self.n or 1, whole)
 
 
@@ -126,6 +128,9 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
     job = body.job(whole=not body.stream)
+    if body.suffix:
+        with await call.service.models.lease(body.model) as model:
+            job = await asyncio.to_thread(infilling, model, job, body.suffix)
     started = call.service.start(body.model, job)
     if body.stream:
 
@@ -211,6 +216,21 @@ def prompts_of(prompt: Prompts) -> list[Prompt]:
     if ids:
         raise ApiError(400, "prompt mixes token ids with other prompts", "prompt")
     return [one for one in prompt if not isinstance(one, int)]
+
+
+def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
+    """The job of finding what stands between each prompt and ``suffix``. Raises: ApiError."""
+    marks = model.tokenizer.infill_ids
+    if marks is None:
+        raise ApiError(400, "suffix: the model has no tokens for infilling", "suffix")
+
+    def tokens(text: str | Sequence[int]) -> list[int]:
+        return model.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
+
+    bos = model.tokenize("")  # the token that the model begins with, if any
+    before, after, middle = marks
+    found = [[*bos, before, *tokens(one), after, *tokens(suffix), middle] for one in job.prompts]
+    return replace(job, prompts=found)
 
 
 def text_of(piece: Piece) -> str:
