@@ -6,12 +6,10 @@ import base64
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.vectors import Text, vectors
+from trinity.server.endpoints.vectors import Text, vectors, written
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 
@@ -73,16 +71,12 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     found = await vectors(
         call.service, body.model, body.texts(), param="input", dimensions=body.dimensions
     )
-    packed = body.encoding_format == "base64"
-    data = [Embedding(_written(row, packed), number) for number, row in enumerate(found.rows)]
+    if body.encoding_format == "base64":
+        texts = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.rows]
+    else:
+        texts = await written(found.rows)
+    data = [Embedding(text, number) for number, text in enumerate(texts)]
     return Json(Embeddings(data, found.name, EmbeddingUsage(found.tokens, found.tokens)))
-
-
-def _written(row: NDArray[np.float32], packed: bool) -> list[float] | str:
-    if packed:
-        return base64.b64encode(row.astype("<f4").tobytes()).decode()
-    values: list[float] = row.tolist()
-    return values
 
 
 ENDPOINTS = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ from trinity.model import Model
 from trinity.runtime.prompts import check_ids
 from trinity.runtime.sequence import check_context
 from trinity.server.errors import ApiError
+from trinity.server.schemas import encode
 from trinity.server.service import Service
 
 MOST_TEXTS = 2048  # of one request, as OpenAI has it
@@ -58,6 +61,14 @@ async def vectors(
         lengths = np.sqrt((found**2).sum(axis=1, keepdims=True))
         found /= np.where(lengths == 0, np.float32(1), lengths)
     return Vectors(lease.name, found, sum(map(len, rows)))
+
+
+async def written(rows: NDArray[np.float32]) -> list[Any]:
+    """Each vector as JSON, which ``encode`` takes as it is.
+
+    A thread writes them one by one: all at once would keep the event loop from its work.
+    """
+    return await asyncio.to_thread(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
 
 
 def _ids(model: Model, texts: Sequence[Text], param: str) -> list[list[int]]:

@@ -12,7 +12,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.answer import NANO
 from trinity.server.endpoints.ollama.errors import OLLAMA, known_name
 from trinity.server.endpoints.ollama.options import Duration, check_keep_alive
-from trinity.server.endpoints.vectors import vectors
+from trinity.server.endpoints.vectors import vectors, written
 from trinity.server.schemas import Body
 
 
@@ -60,7 +60,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
     name = known_name(call.service.models, body.model)
     found = await vectors(call.service, name, texts, param="input", dimensions=body.dimensions)
     spent = int((time.perf_counter() - began) * NANO)
-    return Json(EmbedAnswer(body.model, found.rows.tolist(), spent, found.tokens))
+    return Json(EmbedAnswer(body.model, await written(found.rows), spent, found.tokens))
 
 
 async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
@@ -69,7 +69,7 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     check_keep_alive(body.keep_alive)
     name = known_name(call.service.models, body.model)
     found = await vectors(call.service, name, [body.prompt], param="prompt")
-    return Json(EmbeddingsAnswer(found.rows[0].tolist()))
+    return Json(EmbeddingsAnswer((await written(found.rows))[0]))
 
 
 ENDPOINTS = (
