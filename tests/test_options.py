@@ -181,6 +181,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "rm": [],
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
+    "schema": [],
     "convert": only(LOADING, "weight_scale"),
     "quantize": only(LOADING, "threads"),
     "perplexity": without(LOADING, "context_length"),

@@ -238,12 +238,15 @@ class ToyTokenizer:
         self.bos_id = BOS if bos else None
         self.eos_id = EOS
         self.add_bos, self.add_eos = bos, False
+        self.add_space_prefix = False
         self.eog_ids = frozenset({EOS})
         self.chat_template = chat_template
+        self.chat_templates: dict[str, str] = {}
 
     def encode(
-        self, text: str, *, add_bos: bool = True, add_eos: bool = False, parse_special: bool = False
-    ) -> list[int]:
+        self, text: str, *, add_bos: bool = True, add_eos: bool = False,
+        parse_special: bool = False, continuation: bool = False,
+    ) -> list[int]:  # fmt: skip
         assert not (add_eos and self.add_eos)
         ids = [BOS] if add_bos and self.add_bos else []
         while text:
@@ -262,6 +265,11 @@ class ToyTokenizer:
     def token_text(self, token: int) -> str:
         named = {number: text for text, number in SPECIAL.items()}
         return named.get(token, "<unk>" if token == UNK else f"<0x{token - FIRST_BYTE:02X}>")
+
+    def pieces(self) -> Iterator[tuple[bytes, bool]]:
+        for token in range(VOCAB_SIZE):
+            text = self.token_text(token).encode()
+            yield (text, False) if self.is_special(token) else (bytes([token - FIRST_BYTE]), True)
 
     def is_special(self, token: int) -> bool:
         return token < FIRST_BYTE

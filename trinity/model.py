@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from typing import TYPE_CHECKING, NoReturn, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from trinity.runtime.perplexity import (
     scored_part,
 )
 from trinity.runtime.pooling import Pooled, Pooling
-from trinity.runtime.prompts import Messages, check_ids, check_messages, checked_ids
+from trinity.runtime.prompts import Messages, check_ids, checked_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
@@ -39,6 +39,8 @@ from trinity.runtime.sequence import check_context
 from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
+    from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
     from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
@@ -175,36 +177,51 @@ class Model:
     @overload
     def chat(
         self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Completion: ...  # fmt: skip
 
     @overload
     def chat(
-        self, messages: Messages, *, template: str | None = None, n: int,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None, n: int,
         **options: Unpack[GenerationOptions],
     ) -> list[Completion]: ...  # fmt: skip
 
     def chat(
-        self, messages: Messages, *, template: str | None = None, n: int | None = None,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None, n: int | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Completion | list[Completion]:  # fmt: skip
         """The model's answer to ``messages``, each with a "role" and a "content".
 
-        ``template`` replaces the chat template of the model's file. Only what the messages add to
+        ``template`` replaces the chat template of the model's file; ``tools`` and ``variables``
+        are what ``apply_chat_template`` knows. The text is what the model wrote: ``chat_prompt``
+        gives a reader of its calls of tools and reasoning. Only what the messages add to
         what was evaluated before is evaluated. Raises: as ``generate`` and
         ``apply_chat_template``.
         """
-        ids = self.apply_chat_template(messages, template=template)
+        ids = self.apply_chat_template(
+            messages, template=template, tools=tools, variables=variables
+        )
         if n is None:
             return self.generate(ids, **options)
         return self.generate(ids, n=n, **options)
 
     def chat_stream(
         self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Generator[Chunk, None, None]:  # fmt: skip
         """As ``chat``, piece by piece."""
-        return self.stream(self.apply_chat_template(messages, template=template), **options)
+        ids = self.apply_chat_template(
+            messages, template=template, tools=tools, variables=variables
+        )
+        return self.stream(ids, **options)
 
     async def astream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
@@ -246,12 +263,16 @@ class Model:
 
     async def achat(
         self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Completion:  # fmt: skip
         """As ``chat``, for asyncio: the event loop stays free; cancelling the task cancels it."""
         request = self._request(options)
         self._check_open()
-        ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
+        ids = await asyncio.to_thread(
+            self.apply_chat_template, messages, template=template, tools=tools, variables=variables
+        )
         return await self._client.completion(ids, request)
 
     def logits(
@@ -397,50 +418,57 @@ class Model:
         return self._tokenizer.decode(checked_ids(ids, self.config.vocab_size))
 
     def apply_chat_template(
-        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True
+        self,
+        messages: Messages,
+        *,
+        template: str | None = None,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> list[int]:
         """Token ids of a conversation in the model's chat format, with one BOS at most.
 
-        Raises: as ``chat_text``.
+        A system text and first messages that come with the model go before ``messages``, which
+        have the form of OpenAI's API, as ``tools`` do. ``variables`` are further names for the
+        template, such as enable_thinking.
+
+        Raises: InputError for malformed messages or tools, where there is no template or it lists
+        no tools, and for a variable that it does not have; TokenizerError for a template that
+        fails.
         """
-        text = self.chat_text(
-            messages, template=template, add_generation_prompt=add_generation_prompt
+        rendered = self._render(
+            messages, template, add_generation_prompt, tools or (), variables, general=False
         )
-        tokenizer = self._tokenizer
-        bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
-        wrote_bos = bos != "" and text.startswith(bos)
-        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
+        return self._rendered_ids(rendered.text)
 
-    def chat_text(
-        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True
-    ) -> str:
-        """The text of a conversation in the model's chat format.
+    def chat_prompt(
+        self,
+        messages: Messages,
+        *,
+        template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = True,
+        variables: Mapping[str, object] | None = None,
+    ) -> ChatPrompt:
+        """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
-        A system text and first messages that come with the model go before ``messages``.
-        Raises: InputError for malformed messages, or where there is no template; TokenizerError
-        for a template that fails.
+        As ``apply_chat_template``; tools that the template does not list go into a system text.
+        ``tool_choice`` is "none" (no calls), "auto", "required" or the name of the tool to call;
+        the last two need the prompt's grammar as an option.
         """
-        from trinity.tokenizers.chat import render_first
+        from trinity.conversation.form import form_of
+        from trinity.conversation.prompt import ChatPrompt, hides
 
-        tokenizer = self._tokenizer
-        templates = self.chat_templates if template is None else (ChatTemplate(template),)
-        if not templates:
-            raise InputError(
-                "the model's file has no chat template: pass one as template= (Jinja2 text), or "
-                "write the prompt in the model's own format and use generate()"
-            )
-        check_messages(messages)
-        bos, eos = (
-            "" if token is None else tokenizer.token_text(token)
-            for token in (tokenizer.bos_id, tokenizer.eos_id)
-        )
-        return render_first(
-            templates,
-            self._defaults.opened(messages),
-            bos_token=bos,
-            eos_token=eos,
-            add_generation_prompt=add_generation_prompt,
-        )
+        rendered = self._render(messages, template, True, tools or (), variables, general=True)
+        form = form_of(
+            rendered.template.text, tools=tools or (), tool_choice=tool_choice,
+            parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,
+        )  # fmt: skip
+        return ChatPrompt(
+            self._rendered_ids(rendered.text), rendered.text, form,
+            not hides(form, self._tokenizer), self._tokenizer,
+        )  # fmt: skip
 
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""
@@ -511,6 +539,46 @@ class Model:
     def _request(self, options: GenerationOptions) -> Request:
         """The options, and the model's defaults for those that are not given."""
         return Request.of(**{**self._defaults.options, **options})  # type: ignore[arg-type]
+
+    def _render(
+        self, messages: Messages, template: str | None, add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]], variables: Mapping[str, object] | None,
+        *, general: bool,
+    ) -> Rendered:  # fmt: skip
+        from trinity.conversation.rendering import render_conversation
+
+        tokenizer = self._tokenizer
+        templates = self.chat_templates if template is None else (ChatTemplate(template),)
+        if not templates:
+            raise InputError(
+                "the model's file has no chat template: pass one as template= (Jinja2 text), or "
+                "write the prompt in the model's own format and use generate()"
+            )
+        for_tools = tokenizer.chat_templates.get("tool_use")
+        if tools and template is None and for_tools is not None:
+            templates = (ChatTemplate(for_tools), *templates)
+        bos, eos = (
+            "" if token is None else tokenizer.token_text(token)
+            for token in (tokenizer.bos_id, tokenizer.eos_id)
+        )
+        return render_conversation(
+            templates,
+            messages,
+            opened=self._defaults.opened,
+            tools=tools,
+            variables=variables,
+            general=general,
+            bos_token=bos,
+            eos_token=eos,
+            add_generation_prompt=add_generation_prompt,
+        )
+
+    def _rendered_ids(self, text: str) -> list[int]:
+        """Token ids of what a template made, which may have written the BOS token."""
+        tokenizer = self._tokenizer
+        bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
+        wrote_bos = bos != "" and text.startswith(bos)
+        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):

@@ -10,11 +10,11 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import openai
 from openai import OpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:
@@ -56,8 +56,8 @@ ROOM: Any = {"temperature": 0, "max_tokens": 120}
 
 
 class Person(BaseModel):
-    name: str
-    age: int
+    name: Annotated[str, Field(max_length=8)]
+    age: Literal[1, 2, 3]
 
 
 def check_person(text: str | None) -> None:
@@ -265,8 +265,7 @@ def _(client: OpenAI, model: str) -> None:
         model=model, messages=HELLO, response_format=Person, temperature=0,
         max_tokens=200, seed=1,
     )  # fmt: skip
-    if answer.choices[0].finish_reason == "stop":
-        assert isinstance(answer.choices[0].message.parsed, Person)
+    assert isinstance(answer.choices[0].message.parsed, Person)
 
 
 @calls("chat: tools, one forced")

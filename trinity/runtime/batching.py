@@ -1,8 +1,9 @@
 """Which sequences have pages, and which of their tokens the next step evaluates.
 
-Sequences that run come first, one row each. Then come pieces of prompts, first come first served
-among those of one priority, as many rows as keep the step short enough for those that run. Who
-finds no page makes the youngest sequence give its pages back, which is evaluated again later.
+Sequences that run come first, one row each, or some more where a grammar forced tokens. Then come
+pieces of prompts, first come first served among those of one priority, as many rows as keep the
+step short enough for those that run. Who finds no page makes the youngest sequence give its pages
+back, which is evaluated again later.
 """
 
 from __future__ import annotations
@@ -133,23 +134,31 @@ class Batch:
         return []
 
     def _running(self, kv_type: str) -> list[Piece]:
-        """A row of each sequence that runs; where there are too many, the others are next."""
+        """The rows of each sequence that runs; where there are too many, the others are next."""
         most = min(self._engine.prefill_chunk, self._most_logits)
         served = [s for s in self.admitted if s.kv_type == kv_type and s.running][:most]
         if len(served) == most:
             self.admitted = [s for s in self.admitted if s not in served] + served
         pieces = []
+        more = most - len(served)  # rows beside one for each
         for sequence in sorted(served, key=lambda s: s.rank):
             cache = sequence.cache
-            if cache is not None and self._reserve(sequence, cache):
-                pieces.append(Piece(sequence, cache, 1, 1))
+            if cache is None:
+                continue  # an older one took its pages
+            count = min(sequence.pending, 1 + more)
+            if self._reserve(sequence, cache, count):
+                pieces.append(Piece(sequence, cache, count, int(count == sequence.pending)))
+                more -= count - 1
         return pieces
 
     def _alone(self, sequence: Sequence) -> list[Piece]:
         """A row of the one sequence there is, and perhaps proposals behind it."""
         cache, proposals = sequence.cache, list[int]()
-        if cache is None or not self._reserve(sequence, cache):
+        count = min(sequence.pending, self._engine.prefill_chunk)
+        if cache is None or not self._reserve(sequence, cache, count):
             return []
+        if count > 1:
+            return [Piece(sequence, cache, count, int(count == sequence.pending))]
         if isinstance(sequence, Answer):
             proposals = sequence.propose(self.account, self._engine.few - 1)
             if proposals and not cache.reserve(cache.length + 1 + len(proposals)):
@@ -157,12 +166,12 @@ class Batch:
         return [Piece(sequence, cache, 1, 1 + len(proposals), False, proposals)]
 
     def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
-        rows = self._engine.prefill_chunk
+        rows, used = self._engine.prefill_chunk, sum(piece.count for piece in running)
         count = sum(sequence.running for sequence in self.admitted)
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
-            rows = min(rows, len(running) + self.costs.prompt_rows(count, waiting))
-        rows -= len(running)
+            rows = min(rows, used + self.costs.prompt_rows(count, waiting))
+        rows -= used
         logits = self._most_logits - len(running)
         pieces: list[Piece] = []
         for sequence in self._prompting(kv_type):
@@ -232,11 +241,11 @@ class Batch:
         else:
             cache.release()
 
-    def _reserve(self, sequence: Sequence, cache: KVCache) -> bool:
-        """Room for one more token, at younger ones' cost; False where it lost its own pages."""
+    def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
+        """Room for more tokens, at younger ones' cost; False where it lost its own pages."""
         while True:
             try:
-                if cache.reserve(cache.length + 1):
+                if cache.reserve(cache.length + count):
                     return True
             except BaseException as error:
                 sequence.fail(error)

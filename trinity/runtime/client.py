@@ -50,6 +50,10 @@ class AsyncAnswers:
         self._left -= found[1].finish_reason is not None
         return found
 
+    def cancel(self, place: int) -> None:
+        """End one answer as "cancelled", if it has not ended."""
+        self._scheduler.cancel(self._answers[place])
+
     def close(self) -> None:
         """Cancel what has not ended; again is harmless."""
         self._left = 0

@@ -20,7 +20,9 @@ class Timings:
     ``prompt_seconds`` then until the first token is chosen. ``completion_seconds`` is the time of
     ``decode_steps`` forward steps of one token each, or of fewer steps that did the same: of
     ``proposed_tokens`` evaluated along with the token before them, ``accepted_tokens`` turned out
-    to be the next. Requests that run at the same time share their steps, so theirs overlap.
+    to be the next. ``forced_tokens`` of the answer were the only ones that its grammar allowed:
+    they are evaluated along with the token before them. Requests that run at the same time share
+    their steps, so theirs overlap.
     """
 
     prompt_tokens: int = 0
@@ -32,6 +34,7 @@ class Timings:
     proposed_tokens: int = 0
     accepted_tokens: int = 0
     waiting_seconds: float = 0.0
+    forced_tokens: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:

@@ -18,6 +18,7 @@ from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
 
 if TYPE_CHECKING:
+    from trinity.runtime.aside import Aside
     from trinity.runtime.cancel import Cancel
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.page import AdapterWeights
@@ -70,8 +71,13 @@ class Sequence(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether somebody waits for its next token."""
+        """Whether somebody waits for its next token, before which few have to be evaluated."""
         return False
+
+    @property
+    def pending(self) -> int:
+        """How many of its tokens are not evaluated."""
+        return len(self.tokens) - (0 if self.cache is None else self.cache.length)
 
     @property
     def cancelled(self) -> bool:
@@ -83,6 +89,10 @@ class Sequence(ABC):
     def cancel(self) -> None:
         """End it before its next step, from any thread."""
         self._cancelled = True
+
+    def prepare(self, aside: Aside) -> None:
+        """Begin what can be computed while the step runs after which ``advance`` comes."""
+        return
 
     def submitted(self, arrival: int) -> None:
         """Note its place among those of its priority."""

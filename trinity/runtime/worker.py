@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
 from trinity.runtime.answer import Answer
+from trinity.runtime.aside import Aside
 from trinity.runtime.batching import Batch, Piece
 from trinity.runtime.lease import Lease
 from trinity.runtime.sequence import Sequence
@@ -48,6 +49,7 @@ class Worker:
         self._batch: Batch | None = None
         self._leases: list[Lease] = []
         self._logits: NDArray[np.float32] | None = None
+        self._aside = Aside()
 
     @property
     def lease(self) -> Lease | None:
@@ -179,6 +181,9 @@ class Worker:
         if not pieces:
             return False
         rows = [piece.rows() for piece in pieces]
+        for piece in pieces:
+            if piece.logits:
+                piece.sequence.prepare(self._aside)
         started = perf_counter()
         try:
             out = self._room(sum(piece.logits for piece in pieces))
@@ -220,6 +225,7 @@ class Worker:
             sequence.cancel()
         batch.drop_cancelled()
         self._logits = None
+        self._aside.end()
         scheduler = self._scheduler
         if not scheduler.closing or scheduler.closed:
             return
@@ -240,6 +246,8 @@ def _note(batch: Batch, pieces: list[Piece], seconds: float, turn_seconds: float
     if proposals and isinstance(sequence, Answer):
         batch.account.several(len(proposals), sequence.accepted, seconds)
         return
+    if any(piece.count > 1 and not piece.is_prompt for piece in pieces):
+        return  # forced tokens are neither a running sequence's row nor a prompt's
     if prompt == 0 and running == 1:
         batch.account.single(seconds)
     batch.costs.note(running, prompt, turn_seconds)

@@ -89,14 +89,17 @@ class Answers:
         if parts or chunk.token_ids:
             self._events.append(Piece(index, parts, chunk.logprobs or (), chunk.token_ids))
         if chunk.finish_reason is None:
+            if reader.complete:
+                self._answers.cancel(index)
             return
-        if chunk.finish_reason == "cancelled":
+        reason = chunk.finish_reason
+        if reason == "cancelled" and reader.complete:
+            reason = "stop"
+        if reason == "cancelled":
             raise ApiError(503, "the server is being stopped")
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
-        self._events.append(
-            End(index, chunk.finish_reason, chunk.timings, reader.called, chunk.stop)
-        )
+        self._events.append(End(index, reason, chunk.timings, reader.called, chunk.stop))
 
 
 class Service:

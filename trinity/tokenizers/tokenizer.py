@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -93,13 +93,15 @@ class Tokenizer:
         self.notes = list(vocab.notes)
 
     def encode(
-        self, text: str, *, add_bos: bool = True, add_eos: bool = False, parse_special: bool = False
-    ) -> list[int]:
+        self, text: str, *, add_bos: bool = True, add_eos: bool = False,
+        parse_special: bool = False, continuation: bool = False,
+    ) -> list[int]:  # fmt: skip
         """Token ids of ``text``.
 
         ``add_bos`` and ``add_eos`` add those tokens where the model's file asks for them, and not
         a second time where the text has them already. With ``parse_special`` the texts of control
-        tokens become those tokens: for chat templates, not for what users write.
+        tokens become those tokens: for chat templates, not for what users write. ``continuation``
+        puts no space before the first word, for a text that follows others.
 
         Raises: InputError for text that has no UTF-8 form, or too long a run of white space;
         TokenizerError where the vocabulary cannot be used (at the first call).
@@ -107,7 +109,7 @@ class Tokenizer:
         _check_text(text)
         encoder = self._encoder or self._build_encoder()
         ids: list[int] = []
-        after_special = True
+        after_special = not continuation
         for part in self._specials.partition(text, parse_special):
             if isinstance(part, int):
                 ids.append(part)
@@ -153,6 +155,13 @@ class Tokenizer:
         """Whether it is a control or unknown token. Raises TokenizerError for an unknown id."""
         return self._kinds[self._checked(token_id)] in (CONTROL, UNKNOWN)
 
+    def pieces(self) -> Iterator[tuple[bytes, bool]]:
+        """For each token: the bytes that it adds to a text, and whether it is plain text.
+
+        Others are control, unknown and user-defined tokens.
+        """
+        return map(self._read_piece, range(self.vocab_size))
+
     def __repr__(self) -> str:
         return f"<Tokenizer {self._vocab.model}: {self.vocab_size} tokens>"
 
@@ -161,14 +170,15 @@ class Tokenizer:
         token_id = self._checked(token_id)
         found = self._pieces.get(token_id)
         if found is None:
-            if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
-                found = self._vocab.tokens[token_id].encode(), False
-            elif self._vocab.model == "gpt2":
-                found = bpe_piece(self._vocab, token_id), True
-            else:
-                found = spm_piece(self._vocab, token_id), True
-            self._pieces[token_id] = found
+            found = self._pieces[token_id] = self._read_piece(token_id)
         return found
+
+    def _read_piece(self, token_id: int) -> tuple[bytes, bool]:
+        if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
+            return self._vocab.tokens[token_id].encode(), False
+        if self._vocab.model == "gpt2":
+            return bpe_piece(self._vocab, token_id), True
+        return spm_piece(self._vocab, token_id), True
 
     def _checked(self, token_id: int) -> int:
         if not isinstance(token_id, int | np.integer) or isinstance(token_id, bool):

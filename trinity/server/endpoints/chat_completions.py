@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from trinity.server.endpoints.messages import (
     Effort,
     Message,
     ResponseFormat,
+    TextForm,
     Tool,
     ToolChoice,
     messages_of,
@@ -30,13 +32,13 @@ from trinity.server.job import ChatJob, End, Piece
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
 from trinity.server.stream import DONE, Stream, data
-from trinity.server.structured import format_options
+from trinity.server.structured import format_options, llama_options
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class ChatRequest(Sampling, kw_only=True):
-    """The body of POST /v1/chat/completions."""
+    """The body of POST /v1/chat/completions; ``json_schema`` and ``grammar`` are llama.cpp's."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -50,10 +52,16 @@ class ChatRequest(Sampling, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     modalities: list[Literal["text"]] | None = None
     store: Literal[False] | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    grammar: str | None = None
 
     def job(self, *, whole: bool) -> ChatJob:
         """What the service runs. Raises: ApiError where parameters contradict each other."""
         options = self.options() | format_options(self.response_format)
+        if self.response_format is None or isinstance(self.response_format, TextForm):
+            options |= llama_options(self.json_schema, self.grammar)
+        elif self.json_schema is not None or self.grammar:
+            raise ApiError(400, "response_format and grammar are both given", "response_format")
         if self.max_completion_tokens is not None:
             if self.max_tokens not in (None, self.max_completion_tokens):
                 raise ApiError(
@@ -205,7 +213,9 @@ class Gathered:
 async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    started = call.service.start(body.model, body.job(whole=not body.stream))
+    # Schemas take their time.
+    job = await asyncio.to_thread(body.job, whole=not body.stream)
+    started = call.service.start(body.model, job)
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         wants = bool(body.logprobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,6 +22,7 @@ from trinity.server.prepared import CHATML
 from trinity.server.schemas import Body, encode
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, data
+from trinity.server.structured import llama_options
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -63,6 +65,8 @@ class LlamaRequest(Body, kw_only=True):
     return_tokens: bool = False
     response_fields: list[str] | None = None
     id_slot: Literal[-1] | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    grammar: str | None = None
 
     def options(self) -> dict[str, Any]:
         """GenerationOptions of what was given."""
@@ -143,8 +147,10 @@ class Gathered:
 async def completion(call: Call[LlamaRequest]) -> ASGI:
     """Complete prompts in llama.cpp's form."""
     body = call.body
+    options = body.options()
+    if body.json_schema is not None or body.grammar:
+        options |= await asyncio.to_thread(llama_options, body.json_schema, body.grammar)
     with await call.service.models.lease(body.model) as model:
-        options = body.options()
         if body.logit_bias is not None:
             options["logit_bias"] = bias_of(model, body.logit_bias)
         prompts = prompts_of(model, body.prompt)

@@ -131,13 +131,15 @@ class TextForm(Body, tag_field="type", tag="text"):
 
 
 class ObjectForm(Body, tag_field="type", tag="json_object"):
-    """A JSON object."""
+    """A JSON object, or as llama.cpp has it JSON that a schema allows."""
+
+    schema: dict[str, Any] | bool | None = None
 
 
 class Schema(Body):
     """A JSON schema and its name."""
 
-    name: str
+    name: str | None = None
     schema: dict[str, Any] | bool | None = None
     description: str | None = None
     strict: bool | None = None
@@ -149,7 +151,20 @@ class SchemaForm(Body, tag_field="type", tag="json_schema"):
     json_schema: Schema
 
 
-ResponseFormat = TextForm | ObjectForm | SchemaForm
+class ChoiceForm(Body, tag_field="type", tag="choice"):
+    """One of several texts."""
+
+    choices: list[str]
+
+
+class GrammarForm(Body, tag_field="type", tag="grammar"):
+    """A text that a grammar or a regular expression allows."""
+
+    definition: str
+    syntax: Literal["gbnf", "lark", "regex"]
+
+
+ResponseFormat = TextForm | ObjectForm | SchemaForm | ChoiceForm | GrammarForm
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 

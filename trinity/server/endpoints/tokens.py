@@ -11,7 +11,7 @@ from msgspec import Meta
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.messages import Message, Tool, messages_of, tools_of
 from trinity.server.job import ChatJob
-from trinity.server.prepared import prompt_text
+from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import Body
 
 
@@ -98,7 +98,8 @@ async def apply_template(call: Call[TemplateRequest]) -> ASGI:
         variables=body.chat_template_kwargs or {},
     )
     with await call.service.models.lease(body.model) as model:
-        return Json(PromptText(await asyncio.to_thread(prompt_text, model, job)))
+        prompt = await asyncio.to_thread(chat_prompt, model, job)
+        return Json(PromptText(prompt.text))
 
 
 def _piece(data: bytes) -> str | list[int]:

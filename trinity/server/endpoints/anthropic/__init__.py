@@ -33,7 +33,7 @@ class TokenCount(msgspec.Struct):
 async def messages(call: Call[MessagesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    started = call.service.start(body.model, body.whole_job())
+    started = call.service.start(body.model, await asyncio.to_thread(body.whole_job))
     if body.stream:
         return Stream(started, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
     with await started as answers:
@@ -69,7 +69,7 @@ def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
 async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Tokens that a conversation has as a prompt; nothing is evaluated."""
     with await call.service.models.lease(call.body.model) as model:
-        ready = await asyncio.to_thread(prepared, model, call.body.job())
+        ready = await asyncio.to_thread(lambda: prepared(model, call.body.job()))
         return Json(TokenCount(len(ready.prompts[0])))
 
 

@@ -205,7 +205,7 @@ class CountRequest(Body, kw_only=True):
         if form is None:
             return {}
         named = Schema(name="output", schema=form.schema, strict=True)
-        return format_options(SchemaForm(json_schema=named), "output_config.format")
+        return format_options(SchemaForm(json_schema=named), "output_config.format.schema")
 
     def _effort(self) -> str | None:
         """How much the model thinks; a degree alone asks for thinking, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -160,11 +161,11 @@ async def _answered(
 ) -> ASGI:
     began, body = time.perf_counter(), call.body
     if empty:
-        body.generation()
+        await asyncio.to_thread(body.generation)
         name = await body.name(call.service)
         (await call.service.models.lease(name)).release()
         return Json(loaded(line(body.model, "", "", [])))
-    job = body.job()
+    job = await asyncio.to_thread(body.job)
     started = _started(call.service, body, job)
     if body.stream is not False:
         beat = encode(line(body.model, "", "", [])) + b"\n"

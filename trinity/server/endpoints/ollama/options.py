@@ -103,11 +103,10 @@ class Generating(Body, kw_only=True):
             found["logprobs"] = self.top_logprobs or 0
         if not self.format:
             return found
-        form = ObjectForm() if self.format == "json" else None
-        if isinstance(self.format, dict):
-            schema = SchemaForm(json_schema=Schema(name="format", schema=self.format, strict=True))
-            return found | format_options(schema, "format")
-        return found | format_options(form, "format")
+        if isinstance(self.format, str):
+            return found | format_options(ObjectForm())
+        schema = SchemaForm(json_schema=Schema(name="format", schema=self.format, strict=True))
+        return found | format_options(schema, "format")
 
     def effort(self) -> str | None:
         """How much the model thinks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from trinity.server.stream import Stream, event
 async def responses(call: Call[ResponsesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    started = call.service.start(body.model, body.job())
+    started = call.service.start(body.model, await asyncio.to_thread(body.job))
     if body.stream:
         return Stream(started, partial(events, body))
     with await started as answers:

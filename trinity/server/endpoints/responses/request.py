@@ -197,7 +197,7 @@ class ResponsesRequest(Body):
             given["logprobs"] = self.top_logprobs or 0
         options = {name: value for name, value in given.items() if value is not None}
         form = None if self.text is None else self.text.response_format()
-        return options | format_options(form, "text.format")
+        return options | format_options(form, "text.format.schema")
 
     def _tools(self) -> tuple[list[dict[str, Any]], str]:
         """The tools that may be called, and the choice among them as a ChatJob has it."""
