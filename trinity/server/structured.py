@@ -24,9 +24,12 @@ SYNTAXES: dict[str, Callable[[str], Grammar]] = {
 }
 
 
-def format_options(form: ResponseFormat | None) -> dict[str, Any]:
+def format_options(
+    form: ResponseFormat | None, schema_at: str = "response_format.json_schema.schema"
+) -> dict[str, Any]:
     """GenerationOptions that make the answer of this form; not for the event loop.
 
+    ``schema_at`` is the place of a SchemaForm's schema in the request.
     Raises: ApiError with the place of what cannot be enforced.
     """
     if form is None or isinstance(form, TextForm):
@@ -36,7 +39,7 @@ def format_options(form: ResponseFormat | None) -> dict[str, Any]:
         return {"grammar": _made(Grammar.json_schema, schema, "response_format.schema")}
     if isinstance(form, SchemaForm):
         schema = True if form.json_schema.schema is None else form.json_schema.schema
-        return {"grammar": _made(Grammar.json_schema, schema, "response_format.json_schema.schema")}
+        return {"grammar": _made(Grammar.json_schema, schema, schema_at)}
     if isinstance(form, ChoiceForm):
         return {"grammar": _made(Grammar.choice, form.choices, "response_format.choices")}
     assert isinstance(form, GrammarForm)
