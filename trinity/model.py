@@ -454,13 +454,14 @@ class Model:
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
         As ``apply_chat_template``; tools that the template does not list go into a system text.
-        ``tool_choice`` is "none" (no calls), "auto", "required" or the name of the tool to call;
-        the last two need the prompt's grammar as an option.
+        ``tool_choice`` is "none" (as without tools), "auto", "required" or the name of the tool to
+        call; the last two need the prompt's grammar as an option.
         """
         from trinity.conversation.form import form_of
         from trinity.conversation.prompt import ChatPrompt, hides
 
-        rendered = self._render(messages, template, True, tools or (), variables, general=True)
+        listed = () if tool_choice == "none" else tools or ()
+        rendered = self._render(messages, template, True, listed, variables, general=True)
         form = form_of(
             rendered.template.text, tools=tools or (), tool_choice=tool_choice,
             parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,

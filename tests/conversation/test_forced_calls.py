@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import trinity
 from tests.conversation.transcripts import TOOLS, TRANSCRIPTS, Transcript
 from trinity.conversation import CallArguments, CallStart, Reasoning, Text, form_of
 from trinity.conversation.dialects import DIALECTS, GENERAL
@@ -13,6 +14,7 @@ from trinity.conversation.dialects.dialect import Dialect
 from trinity.conversation.form import Form
 from trinity.conversation.scribe import joined
 from trinity.errors import InputError
+from trinity.loading import demo_model
 
 llguidance = pytest.importorskip("llguidance")
 from trinity.grammar.grammar import Grammar  # noqa: E402 - needs llguidance
@@ -180,3 +182,26 @@ def test_marks_are_those_of_the_transcripts(one: Transcript) -> None:
     form = form_of(one.template, tools=TOOLS)
     for found in ("<|channel|>", "[TOOL_CALLS]", "[ARGS]", "<tool_call>", "<|tool_call|>", '<|"|>'):
         assert found not in one.answer or found in form.marks or not one.calls
+
+
+def test_a_model_that_knows_no_tools_calls_one_when_forced() -> None:
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    tools = [json.loads(json.dumps(TOOLS[0]))]
+    schema = tools[0]["function"]["parameters"]
+    schema["properties"] = {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2]}}
+    schema |= {"required": ["city", "days"], "additionalProperties": False}
+    with trinity.load(demo_model(), context_length=1024) as model:
+        prompt = model.chat_prompt(
+            [{"role": "user", "content": "Rome?"}], template=template, tools=tools,
+            tool_choice="weather", parallel_tool_calls=False,
+        )  # fmt: skip
+        grammar = prompt.grammar()
+        assert grammar is not None
+        answer = model.generate(
+            prompt.ids, grammar=Grammar.lark(grammar), skip_special=prompt.skip_special, seed=1
+        )
+        ((name, arguments),) = calls(prompt.form, answer.text)
+    assert name == "weather"
+    assert arguments.keys() == {"city", "days"}
+    assert len(arguments["city"]) <= 8
+    assert arguments["days"] in (1, 2)

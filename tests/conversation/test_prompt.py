@@ -66,5 +66,9 @@ def test_chat_prompt_reads_the_answers_to_it() -> None:
     grammar = prompt.grammar()
     assert grammar is not None
     assert "start: calls" in grammar
+    assert (
+        model.chat_prompt([USER], tools=tools, tool_choice="none").text
+        == model.chat_prompt([USER]).text
+    )
     with pytest.raises(InputError, match="lists no tools"):
         model.chat([USER], tools=tools)

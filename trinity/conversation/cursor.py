@@ -135,8 +135,10 @@ def _search(marks: tuple[str, ...]) -> Callable[[str, int], re.Match[str] | None
 def _possible(text: str, at: int, marks: Sequence[str]) -> int:
     """The first place whose text up to the end may become one of ``marks``, or the end."""
     longest = max(map(len, marks), default=1) - 1
+    firsts = {mark[0] for mark in marks}
     for place in range(max(at, len(text) - longest), len(text)):
-        tail = text[place:]
-        if any(len(mark) > len(tail) and mark.startswith(tail) for mark in marks):
-            return place
+        if text[place] in firsts:
+            tail = text[place:]
+            if any(len(mark) > len(tail) and mark.startswith(tail) for mark in marks):
+                return place
     return len(text)
