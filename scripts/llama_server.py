@@ -30,7 +30,8 @@ DROPPED = {
     "--jinja": False, "--no-jinja": False, "--verbose": False, "-fa": True, "--tags": True,
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
-    "--mmproj-url": True, "--pooling": True, "--reranking": False, "--reasoning-format": True, "--reasoning": True,
+    "--mmproj-url": True, "--pooling": True, "--reranking": False,
+    "--reasoning-format": True, "--reasoning": True,
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import trinity
 from scripts.options_table import DOCUMENT, TABLES, tables
 from trinity.cli import app
 from trinity.cli.options import GENERATION, LOADING, SERVING, Given, only, takes, without
+from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
 from trinity.load_options import LoadOptions
 from trinity.option import Declared, Option, check_option, check_options, declared
@@ -175,7 +176,7 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 TAKEN: dict[str, Sequence[Declared]] = {
     "generate": [*GENERATION, *LOADING],
     "chat": [*without(GENERATION, "logprobs", "add_bos", "parse_special"), *LOADING],
-    "serve": [*SERVING, *LOADING],
+    "serve": [*SERVING, *DEFAULTS, *LOADING],
     "pull": [],
     "list": [],
     "rm": [],
