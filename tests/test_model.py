@@ -380,6 +380,23 @@ def test_chat_without_a_template() -> None:
     assert model.chat(HELLO, template="{{ messages[0].content }}", max_tokens=1).token_ids
 
 
+def test_chat_prompt_reads_the_answers_to_it() -> None:
+    model, _ = toy_model(context_length=2048)
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    prompt = model.chat_prompt(HELLO, tools=tools, tool_choice="f")
+    assert prompt.ids == model.tokenize(prompt.text, add_bos=False, parse_special=True)
+    assert '{"name": "f"}' in prompt.text
+    assert prompt.skip_special
+    reader = prompt.reader()
+    parts = reader.push('<tool_call>{"name": "f", "arguments": {}}</tool_call>') + reader.finish()
+    assert [type(part).__name__ for part in parts] == ["CallStart", "CallArguments"]
+    grammar = prompt.grammar()
+    assert grammar is not None
+    assert "start: calls" in grammar
+    with pytest.raises(InputError, match="lists no tools"):
+        model.chat(HELLO, tools=tools)
+
+
 @pytest.mark.parametrize(
     "messages", ["hi", [], {"role": "user"}, ["hi"], [{"content": "x"}], [{"role": "user"}]]
 )

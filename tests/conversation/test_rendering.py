@@ -90,6 +90,25 @@ def test_arguments_as_the_template_wants_them_and_ids_that_it_takes() -> None:
     assert call_id.isalnum()
 
 
+def test_go_templates() -> None:
+    template = ChatTemplate(
+        "{{ if .Tools }}<tools>{{ range .Tools }}{{ . }}{{ end }}</tools>{{ end }}"
+        "{{ range .Messages }}<{{ .Role }}>{{ .Content }}{{ range .ToolCalls }}<tool_call>"
+        '{"name": "{{ .Function.Name }}", "arguments": {{ .Function.Arguments }}}</tool_call>'
+        "{{ end }}{{ end }}{{ if .Think }}<think>{{ end }}",
+        "go",
+    )
+    found = render(
+        template, [USER, CALLED, RESULT], tools=TOOLS, variables={"enable_thinking": True}
+    )
+    assert found.dialect.name == "hermes"
+    assert '<tools>{"type":"function","function":{"name":"weather"' in found.text
+    assert '<tool_call>{"name": "get_time", "arguments": {"a":"é"}}</tool_call>' in found.text
+    assert found.text.endswith("<tool>noon<think>")
+    with pytest.raises(InputError, match="no variable 'Think'"):
+        render(template, [USER], variables={"Think": True})
+
+
 def test_variables() -> None:
     assert render(HERMES, [USER], variables={"enable_thinking": True}).text.endswith("<think>")
     with pytest.raises(InputError, match="no variable 'effort'"):

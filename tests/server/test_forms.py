@@ -113,7 +113,7 @@ def test_requirement_11_a_forced_function_is_called(
 
 
 def test_requirement_12_deltas_of_a_call_are_the_whole_call(client: TestClient) -> None:
-    body = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+    body = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "seed": 7}
     (call,) = post(client, **body)["choices"][0]["message"]["tool_calls"]
     response = client.post(PATH, json={"messages": ASK, "stream": True, **body})
     deltas = [

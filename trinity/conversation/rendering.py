@@ -20,6 +20,7 @@ from trinity.tokenizers.chat import first_known, render
 
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _NOTHING = Traits(tools=False, calls=False, results=False)
+_GO_VARIABLES = {"enable_thinking": "Think|IsThinkSet"}
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"}
 
 
@@ -97,7 +98,8 @@ def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) ->
     for name in variables:
         if name in _RESERVED:
             raise InputError(f"{name} is no variable of the chat template's own")
-        if not re.search(rf"\b{re.escape(name)}\b", template.text):
+        known = _GO_VARIABLES.get(name, "$^") if template.language == "go" else re.escape(name)
+        if not re.search(rf"\b{known}\b", template.text):
             raise InputError(f"the chat template has no variable {name!r:.80}")
 
 
