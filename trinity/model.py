@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,11 @@ from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import InputError
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
-from trinity.model_defaults import checked_defaults
+from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import AsyncAnswers, Client
 from trinity.runtime.generation import Chunk, Completion
-from trinity.runtime.inbox import AsyncInbox, Inbox
+from trinity.runtime.inbox import AsyncInbox, Inbox, Sink
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import zeros
 from trinity.runtime.options import GenerationOptions, Request
@@ -30,6 +30,7 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
+from trinity.runtime.pooling import Pooled, Pooling
 from trinity.runtime.prompts import Messages, check_ids, checked_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
+    from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 
@@ -62,6 +64,8 @@ class Model:
         self._engine = engine
         self._tokenizer = tokenizer
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
+        self._pooling = "mean" if provider is None else pooling_of(provider)
+        self._weights = provider
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(engine, release=release)
         self._client = Client(self._scheduler, tokenizer)
@@ -90,6 +94,14 @@ class Model:
     def defaults(self) -> Defaults:
         """What the model's files say of its use; options that are given go before it."""
         return self._defaults
+
+    @property
+    def weights(self) -> WeightProvider | None:
+        """The open files that the model was loaded from: metadata, and tensors as they lie there.
+
+        Tensors must not be used once the model is closed.
+        """
+        return self._weights
 
     @property
     def chat_templates(self) -> tuple[ChatTemplate, ...]:
@@ -285,6 +297,34 @@ class Model:
             raise InputError("the model was closed by another thread during the call")
         return out
 
+    def embed(
+        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
+        normalize: bool = True, lora: Mapping[int, float] | None = None,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """A vector for each text: the hidden states of its tokens behind the output norm, pooled.
+
+        A text gets the BOS and EOS tokens that the model's file wants around one; token ids are
+        used as they are. ``pooling``: "mean" of all tokens, "cls" the first, "last" the last one;
+        the model file's own if not given, "mean" where it names none. ``normalize`` makes the
+        vectors' Euclidean length 1. All texts run side by side.
+        Shapes: returns (n_texts, hidden_size).
+        Raises: InputError for a text without tokens; ContextLengthError, as ``generate``.
+        """
+        rows, options = self._texts_ids(texts), self._pooled_options(pooling, normalize, lora)
+        inboxes = [Inbox() for _ in rows]
+        return self._vectors(self._client.results(self._pooled(rows, inboxes, *options), inboxes))
+
+    async def aembed(
+        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
+        normalize: bool = True, lora: Mapping[int, float] | None = None,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """As ``embed``, for asyncio: the event loop stays free; cancelling the task cancels it."""
+        rows = await asyncio.to_thread(self._texts_ids, texts)
+        options = self._pooled_options(pooling, normalize, lora)
+        inboxes = [AsyncInbox() for _ in rows]
+        sequences = self._pooled(rows, inboxes, *options)
+        return self._vectors(await self._client.aresults(sequences, inboxes))
+
     async def aprompt_logprobs(
         self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True
     ) -> tuple[str, list[TokenLogprob]]:
@@ -454,6 +494,47 @@ class Model:
             f"<Model {config.name or config.architecture!s}: {config.num_layers} layers, "
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
         )
+
+    def _texts_ids(self, texts: Sequence[str | Sequence[int]]) -> list[list[int]]:
+        """Token ids of texts that get vectors. Raises: as ``embed``."""
+        if isinstance(texts, str):
+            raise InputError("texts is one text; give a list of texts")
+        found = []
+        for number, text in enumerate(texts):
+            if isinstance(text, str):
+                ids = self._tokenizer.encode(text, add_eos=True) if text else []
+            else:
+                ids = checked_ids(text, self.config.vocab_size)
+            if not ids:
+                raise InputError(f"text {number} is empty: it has no tokens to make a vector of")
+            check_ids(np.asarray(ids), self.config.vocab_size)
+            check_context(len(ids), self.context_length)
+            found.append(ids)
+        return found
+
+    def _pooled_options(
+        self, pooling: Pooling | None, normalize: bool, lora: Mapping[int, float] | None
+    ) -> tuple[Pooling, bool, AdapterWeights]:
+        self._check_open()
+        chosen = pooling or self._pooling
+        if chosen not in get_args(Pooling):
+            raise InputError(f"pooling is {chosen!r:.40}; it must be mean, cls or last")
+        return chosen, normalize, self._engine.adapter_weights(Request.of(lora=lora).lora)
+
+    def _pooled(
+        self, rows: list[list[int]], sinks: Sequence[Sink],
+        pooling: Pooling, normalize: bool, adapters: AdapterWeights,
+    ) -> list[Pooled]:  # fmt: skip
+        return [
+            Pooled(ids, sink, pooling, normalize, adapters=adapters)
+            for ids, sink in zip(rows, sinks, strict=True)
+        ]
+
+    def _vectors(self, found: list[NDArray[np.float32] | None]) -> NDArray[np.float32]:
+        vectors = [vector for vector in found if vector is not None]
+        if len(vectors) < len(found):
+            raise InputError("the model was closed by another thread during the call")
+        return np.array(vectors, np.float32).reshape(len(vectors), self.config.hidden_size)
 
     def _request(self, options: GenerationOptions) -> Request:
         """The options, and the model's defaults for those that are not given."""

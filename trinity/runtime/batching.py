@@ -12,11 +12,13 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trinity.errors import TrinityError
 from trinity.runtime.account import Account
 from trinity.runtime.answer import Answer
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.sequence import Sequence
+from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.work import Work
 
@@ -38,12 +40,13 @@ class Piece:
     logits: int
     is_prompt: bool = False
     proposals: list[int] = field(default_factory=list)
+    states: States | None = None
 
     def rows(self) -> Rows:
         """What the engine takes."""
         start = self.cache.length
         tokens = self.sequence.tokens[start : start + self.count]
-        return Rows(self.cache, tokens + self.proposals, self.logits)
+        return Rows(self.cache, tokens + self.proposals, self.logits, self.states)
 
 
 class Batch:
@@ -177,7 +180,11 @@ class Batch:
             if sequence.cache is not None:
                 count, wanted = sequence.piece(rows, logits)
                 if count:
-                    pieces.append(Piece(sequence, sequence.cache, count, wanted, True))
+                    piece = Piece(sequence, sequence.cache, count, wanted, True)
+                    if sequence.of_states:
+                        width = self._engine.config.hidden_size
+                        piece.states = np.empty((count, width), np.float32)
+                    pieces.append(piece)
                 rows -= count
                 logits -= wanted
             if rows <= 0:

@@ -135,19 +135,29 @@ class Client:
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
         """The one thing that a sequence gives into ``inbox``."""
+        return self.results([sequence], [inbox])[0]
+
+    def results(self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[Inbox]) -> list[Any]:
+        """The one thing that each sequence gives into its inbox."""
         try:
-            self._scheduler.submit(sequence)
-            return self._scheduler.wait(inbox)
+            self._scheduler.submit(*sequences)
+            return [self._scheduler.wait(inbox) for inbox in inboxes]
         finally:
-            self._scheduler.cancel(sequence)
+            self._scheduler.cancel(*sequences)
+
+    async def aresults(
+        self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[AsyncInbox]
+    ) -> list[Any]:
+        """As ``results``, in an event loop."""
+        try:
+            self._scheduler.submit(*sequences)
+            return [await inbox.get() for inbox in inboxes]
+        finally:
+            self._scheduler.cancel(*sequences)
 
     async def aresult(self, sequence: Sequence, inbox: AsyncInbox) -> Any:
         """As ``result``, in an event loop."""
-        try:
-            self._scheduler.submit(sequence)
-            return await inbox.get()
-        finally:
-            self._scheduler.cancel(sequence)
+        return (await self.aresults([sequence], [inbox]))[0]
 
     def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:

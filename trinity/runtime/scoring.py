@@ -67,6 +67,11 @@ class Likelihoods(_Given):
         self._window = window
         self._found: list[NDArray[np.float64]] = []
 
+    def start(self, cache: KVCache) -> None:
+        """Begin, or begin anew."""
+        super().start(cache)
+        self._found.clear()
+
     @property
     def first(self) -> int:
         """What follows the middle is predicted."""

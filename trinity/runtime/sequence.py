@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trinity.runtime.page import AdapterWeights
 
 Logits = NDArray[np.float32]
+States = NDArray[np.float32]  # (n, hidden size), behind the output norm
 
 
 class Sequence(ABC):
@@ -31,8 +32,11 @@ class Sequence(ABC):
 
     ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded.
+    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. One that is
+    ``of_states`` goes on by the hidden states of all its tokens, and no logits are computed for it.
     """
+
+    of_states = False
 
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
@@ -56,7 +60,10 @@ class Sequence(ABC):
 
     @abstractmethod
     def advance(self, logits: Logits) -> None:
-        """Go on by the logits (n, vocab) of the newest n evaluated tokens; keep no view of them."""
+        """Go on by the logits (n, vocab) of the newest n evaluated tokens, or by their states.
+
+        Keep no view of them.
+        """
 
     @abstractmethod
     def finish(self, reason: FinishReason) -> None:
@@ -105,6 +112,8 @@ class Sequence(ABC):
         """How many tokens a step takes, and of how many logits are wanted, given room for both."""
         assert self.cache is not None
         start = self.cache.length
+        if self.of_states:
+            return min(rows, len(self.tokens) - start), 0
         without = max(self.first - start, 0)
         count = min(rows, len(self.tokens) - start, without + logits)
         return count, max(count - without, 0)

@@ -198,9 +198,10 @@ class Worker:
         end, ended = 0, False
         for piece in pieces:
             start, end = end, end + piece.logits
-            if end > start:
+            if end > start or piece.states is not None:
+                found = logits[start:end] if piece.states is None else piece.states
                 try:
-                    piece.sequence.advance(logits[start:end])
+                    piece.sequence.advance(found)
                 except BaseException as error:
                     piece.sequence.fail(error)
             ended = ended or piece.sequence.ended

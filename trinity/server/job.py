@@ -19,6 +19,8 @@ class ChatJob:
     know; content is a string, or None beside tool calls. ``tool_choice`` is "none", "auto",
     "required" or the name of the one function to call. ``options`` are GenerationOptions that were
     given. ``variables`` are further names for the chat template, such as enable_thinking.
+    ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
+    model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -29,6 +31,9 @@ class ChatJob:
     n: int = 1
     variables: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = False  # each answer as one Piece, for what is not streamed: it costs less
+    reasoning_budget: int | None = None
+    effort: str | None = None
+    effort_param: str = "reasoning_effort"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.conversation.parts import Part, Text
+from trinity.errors import InputError
 from trinity.grammar.grammar import Grammar
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
+from trinity.server.thinking import effort_variables
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
@@ -83,7 +85,12 @@ def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
         raise ApiError(
             400, "tools cannot be called in an answer whose form is given; use one of both", "tools"
         )
-    grammar = forced_grammar(prompt) if prompt.form.forced else within(prompt, wanted)
+    try:
+        forced = prompt.form.forced
+        budget = job.reasoning_budget
+        grammar = forced_grammar(prompt, budget) if forced else within(prompt, wanted, budget)
+    except InputError as error:  # of the budget
+        raise ApiError(400, f"{job.effort_param}: {error}", job.effort_param) from error
     if grammar is not None:
         options["grammar"] = grammar
     return Prepared([prompt.ids], options, prompt.reader)
@@ -97,26 +104,36 @@ def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
         tools=job.tools,
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
-        variables=job.variables,
+        variables=variables_of(model, job),
     )
 
 
-def forced_grammar(prompt: ChatPrompt) -> Grammar | None:
-    """The grammar of an answer that must be calls."""
-    text = prompt.grammar()
+def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
+    """Names for the chat template: those of the effort, and those that were given."""
+    template = "\n".join(one.text for one in model.chat_templates) or CHATML
+    return {**effort_variables(job.effort, job.effort_param, template), **job.variables}
+
+
+def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:
+    """The grammar of an answer that must be calls, after ``budget`` tokens of reasoning."""
+    text = prompt.grammar(budget=budget)
     return None if text is None else Grammar.lark(text)
 
 
-def within(prompt: ChatPrompt, grammar: Grammar | None) -> Grammar | None:
-    """The grammar of an answer that may, or must, reason before it has the form of ``grammar``."""
+def within(prompt: ChatPrompt, grammar: Grammar | None, budget: int | None) -> Grammar | None:
+    """The grammar of an answer that may, or must, reason before it has the form of ``grammar``.
+
+    Reasoning takes ``budget`` tokens at most.
+    """
     if grammar is None:
-        return None
+        text = prompt.grammar(budget=budget)
+        return None if text is None else Grammar.lark(text)
     if grammar.kind != "json_schema":
         if prompt.form.inside:
             raise ApiError(400, "the model reasons first, so only JSON can be asked for")
         return grammar
     schema = json.loads(grammar.text)
     schema.pop("x-guidance", None)
-    text = prompt.grammar(f"%json {json.dumps(schema)}")
+    text = prompt.grammar(f"%json {json.dumps(schema)}", budget)
     # Without reasoning the schema alone is the faster form.
     return grammar if text is None or text.startswith("start: calls") else Grammar.lark(text)

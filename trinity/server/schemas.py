@@ -41,10 +41,18 @@ def decoded(data: bytes, kind: type[T]) -> T:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
 
 
-def _refusal(message: str) -> ApiError:
-    """msgspec's words, and the path in them."""
+def converted(value: Any, kind: type[T], where: str) -> T:
+    """A part of a body, decoded already, that lies at ``where``. Raises: as ``decoded``."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), where) from None
+
+
+def _refusal(message: str, where: str = "") -> ApiError:
+    """msgspec's words, and the path in them, below ``where``."""
     place = _PLACE.search(message)
-    path = "" if place is None else place["path"]
+    path = where if place is None else ".".join(filter(None, (where, place["path"])))
     field = _FIELD.search(message)
     if field is not None:
         path = f"{path}.{field['name']}".lstrip(".")

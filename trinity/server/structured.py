@@ -24,24 +24,27 @@ SYNTAXES: dict[str, Callable[[str], Grammar]] = {
 }
 
 
-def format_options(form: ResponseFormat | None, param: str = "response_format") -> dict[str, Any]:
-    """GenerationOptions that make the answer of this form, which ``param`` says.
+def format_options(
+    form: ResponseFormat | None, schema_at: str = "response_format.json_schema.schema"
+) -> dict[str, Any]:
+    """GenerationOptions that make the answer of this form; not for the event loop.
 
-    Not for the event loop. Raises: ApiError with the place of what cannot be enforced.
+    ``schema_at`` is the place of a SchemaForm's schema in the request.
+    Raises: ApiError with the place of what cannot be enforced.
     """
     if form is None or isinstance(form, TextForm):
         return {}
     if isinstance(form, ObjectForm):
         schema = {"type": "object"} if form.schema is None else form.schema
-        return {"grammar": _made(Grammar.json_schema, schema, f"{param}.schema")}
+        return {"grammar": _made(Grammar.json_schema, schema, "response_format.schema")}
     if isinstance(form, SchemaForm):
         schema = True if form.json_schema.schema is None else form.json_schema.schema
-        return {"grammar": _made(Grammar.json_schema, schema, f"{param}.json_schema.schema")}
+        return {"grammar": _made(Grammar.json_schema, schema, schema_at)}
     if isinstance(form, ChoiceForm):
-        return {"grammar": _made(Grammar.choice, form.choices, f"{param}.choices")}
+        return {"grammar": _made(Grammar.choice, form.choices, "response_format.choices")}
     assert isinstance(form, GrammarForm)
     make = SYNTAXES[form.syntax]
-    return {"grammar": _made(make, form.definition, f"{param}.definition")}
+    return {"grammar": _made(make, form.definition, "response_format.definition")}
 
 
 def llama_options(json_schema: Any, grammar: str | None) -> dict[str, Any]:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from trinity.server.endpoint import Endpoint
 from trinity.server.endpoints import (
+    anthropic,
     chat_completions,
     completions,
+    embeddings,
     health,
     llama_completion,
     metrics,
     models,
+    ollama,
     openapi,
+    responses,
     tokens,
 )
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *chat_completions.ENDPOINTS,
+    *responses.ENDPOINTS,
+    *anthropic.ENDPOINTS,
+    *embeddings.ENDPOINTS,
+    *ollama.ENDPOINTS,
     *completions.ENDPOINTS,
     *models.ENDPOINTS,
     *tokens.ENDPOINTS,

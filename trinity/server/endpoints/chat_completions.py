@@ -76,9 +76,6 @@ class ChatRequest(Sampling, kw_only=True):
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "stream_options needs stream: true", "stream_options")
         choice = self.tool_choice
-        variables = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort is not None:
-            variables["reasoning_effort"] = self.reasoning_effort
         return ChatJob(
             messages_of(self.messages),
             options,
@@ -86,8 +83,9 @@ class ChatRequest(Sampling, kw_only=True):
             choice.name if isinstance(choice, ToolChoice) else choice or "auto",
             self.parallel_tool_calls is not False,
             self.n or 1,
-            variables,
+            self.chat_template_kwargs or {},
             whole,
+            effort=self.reasoning_effort,
         )
 
 
