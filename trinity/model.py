@@ -18,7 +18,7 @@ from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import AsyncAnswers, Client
 from trinity.runtime.generation import Chunk, Completion
-from trinity.runtime.inbox import AsyncInbox, Inbox, Sink
+from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import zeros
 from trinity.runtime.options import GenerationOptions, Request
@@ -30,7 +30,7 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
-from trinity.runtime.pooling import Pooled, Pooling
+from trinity.runtime.pooling import Pooling, pooled, stacked
 from trinity.runtime.prompts import Messages, check_ids, checked_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
@@ -312,7 +312,8 @@ class Model:
         """
         rows, options = self._texts_ids(texts), self._pooled_options(pooling, normalize, lora)
         inboxes = [Inbox() for _ in rows]
-        return self._vectors(self._client.results(self._pooled(rows, inboxes, *options), inboxes))
+        found = self._client.results(pooled(rows, inboxes, *options), inboxes)
+        return stacked(found, self.config.hidden_size)
 
     async def aembed(
         self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
@@ -322,8 +323,8 @@ class Model:
         rows = await asyncio.to_thread(self._texts_ids, texts)
         options = self._pooled_options(pooling, normalize, lora)
         inboxes = [AsyncInbox() for _ in rows]
-        sequences = self._pooled(rows, inboxes, *options)
-        return self._vectors(await self._client.aresults(sequences, inboxes))
+        found = await self._client.aresults(pooled(rows, inboxes, *options), inboxes)
+        return stacked(found, self.config.hidden_size)
 
     async def aprompt_logprobs(
         self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True
@@ -521,21 +522,6 @@ class Model:
         if chosen not in get_args(Pooling):
             raise InputError(f"pooling is {chosen!r:.40}; it must be mean, cls or last")
         return chosen, normalize, self._engine.adapter_weights(Request.of(lora=lora).lora)
-
-    def _pooled(
-        self, rows: list[list[int]], sinks: Sequence[Sink],
-        pooling: Pooling, normalize: bool, adapters: AdapterWeights,
-    ) -> list[Pooled]:  # fmt: skip
-        return [
-            Pooled(ids, sink, pooling, normalize, adapters=adapters)
-            for ids, sink in zip(rows, sinks, strict=True)
-        ]
-
-    def _vectors(self, found: list[NDArray[np.float32] | None]) -> NDArray[np.float32]:
-        vectors = [vector for vector in found if vector is not None]
-        if len(vectors) < len(found):
-            raise InputError("the model was closed by another thread during the call")
-        return np.array(vectors, np.float32).reshape(len(vectors), self.config.hidden_size)
 
     def _request(self, options: GenerationOptions) -> Request:
         """The options, and the model's defaults for those that are not given."""

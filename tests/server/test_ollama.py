@@ -17,7 +17,7 @@ from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
 from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.server.endpoints.ollama.answer import AnswerWriter, chat_answer, whole
-from trinity.server.endpoints.ollama.generate import ChatRequest, GenerateRequest
+from trinity.server.endpoints.ollama.generate import OllamaChatRequest, OllamaGenerateRequest
 from trinity.server.endpoints.ollama.models import short_count
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Piece, TextJob
@@ -149,7 +149,7 @@ def test_options_are_the_engines() -> None:
         "presence_penalty": 0.2, "frequency_penalty": 0.3, "stop": ["x"], "typical_p": 1,
         "mirostat": 0, "num_gpu": 0,
     }  # fmt: skip
-    job = job_of(ChatRequest, messages=HELLO, options=given, think="low")
+    job = job_of(OllamaChatRequest, messages=HELLO, options=given, think="low")
     assert job.options == {
         "seed": 5, "max_tokens": 7, "temperature": 0.5, "top_k": 3, "top_p": 0.4, "min_p": 0.1,
         "repetition_penalty": 1.1, "penalty_last_n": 5, "presence_penalty": 0.2,
@@ -157,17 +157,19 @@ def test_options_are_the_engines() -> None:
     }  # fmt: skip
     assert job.effort == "low"
     assert not job.whole
-    free = job_of(ChatRequest, messages=HELLO, options={"seed": -1, "num_predict": -1}, think=False)
+    free = job_of(
+        OllamaChatRequest, messages=HELLO, options={"seed": -1, "num_predict": -1}, think=False
+    )
     assert (free.options, free.effort) == ({}, "none")
-    assert job_of(ChatRequest, messages=HELLO, think=True).effort == "some"
-    raw = job_of(GenerateRequest, prompt="a", raw=True, stream=False)
+    assert job_of(OllamaChatRequest, messages=HELLO, think=True).effort == "some"
+    raw = job_of(OllamaGenerateRequest, prompt="a", raw=True, stream=False)
     assert raw == TextJob(["a"], {"parse_special": True}, whole=True)
 
 
 def test_messages_become_those_of_templates() -> None:
     call = {"function": {"name": "weather", "arguments": {"city": "Paris"}}}
     job: ChatJob = job_of(
-        ChatRequest,
+        OllamaChatRequest,
         messages=[
             *HELLO,
             {"role": "assistant", "content": "", "thinking": "Hm.",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import abc
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import TrinityError
+from trinity.errors import InputError, TrinityError
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
@@ -77,3 +78,22 @@ class Pooled(Sequence):
         if self._normalize and length:
             vector = vector / length
         return vector.astype(np.float32)
+
+
+def pooled(
+    rows: abc.Sequence[list[int]], sinks: abc.Sequence[Sink],
+    pooling: Pooling, normalize: bool, adapters: AdapterWeights,
+) -> list[Pooled]:  # fmt: skip
+    """A sequence for each list of tokens, whose vector goes to the sink in its place."""
+    return [
+        Pooled(tokens, sink, pooling, normalize, adapters=adapters)
+        for tokens, sink in zip(rows, sinks, strict=True)
+    ]
+
+
+def stacked(found: abc.Sequence[NDArray[np.float32] | None], width: int) -> NDArray[np.float32]:
+    """Vectors as one array (n, width). Raises: InputError where one was cancelled."""
+    vectors = [vector for vector in found if vector is not None]
+    if len(vectors) < len(found):
+        raise InputError("the model was closed by another thread during the call")
+    return np.array(vectors, np.float32).reshape(len(vectors), width)

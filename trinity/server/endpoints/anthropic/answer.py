@@ -42,7 +42,7 @@ class ToolUseAnswer(msgspec.Struct, tag_field="type", tag="tool_use"):
 BlockAnswer = TextAnswer | ThinkingAnswer | ToolUseAnswer
 
 
-class Usage(msgspec.Struct):
+class AnthropicUsage(msgspec.Struct):
     """Tokens: of the prompt those that were evaluated, those evaluated before, and the answer's."""
 
     input_tokens: int
@@ -57,13 +57,13 @@ class MessageAnswer(msgspec.Struct, tag_field="type", tag="message"):
     id: str
     model: str
     content: list[BlockAnswer]
-    usage: Usage
+    usage: AnthropicUsage
     role: Literal["assistant"] = "assistant"
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
 
 
-class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
+class AnthropicTextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
     """More text."""
 
     text: str
@@ -109,7 +109,7 @@ class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
     """More of a block."""
 
     index: int
-    delta: TextDelta | ThinkingDelta | InputDelta
+    delta: AnthropicTextDelta | ThinkingDelta | InputDelta
 
 
 class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
@@ -122,7 +122,7 @@ class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
     """The end of the message, with the final counts."""
 
     delta: StopDelta
-    usage: Usage
+    usage: AnthropicUsage
 
 
 class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
@@ -143,7 +143,7 @@ class MessageWriter:
         self, model: str, prompt_tokens: int, max_tokens: int, *, shows_thinking: bool = True
     ) -> None:
         name = f"msg_{uuid.uuid4().hex}"
-        self.message = MessageAnswer(name, model, [], Usage(prompt_tokens, 0))
+        self.message = MessageAnswer(name, model, [], AnthropicUsage(prompt_tokens, 0))
         self._max_tokens = max_tokens
         self._shows_thinking = shows_thinking
         self._texts: list[str] | None = None  # of the open block, the message's last
@@ -186,9 +186,9 @@ class MessageWriter:
 
     def _delta(
         self, part: Text | Reasoning | CallArguments
-    ) -> TextDelta | ThinkingDelta | InputDelta | None:
+    ) -> AnthropicTextDelta | ThinkingDelta | InputDelta | None:
         if isinstance(part, Text):
-            return TextDelta(part.text)
+            return AnthropicTextDelta(part.text)
         if isinstance(part, CallArguments):
             return InputDelta(part.text)
         return ThinkingDelta(part.text) if self._shows_thinking else None
@@ -236,9 +236,9 @@ def whole_object(text: str) -> dict[str, Any]:
         return {}
 
 
-def usage_of(timings: Timings) -> Usage:
+def usage_of(timings: Timings) -> AnthropicUsage:
     """Anthropic counts cached tokens apart."""
-    return Usage(
+    return AnthropicUsage(
         timings.prompt_tokens - timings.cached_tokens,
         timings.completion_tokens,
         timings.cached_tokens,

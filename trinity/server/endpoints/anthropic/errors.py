@@ -21,22 +21,22 @@ class ErrorDetail(msgspec.Struct):
     message: str
 
 
-class ErrorAnswer(msgspec.Struct, tag_field="type", tag="error"):
+class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
     """An error."""
 
     error: ErrorDetail
 
 
-def anthropic_error(error: ApiError) -> ErrorAnswer:
+def anthropic_error(error: ApiError) -> AnthropicError:
     """An error in Anthropic's form, which names a parameter in the message alone."""
     message = error.message
     if error.param is not None and error.param not in message:
         message = f"{error.param}: {message}"
     other = "api_error" if error.status >= 500 else TYPES[400]
-    return ErrorAnswer(ErrorDetail(TYPES.get(error.status, other), message))
+    return AnthropicError(ErrorDetail(TYPES.get(error.status, other), message))
 
 
 ANTHROPIC = Family(
-    "Anthropic", anthropic_error, ErrorAnswer, lambda body: event("error", body),
+    "Anthropic", anthropic_error, AnthropicError, lambda body: event("error", body),
     prefixes=("/v1/messages",),
 )  # fmt: skip

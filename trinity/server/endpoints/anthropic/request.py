@@ -66,14 +66,14 @@ class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
 Block = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
 
 
-class Message(Body):
+class AnthropicMessage(Body):
     """A message, or several: results of tools are messages of their own for chat templates."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
-class Tool(Body):
+class AnthropicTool(Body):
     """A function that may be called; ``input_schema`` is the JSON schema of its arguments."""
 
     name: str
@@ -160,10 +160,10 @@ class Metadata(Body):
 class CountRequest(Body, kw_only=True):
     """The body of POST /v1/messages/count_tokens."""
 
-    messages: Annotated[list[Message], Meta(min_length=1)]
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     model: str | None = None
     system: str | list[TextBlock] | None = None
-    tools: list[Tool] | None = None
+    tools: list[AnthropicTool] | None = None
     tool_choice: Auto | AnyTool | OneTool | NoTool | None = None
     thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | None = None
     output_config: OutputConfig | None = None
@@ -259,7 +259,7 @@ def text_of(content: str | Sequence[TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
-def messages_of(message: Message, place: str) -> list[dict[str, Any]]:
+def messages_of(message: AnthropicMessage, place: str) -> list[dict[str, Any]]:
     """A message as chat templates know it. Raises: ApiError for a block in the wrong place."""
     content = message.content
     if isinstance(content, str):

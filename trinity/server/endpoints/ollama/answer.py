@@ -18,7 +18,7 @@ from trinity.server.job import End, Piece
 NANO = 1_000_000_000
 
 
-class CalledFunction(msgspec.Struct):
+class OllamaFunction(msgspec.Struct):
     """A function that is called, with its arguments."""
 
     name: str
@@ -26,20 +26,20 @@ class CalledFunction(msgspec.Struct):
     index: int = 0
 
 
-class ToolCall(msgspec.Struct):
+class OllamaToolCall(msgspec.Struct):
     """A call."""
 
-    function: CalledFunction
+    function: OllamaFunction
     id: str | UnsetType = UNSET
 
 
-class AnswerMessage(msgspec.Struct):
+class OllamaAnswerMessage(msgspec.Struct):
     """The message that answers, or more of it."""
 
     content: str
     role: Literal["assistant"] = "assistant"
     thinking: str | UnsetType = UNSET
-    tool_calls: list[ToolCall] | UnsetType = UNSET
+    tool_calls: list[OllamaToolCall] | UnsetType = UNSET
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -64,7 +64,7 @@ class Figures(msgspec.Struct, kw_only=True):
 class ChatAnswer(Figures, kw_only=True):
     """A line of a chat's answer, or the whole."""
 
-    message: AnswerMessage
+    message: OllamaAnswerMessage
 
 
 class GenerateAnswer(Figures, kw_only=True):
@@ -77,13 +77,15 @@ class GenerateAnswer(Figures, kw_only=True):
 Answer = ChatAnswer | GenerateAnswer
 
 
-def chat_answer(model: str, text: str, thinking: str, calls: list[ToolCall]) -> Answer:
+def chat_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
     """A line of a chat's answer."""
-    message = AnswerMessage(text, thinking=thinking or UNSET, tool_calls=calls if calls else UNSET)
+    message = OllamaAnswerMessage(
+        text, thinking=thinking or UNSET, tool_calls=calls if calls else UNSET
+    )
     return ChatAnswer(model=model, created_at=now(), message=message)
 
 
-def generate_answer(model: str, text: str, thinking: str, calls: list[ToolCall]) -> Answer:
+def generate_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
     """A line of an answer."""
     return GenerateAnswer(model=model, created_at=now(), response=text, thinking=thinking or UNSET)
 
@@ -95,7 +97,7 @@ class AnswerWriter:
     """
 
     def __init__(
-        self, model: str, began: float, line: Callable[[str, str, str, list[ToolCall]], Answer],
+        self, model: str, began: float, line: Callable[[str, str, str, list[OllamaToolCall]], Answer],
         logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
     ) -> None:  # fmt: skip
         self._model = model
@@ -107,7 +109,7 @@ class AnswerWriter:
 
     def add(self, piece: Piece) -> Iterator[Answer]:
         """The line of a piece."""
-        texts, thoughts, calls = list[str](), list[str](), list[ToolCall]()
+        texts, thoughts, calls = list[str](), list[str](), list[OllamaToolCall]()
         for part in piece.parts:
             if isinstance(part, CallArguments):
                 self._arguments.append(part.text)
@@ -142,7 +144,7 @@ class AnswerWriter:
         line.load_duration = max(0, line.total_duration - spent)
         yield line
 
-    def _called(self) -> list[ToolCall]:
+    def _called(self) -> list[OllamaToolCall]:
         """The call that was being read, if it is whole."""
         call, text = self._call, "".join(self._arguments)
         self._call = None
@@ -153,7 +155,7 @@ class AnswerWriter:
             arguments = msgspec.json.decode(text or "{}", type=dict[str, Any])
         except (msgspec.DecodeError, ValueError):
             return []
-        return [ToolCall(CalledFunction(call.name, arguments, call.index), call.id)]
+        return [OllamaToolCall(OllamaFunction(call.name, arguments, call.index), call.id)]
 
 
 def loaded(line: Answer) -> Answer:
@@ -176,7 +178,7 @@ def whole(lines: list[Answer]) -> Answer:
         return last
     messages = [line.message for line in lines if isinstance(line, ChatAnswer)]
     calls = [call for one in messages if one.tool_calls is not UNSET for call in one.tool_calls]
-    last.message = AnswerMessage(
+    last.message = OllamaAnswerMessage(
         "".join(one.content for one in messages),
         thinking="".join(one.thinking for one in messages if one.thinking is not UNSET) or UNSET,
         tool_calls=calls or UNSET,

@@ -31,7 +31,7 @@ class EmbedRequest(Embedding, kw_only=True):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
 
 
-class EmbeddingsRequest(Embedding, kw_only=True):
+class OllamaEmbeddingsRequest(Embedding, kw_only=True):
     """The body of POST /api/embeddings."""
 
     prompt: str
@@ -63,7 +63,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
     return Json(EmbedAnswer(body.model, await written(found.rows), spent, found.tokens))
 
 
-async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
+async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
     """The vector of a text."""
     body = call.body
     check_keep_alive(body.keep_alive)
@@ -79,6 +79,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/api/embeddings", embeddings, "The vector of a text.",
-        body=EmbeddingsRequest, answer=EmbeddingsAnswer, family=OLLAMA,
+        body=OllamaEmbeddingsRequest, answer=EmbeddingsAnswer, family=OLLAMA,
     ),
 )  # fmt: skip

@@ -12,19 +12,19 @@ from trinity.server.models import Models
 LATEST = ":latest"
 
 
-class ErrorAnswer(msgspec.Struct):
+class OllamaError(msgspec.Struct):
     """An error."""
 
     error: str
 
 
-def ollama_error(error: ApiError) -> ErrorAnswer:
+def ollama_error(error: ApiError) -> OllamaError:
     """An error in Ollama's form, which names a parameter in the message alone."""
     named = error.param is None or error.param in error.message
-    return ErrorAnswer(error.message if named else f"{error.param}: {error.message}")
+    return OllamaError(error.message if named else f"{error.param}: {error.message}")
 
 
-OLLAMA = Family("Ollama", ollama_error, ErrorAnswer, lambda body: body + b"\n", prefixes=("/api/",))
+OLLAMA = Family("Ollama", ollama_error, OllamaError, lambda body: body + b"\n", prefixes=("/api/",))
 
 
 def now() -> str:

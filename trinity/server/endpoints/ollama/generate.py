@@ -18,7 +18,7 @@ from trinity.server.endpoints.ollama.answer import (
     AnswerWriter,
     ChatAnswer,
     GenerateAnswer,
-    ToolCall,
+    OllamaToolCall,
     chat_answer,
     generate_answer,
     loaded,
@@ -35,10 +35,10 @@ from trinity.server.stream import Stream
 NDJSON = "application/x-ndjson"
 NoImages = Annotated[list[str], Meta(max_length=0)] | None
 
-Line = Callable[[str, str, str, list[ToolCall]], Answer]
+Line = Callable[[str, str, str, list[OllamaToolCall]], Answer]
 
 
-class CalledFunction(Body):
+class EarlierFunction(Body):
     """A function that an earlier answer called."""
 
     name: str
@@ -49,12 +49,12 @@ class CalledFunction(Body):
 class EarlierCall(Body):
     """A call of an earlier answer."""
 
-    function: CalledFunction
+    function: EarlierFunction
     id: str | None = None
     type: Literal["function"] | None = None
 
 
-class Message(Body):
+class OllamaMessage(Body):
     """A message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -66,10 +66,10 @@ class Message(Body):
     images: NoImages = None
 
 
-class ChatRequest(Generating, kw_only=True):
+class OllamaChatRequest(Generating, kw_only=True):
     """The body of POST /api/chat; without messages it loads the model."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[OllamaMessage] = field(default_factory=list)
     tools: list[Tool] | None = None
 
     def job(self) -> ChatJob:
@@ -84,7 +84,7 @@ class ChatRequest(Generating, kw_only=True):
         )
 
 
-class GenerateRequest(Generating, kw_only=True):
+class OllamaGenerateRequest(Generating, kw_only=True):
     """The body of POST /api/generate; without a prompt it loads the model.
 
     ``raw``: the prompt is the model's own input, special tokens and all; no template is used.
@@ -109,7 +109,7 @@ class GenerateRequest(Generating, kw_only=True):
         return ChatJob(messages, options, whole=at_once, effort=self.effort(), effort_param="think")
 
 
-def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
+def messages_of(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
     """Messages as chat templates know them.
 
     Calls without an id are numbered; a result without one belongs to the first call that has none
@@ -146,18 +146,18 @@ def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
     return found
 
 
-async def chat(call: Call[ChatRequest]) -> ASGI:
+async def chat(call: Call[OllamaChatRequest]) -> ASGI:
     """Answer a conversation, in lines or whole."""
     return await _answered(call, chat_answer, empty=not call.body.messages)
 
 
-async def generate(call: Call[GenerateRequest]) -> ASGI:
+async def generate(call: Call[OllamaGenerateRequest]) -> ASGI:
     """Answer a prompt, in lines or whole."""
     return await _answered(call, generate_answer, empty=not call.body.prompt)
 
 
 async def _answered(
-    call: Call[ChatRequest] | Call[GenerateRequest], line: Line, *, empty: bool
+    call: Call[OllamaChatRequest] | Call[OllamaGenerateRequest], line: Line, *, empty: bool
 ) -> ASGI:
     began, body = time.perf_counter(), call.body
     if empty:
@@ -199,11 +199,11 @@ def _writer(answers: Answers, model: str, began: float, line: Line) -> AnswerWri
 
 ENDPOINTS = (
     Endpoint(
-        "POST", "/api/chat", chat, "Answer a conversation.", body=ChatRequest,
+        "POST", "/api/chat", chat, "Answer a conversation.", body=OllamaChatRequest,
         answer=ChatAnswer, event=ChatAnswer, stream_type=NDJSON, family=OLLAMA,
     ),
     Endpoint(
-        "POST", "/api/generate", generate, "Answer a prompt.", body=GenerateRequest,
+        "POST", "/api/generate", generate, "Answer a prompt.", body=OllamaGenerateRequest,
         answer=GenerateAnswer, event=GenerateAnswer, stream_type=NDJSON, family=OLLAMA,
     ),
 )  # fmt: skip

@@ -201,7 +201,7 @@ class PartDone(InItem, tag="response.content_part.done"):
     content_index: int = 0
 
 
-class TextDelta(InItem, tag="response.output_text.delta"):
+class OutputTextDelta(InItem, tag="response.output_text.delta"):
     """More text."""
 
     delta: str
@@ -245,7 +245,7 @@ class ArgumentsDone(InItem, tag="response.function_call_arguments.done"):
 
 
 StreamEvent = (
-    Created | InProgress | ItemAdded | PartAdded | TextDelta | TextDone | ReasoningDelta
+    Created | InProgress | ItemAdded | PartAdded | OutputTextDelta | TextDone | ReasoningDelta
     | ReasoningDone | ArgumentsDelta | ArgumentsDone | PartDone | ItemDone | Completed | CutShort
     | Failed
 )  # fmt: skip

@@ -27,6 +27,7 @@ from trinity.server.endpoints.responses.answer import (
     MessageOutput,
     OutputDetails,
     OutputText,
+    OutputTextDelta,
     PartAdded,
     PartDone,
     ReasoningDelta,
@@ -38,7 +39,6 @@ from trinity.server.endpoints.responses.answer import (
     ResponseUsage,
     Status,
     StreamEvent,
-    TextDelta,
     TextDone,
     new_id,
 )
@@ -166,7 +166,7 @@ class ResponseWriter:
         found = self._logprobs(self._pending)
         self._pending.clear()
         item.content[0].logprobs += found
-        return self._inside(TextDelta, delta=part.text, logprobs=found)
+        return self._inside(OutputTextDelta, delta=part.text, logprobs=found)
 
     def _close(self, status: Status) -> Iterator[StreamEvent]:
         """The open item is whole, or all there will be of it."""
