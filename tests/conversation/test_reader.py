@@ -150,6 +150,13 @@ def test_an_answer_that_ends_within_arguments_gives_what_there_is() -> None:
     assert problems
 
 
+def test_a_last_brace_that_is_missing() -> None:
+    said = f"<tool_call>{ROME[:-1]}\n</tool_call>\n<tool_call>{ROME}</tool_call>"
+    parts, problems = hermes(said)
+    assert meaning(parts) == ([("weather", {"city": "Rome"})] * 2, "", "")
+    assert not problems
+
+
 def test_line_feeds_within_json_strings_become_escapes() -> None:
     parts, _ = hermes('<tool_call>{"name": "weather", "arguments": {"city": "a\n\tb"}}')
     assert parts[1] == CallArguments(0, '{"city": "a\\n\\tb"}')
