@@ -97,14 +97,17 @@ def test_requirement_1_leaving_the_queue_ends_it_there(app: Starlette, model: Mo
     run(test)
 
 
-def test_requirement_1_neighbours_bytes_are_unchanged(app: Starlette, model: Model) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(63, marks=pytest.mark.full)])
+def test_requirement_1_neighbours_bytes_are_unchanged(
+    app: Starlette, model: Model, rounds: int
+) -> None:
     """Clients leave at random moments; those that stay get what they get alone."""
 
     async def test() -> None:
         drawn = random.Random(5)
         body = chat("Tell of the Emperor", temperature=1.0, seed=11, max_tokens=48)
         expected = content(await Asked(app, CHAT, body).whole())
-        for _ in range(3):
+        for _ in range(rounds):
             stays = Asked(app, CHAT, body)
             leaving = []
             for number in range(8):
@@ -268,11 +271,14 @@ def test_what_fails_in_a_stream_ends_it_with_an_error(
     run(test)
 
 
-def test_requirement_5_memory_is_flat_over_many_prompts(app: Starlette, model: Model) -> None:
+@pytest.mark.parametrize("prompts", [20, pytest.param(200, marks=pytest.mark.full)])
+def test_requirement_5_memory_is_flat_over_many_prompts(
+    app: Starlette, model: Model, prompts: int
+) -> None:
     async def test() -> None:
         pool = model.engine.pool
         sizes = []
-        for number in range(40):
+        for number in range(prompts):
             body = chat(f"{number} distinct " * 40, max_tokens=1)
             assert (await Asked(app, CHAT, body).whole()).status == 200
             sizes.append(pool.nbytes)

@@ -75,7 +75,9 @@ class Stream:
                             self._silent = False
                             await send(_body(piece))
             except Exception as error:
-                await send(_body(self.failure(error)))
+                await _closed(starting)
+                async with asyncio.timeout(BEAT):  # a client may have stopped reading
+                    await send(_body(self.failure(error)))
             beating.cancel()
             await send({"type": "http.response.body", "body": b""})
         finally:
