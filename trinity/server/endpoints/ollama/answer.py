@@ -75,13 +75,13 @@ class GenerateAnswer(Figures, kw_only=True):
 
 
 Answer = ChatAnswer | GenerateAnswer
+# A line of (model, text, thinking, calls).
+Line = Callable[[str, str, str, list[OllamaToolCall]], Answer]
 
 
 def chat_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
     """A line of a chat's answer."""
-    message = OllamaAnswerMessage(
-        text, thinking=thinking or UNSET, tool_calls=calls if calls else UNSET
-    )
+    message = OllamaAnswerMessage(text, thinking=thinking or UNSET, tool_calls=calls or UNSET)
     return ChatAnswer(model=model, created_at=now(), message=message)
 
 
@@ -97,7 +97,7 @@ class AnswerWriter:
     """
 
     def __init__(
-        self, model: str, began: float, line: Callable[[str, str, str, list[OllamaToolCall]], Answer],
+        self, model: str, began: float, line: Line,
         logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
     ) -> None:  # fmt: skip
         self._model = model

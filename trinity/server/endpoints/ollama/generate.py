@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ from trinity.server.endpoints.ollama.answer import (
     AnswerWriter,
     ChatAnswer,
     GenerateAnswer,
-    OllamaToolCall,
+    Line,
     chat_answer,
     generate_answer,
     loaded,
@@ -34,8 +34,6 @@ from trinity.server.stream import Stream
 
 NDJSON = "application/x-ndjson"
 NoImages = Annotated[list[str], Meta(max_length=0)] | None
-
-Line = Callable[[str, str, str, list[OllamaToolCall]], Answer]
 
 
 class EarlierFunction(Body):
