@@ -53,7 +53,7 @@ def generate(
         str | None,
         typer.Option("--regex", metavar="REGEX", help="Answer in what this expression matches."),
     ] = None,
-    grammar: Annotated[
+    grammar_file: Annotated[
         str | None,
         typer.Option(
             "--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."
@@ -73,7 +73,7 @@ def generate(
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
-    given = given_grammar(json_schema, regex, grammar)
+    given = given_grammar(json_schema, regex, grammar_file)
     if given is not None:
         generation["grammar"] = given
     path = model_or_demo(model)

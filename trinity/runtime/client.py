@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
@@ -66,7 +67,7 @@ class Client:
     async def astream(self, ids: list[int], request: Request) -> AsyncGenerator[Chunk, None]:
         """As ``stream``, in an event loop."""
         inbox = AsyncInbox()
-        answer = self._answer(ids, request, inbox)
+        answer = await self._later_answer(ids, request, inbox)
         try:
             self._scheduler.submit(answer)
             reason = None
@@ -81,7 +82,7 @@ class Client:
         """A whole answer, in an event loop."""
         inbox = AsyncInbox()
         collector = Collector(inbox.put)
-        answer = self._answer(ids, request, collector)
+        answer = await self._later_answer(ids, request, collector)
         try:
             self._scheduler.submit(answer)
             found: Completion = await inbox.get()
@@ -113,6 +114,12 @@ class Client:
     ) -> list[Answer]:  # fmt: skip
         pairs = zip(prompts, sinks, strict=True)
         return [self._answer(ids, request, sink) for (ids, request), sink in pairs]
+
+    async def _later_answer(self, ids: list[int], request: Request, sink: Sink) -> Answer:
+        """An answer; a grammar is compiled outside of the event loop's thread."""
+        if request.grammar is None:
+            return self._answer(ids, request, sink)
+        return await asyncio.to_thread(self._answer, ids, request, sink)
 
     def _answer(self, ids: list[int], request: Request, sink: Sink) -> Answer:
         engine = self._scheduler.engine
