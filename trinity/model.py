@@ -259,7 +259,7 @@ class Model:
         wanted = [
             (ids, request.sample(i)) for ids in await asyncio.to_thread(encoded) for i in range(n)
         ]
-        return self._client.submitted(wanted, whole=whole)
+        return await self._client.submitted(wanted, whole=whole)
 
     async def achat(
         self, messages: Messages, *, template: str | None = None,

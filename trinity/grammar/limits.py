@@ -10,6 +10,7 @@ from trinity.grammar.library import llguidance
 LONGEST: Final = 1 << 20  # characters of a schema, an expression or a grammar
 DEEPEST: Final = 100  # levels of a schema, brackets of an expression or a grammar
 MOST_CHOICES: Final = 10_000
+LONGEST_MESSAGE: Final = 400
 # Of the process that compiles a grammar before this one does: processor time, and memory.
 SECONDS: Final = 0.8
 MEMORY_BYTES: Final = 400 << 20
@@ -49,6 +50,10 @@ def check_size(what: str, text: object) -> str:
 
 
 def short(message: str) -> str:
-    """What of a message of llguidance a user can use: without its state and the grammar."""
-    message = message.partition("\n<")[0].strip()
-    return message if len(message) <= 400 else message[:400] + "..."
+    """What of a message of llguidance a user can use, in one line: no state, no options of its."""
+    message = message.partition("\n<")[0]
+    if message.startswith("oneOf constraints are not supported"):
+        return "the cases of oneOf may overlap; write anyOf, or a const that tells them apart"
+    words = (word for word in message.split() if word.strip("^|"))
+    message = " ".join(words).replace("json-schema:///", "")
+    return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any
 
+from trinity.errors import TrinityError
 from trinity.grammar.library import llguidance
 from trinity.tokenizers import Tokenizer
 
@@ -78,10 +79,12 @@ class _Cutter:
         Some vocabularies drop white space after a special token, or have no token for a character.
         """
         tokenizer = self._tokenizer()
-        if tokenizer is not None:
-            ids = tokenizer.encode(text, add_bos=False, continuation=True)
-            if b"".join(self.tokens[i] for i in ids) == text.encode():
-                return ids
+        try:
+            ids = tokenizer.encode(text, add_bos=False, continuation=True) if tokenizer else []
+        except TrinityError:  # llguidance has no use for it
+            ids = []
+        if b"".join(self.tokens[i] for i in ids) == text.encode():
+            return ids
         return self._greedy(text.encode())
 
     @cached_property

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from trinity.runtime.account import Account
 from trinity.runtime.generation import Chunk, FinishReason, Timings
-from trinity.runtime.guide import Allowed, Guide
+from trinity.runtime.guide import Allowed, Grammar, Guide
 from trinity.runtime.inbox import Sink
 from trinity.runtime.options import Request
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
 from trinity.runtime.sequence import Logits, Sequence, check_context
 from trinity.runtime.speculation import Guesses
 from trinity.runtime.stop import StopMatcher
+from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from trinity.runtime.aside import Aside, Promise
@@ -51,9 +52,11 @@ class Answer(Sequence):
         self._tokenizer = tokenizer
         self._decoder = tokenizer.stream(skip_special=request.skip_special)
         grammar = request.grammar
-        self._guide = None if grammar is None else grammar.guide(tokenizer, vocab_size)
-        # Tokens that the guide has accepted and that come next.
-        self._ahead = [] if self._guide is None else accepted(self._guide)
+        self._guide: Guide | None = None
+        self._ahead: list[int] = []  # tokens that the guide has accepted and that come next
+        if grammar is not None:
+            # An exception of a signal handler would get lost where it calls the tokenizer.
+            self._guide, self._ahead = uninterrupted(begun, grammar, tokenizer, vocab_size)
         self._allowed: Promise[Allowed] | None = None
         self._ends = [i for i in tokenizer.eog_ids if i < vocab_size]
         self._matcher = StopMatcher(request.limits.stop or ())
@@ -220,6 +223,12 @@ class Answer(Sequence):
         """Seconds since the last lap, or since it was submitted."""
         before, self._since = self._since, perf_counter()
         return self._since - before
+
+
+def begun(grammar: Grammar, tokenizer: Tokenizer, vocab_size: int) -> tuple[Guide, list[int]]:
+    """A grammar's guide, and the tokens with which every answer begins."""
+    guide = grammar.guide(tokenizer, vocab_size)
+    return guide, accepted(guide)
 
 
 def accepted(guide: Guide) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
@@ -110,25 +111,31 @@ class Client:
 
     async def astream(self, ids: list[int], request: Request) -> AsyncGenerator[Chunk, None]:
         """As ``stream``, in an event loop."""
-        with self.submitted([(ids, request)]) as answers:
+        with await self.submitted([(ids, request)]) as answers:
             async for _, chunk in answers:
                 yield chunk
 
     async def completion(self, ids: list[int], request: Request) -> Completion:
         """A whole answer, in an event loop."""
-        with self.submitted([(ids, request)], whole=True) as answers:
+        with await self.submitted([(ids, request)], whole=True) as answers:
             return collect([chunk async for _, chunk in answers])
 
-    def submitted(self, prompts: abc.Sequence[Prompt], *, whole: bool = False) -> AsyncAnswers:
-        """All answers at once, which are checked and submitted now, in an event loop.
+    async def submitted(
+        self, prompts: abc.Sequence[Prompt], *, whole: bool = False
+    ) -> AsyncAnswers:
+        """All answers at once, checked and submitted when this returns, in an event loop.
 
-        ``whole``: each comes as one chunk, so that the loop is not woken for every token.
+        ``whole``: each comes as one chunk, so that the loop is not woken for every token. Grammars
+        are compiled outside of the loop's thread.
         """
         inbox = AsyncInbox()
         sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
         if whole:
             sinks = [Joiner(sink) for sink in sinks]
-        answers = self._answers(prompts, sinks)
+        if any(request.grammar is not None for _, request in prompts):
+            answers = await asyncio.to_thread(self._answers, prompts, sinks)
+        else:
+            answers = self._answers(prompts, sinks)
         found = AsyncAnswers(self._scheduler, answers, sinks, inbox)
         self._scheduler.submit(*answers)
         return found
