@@ -1,6 +1,6 @@
 """Give a model a function to call, and read the call from its answer while it comes.
 
-python examples/05_tools.py model.gguf
+python examples/06_tools.py model.gguf
 """
 
 import sys
