@@ -50,6 +50,9 @@ class Worker:
         self._leases: list[Lease] = []
         self._logits: NDArray[np.float32] | None = None
         self._aside = Aside()
+        # The newest is called first: before the team of threads ends, on which a step would wait.
+        atexit.unregister(_end_threads)
+        atexit.register(_end_threads)
 
     @property
     def lease(self) -> Lease | None:
@@ -266,7 +269,6 @@ def _fail(sequences: list[Sequence], error: BaseException) -> None:
 _alive: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
-@atexit.register
 def _end_threads() -> None:
     """No thread shall be in compiled code while the interpreter takes its memory apart."""
     for worker in list(_alive):
