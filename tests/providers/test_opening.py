@@ -27,6 +27,7 @@ class Provider:
 
     def __init__(self, **given: Any) -> None:
         self.defaults = Defaults(source="d.json", **given)
+        self.metadata: dict[str, object] = {}
 
     def close(self) -> None:
         pass

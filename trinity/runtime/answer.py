@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trinity.runtime.account import Account
 from trinity.runtime.generation import Chunk, FinishReason, Timings
-from trinity.runtime.guide import Allowed, Grammar, Guide
+from trinity.runtime.guide import Grammar, Guide
 from trinity.runtime.inbox import Sink
 from trinity.runtime.options import Request
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
@@ -19,6 +19,7 @@ from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from trinity.runtime.aside import Aside, Promise
+    from trinity.runtime.guide import Allowed
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer

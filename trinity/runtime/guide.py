@@ -1,19 +1,22 @@
-"""What the runtime knows of a grammar: it gives a guide, which allows and forces tokens."""
+"""What the runtime knows of a grammar: it gives a guide, which allows and forces tokens.
+
+Needs no NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from trinity.tokenizers import Tokenizer
 
-Allowed = NDArray[np.bool_]
+    Allowed = NDArray[np.bool_]
 
 
 class Guide(Protocol):
