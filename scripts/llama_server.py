@@ -57,6 +57,8 @@ def main(arguments: list[str]) -> None:
             ours += [name, value]
     if given.ctx_size:  # of all slots together
         ours += ["--ctx", str(given.ctx_size // given.parallel)]
+    if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask
+        ours += ["--allowed-origin", "*"]
     if given.chat_template_file:
         ours += ["--chat-template", given.chat_template_file]
     elif given.chat_template:

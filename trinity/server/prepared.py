@@ -105,6 +105,7 @@ def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
         variables=variables_of(model, job),
+        add_generation_prompt=job.add_generation_prompt,
     )
 
 

@@ -92,6 +92,15 @@ class ServerOptions:
             ("--any-model-name",),
         ),
     ] = False
+    chat_template: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "File with a chat template (Jinja2) in place of the models' own.",
+            ("--chat-template",),
+            values="a path",
+            metavar="FILE",
+        ),
+    ] = None
     max_body: Annotated[
         int,
         Option(
@@ -169,6 +178,15 @@ class ServerOptions:
                     "printable ones of ASCII"
                 )
         return tuple(found)
+
+
+def read_template(path: str | os.PathLike[str]) -> str:
+    """The text of a chat template's file. Raises: InputError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(path)}: no chat template can be read: {error}") from error
 
 
 def read_keys(path: str | os.PathLike[str]) -> list[str]:
