@@ -11,6 +11,7 @@ Options that change speed alone are dropped, what trinity has no word for ends w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ DROPPED = {
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
     "--mmproj-url": True, "--pooling": True, "--reranking": False,
-    "--reasoning-format": True, "--reasoning": True,
+    "--reasoning-format": True,
 }  # fmt: skip
 
 
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--ctx-size", type=int)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--chat-template")
+    parser.add_argument("--reasoning", choices=("on", "off", "auto"), default="auto")
     parser.add_argument("--chat-template-file")
     given = parser.parse_args(arguments)
     model = given.model or os.environ.get("STORIES", "")
@@ -55,6 +57,8 @@ def main(arguments: list[str]) -> None:
     for theirs, name in SAME.items():
         for value in getattr(given, theirs) or ():
             ours += [name, value]
+    thinking = given.reasoning != "off"
+    ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
     if given.ctx_size:  # of all slots together
         ours += ["--ctx", str(given.ctx_size // given.parallel)]
     if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask

@@ -110,9 +110,10 @@ def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
 
 
 def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
-    """Names for the chat template: those of the effort, and those that were given."""
+    """Names for the chat template: the server's, those of the effort, those given."""
     template = "\n".join(one.text for one in model.chat_templates) or CHATML
-    return {**effort_variables(job.effort, job.effort_param, template), **job.variables}
+    effort = effort_variables(job.effort, job.effort_param, template)
+    return {**job.default_variables, **effort, **job.variables}
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:

@@ -244,8 +244,7 @@ def last(
 def prompt_text(model: Model, prompt: str | Sequence[int]) -> str:
     """A prompt as the model reads it, with the text of the token that it begins with."""
     ids = model.tokenize(prompt) if isinstance(prompt, str) else prompt
-    stream = model.tokenizer.stream(skip_special=False)
-    return b"".join(stream.bytes_of(one) for one in ids).decode(errors="replace")
+    return model.tokenizer.whole_text(ids)
 
 
 def add(found: Gathered, piece: Piece) -> None:

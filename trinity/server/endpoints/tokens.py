@@ -107,7 +107,7 @@ async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
     """A conversation as the model reads it."""
-    job = call.body.job()
+    job = call.service.told(call.body.job())
     with await call.service.models.lease(call.body.model) as model:
         prompt = await asyncio.to_thread(chat_prompt, model, job)
         return Json(PromptText(prompt.text))
@@ -115,7 +115,7 @@ async def apply_template(call: Call[TemplateRequest]) -> ASGI:
 
 async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
     """How many tokens a conversation has."""
-    job = call.body.job()
+    job = call.service.told(call.body.job())
     with await call.service.models.lease(call.body.model) as model:
         prompt = await asyncio.to_thread(chat_prompt, model, job)
         return Json(TokenCount(len(prompt.ids)))
