@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# Context that stories260K is trained with; llama-server, too, gives a slot no more.
+TRAINED = 2048
 # llama-server's option: ours, which takes the same value.
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
@@ -60,7 +62,7 @@ def main(arguments: list[str]) -> None:
     thinking = given.reasoning != "off"
     ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
     if given.ctx_size:  # of all slots together
-        ours += ["--ctx", str(given.ctx_size // given.parallel)]
+        ours += ["--ctx", str(min(given.ctx_size // given.parallel, TRAINED))]
     if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask
         ours += ["--allowed-origin", "*"]
     if given.chat_template_file:
