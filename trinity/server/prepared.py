@@ -113,7 +113,8 @@ def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
     """Names for the chat template: the server's, those of the effort, those given."""
     template = "\n".join(one.text for one in model.chat_templates) or CHATML
     effort = effort_variables(job.effort, job.effort_param, template)
-    return {**job.default_variables, **effort, **job.variables}
+    known = {k: v for k, v in job.default_variables.items() if k in template}
+    return {**known, **effort, **job.variables}
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:
