@@ -11,11 +11,14 @@ Options that change speed alone are dropped, what trinity has no word for ends w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# Context that stories260K is trained with; llama-server, too, gives a slot no more.
+TRAINED = 2048
 # llama-server's option: ours, which takes the same value.
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
@@ -31,7 +34,7 @@ DROPPED = {
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
     "--mmproj-url": True, "--pooling": True, "--reranking": False,
-    "--reasoning-format": True, "--reasoning": True,
+    "--reasoning-format": True,
 }  # fmt: skip
 
 
@@ -46,6 +49,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--ctx-size", type=int)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--chat-template")
+    parser.add_argument("--reasoning", choices=("on", "off", "auto"), default="auto")
     parser.add_argument("--chat-template-file")
     given = parser.parse_args(arguments)
     model = given.model or os.environ.get("STORIES", "")
@@ -55,8 +59,12 @@ def main(arguments: list[str]) -> None:
     for theirs, name in SAME.items():
         for value in getattr(given, theirs) or ():
             ours += [name, value]
+    thinking = given.reasoning != "off"
+    ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
     if given.ctx_size:  # of all slots together
-        ours += ["--ctx", str(given.ctx_size // given.parallel)]
+        ours += ["--ctx", str(min(given.ctx_size // given.parallel, TRAINED))]
+    if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask
+        ours += ["--allowed-origin", "*"]
     if given.chat_template_file:
         ours += ["--chat-template", given.chat_template_file]
     elif given.chat_template:

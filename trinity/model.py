@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, get_args, overload
 
 import numpy as np
@@ -108,6 +109,12 @@ class Model:
         """The model's chat templates, of which the first that can be rendered is used."""
         own = self._tokenizer.chat_template
         return self._defaults.templates + (() if own is None else (ChatTemplate(own),))
+
+    def use_chat_template(self, text: str) -> None:
+        """Let conversations be written by this template (Jinja2), in place of the model's own."""
+        self._defaults = replace(self._defaults, templates=(ChatTemplate(text),))
+        self._tokenizer.chat_template = None
+        self._tokenizer.chat_templates = {}
 
     @property
     def engine(self) -> Engine:
@@ -451,6 +458,7 @@ class Model:
         tool_choice: str = "auto",
         parallel_tool_calls: bool = True,
         variables: Mapping[str, object] | None = None,
+        add_generation_prompt: bool = True,
     ) -> ChatPrompt:
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
@@ -462,7 +470,9 @@ class Model:
         from trinity.conversation.prompt import ChatPrompt, hides
 
         listed = () if tool_choice == "none" else tools or ()
-        rendered = self._render(messages, template, True, listed, variables, general=True)
+        rendered = self._render(
+            messages, template, add_generation_prompt, listed, variables, general=True
+        )
         form = form_of(
             rendered.template.text, tools=tools or (), tool_choice=tool_choice,
             parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,

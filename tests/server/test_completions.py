@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+import trinity
 from tests.server.asgi import events, strict
+from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.sampler import log_normalizer
+from trinity.server.app import make_app
+from trinity.server.models import Models
+from trinity.server.serving import served_models
+from trinity.server.settings import ServerOptions, read_names, read_template
 
 PROMPT = "Prince Andrew was"
 GREEDY = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
@@ -158,6 +165,63 @@ def test_template_is_applied(client: TestClient) -> None:
     assert client.post("/apply-template", json=body).json() == {
         "prompt": prompt + "<|im_start|>assistant\n"
     }
+
+
+def test_template_is_counted_and_may_end_before_the_answer(client: TestClient) -> None:
+    body: dict[str, object] = {"messages": [{"role": "user", "content": "b"}]}
+    whole = client.post("/apply-template", json=body).json()["prompt"]
+    counted = client.post("/chat/completions/input_tokens", json=body).json()
+    ids = client.post("/tokenize", json={"content": whole, "add_special": True}).json()["tokens"]
+    assert counted == {"input_tokens": len(ids)}
+    body["add_generation_prompt"] = False
+    cut = client.post("/apply-template", json=body).json()["prompt"]
+    assert whole == cut + "<|im_start|>assistant\n"
+
+
+def test_llama_prompt_objects_and_biases_by_name(client: TestClient, model: Model) -> None:
+    plain = post(client, "/completion")
+    assert (
+        post(client, "/completion", prompt={"prompt_string": PROMPT})["content"]
+        == (plain["content"])
+    )
+    several = post(
+        client, "/completion", prompt=[model.tokenize(PROMPT), {"prompt_string": PROMPT}]
+    )
+    assert [one["content"] for one in several] == [plain["content"]] * 2
+    body = {"prompt": {"prompt_string": PROMPT, "multimodal_data": ["x"]}}
+    refused = client.post("/completion", json=body)
+    assert refused.status_code == 400
+    assert "multimodal_data" in refused.json()["error"]["message"]
+    (token,) = model.tokenize(" the", add_bos=False)
+    for name in (str(token), " the"):
+        assert post(client, "/completion", logit_bias={name: 100})["content"] == " the" * 6
+
+
+def test_slots_are_the_answers_that_run(client: TestClient, model: Model) -> None:
+    assert client.get("/slots").json() == [
+        {"id": 0, "n_ctx": model.context_length, "is_processing": False}
+    ]
+
+
+def test_a_server_has_a_chat_template_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "short.jinja"
+    path.write_text("{% if thinking_on %}T {% endif %}{{ messages[0].content }}!")
+    options = ServerOptions(chat_template=path, chat_template_kwargs={"thinking_on": True})
+    (served,) = served_models([trinity.demo_model()], {"threads": 1}, print, read_template(path))
+    with served.load() as model:
+        app = make_app(Models([served]), options)
+        served.model = model
+        with TestClient(app, base_url="http://localhost") as client:
+            body: dict[str, object] = {"messages": [{"role": "user", "content": "b"}]}
+            assert client.post("/apply-template", json=body).json() == {"prompt": "T b!"}
+            body["chat_template_kwargs"] = {"thinking_on": False}
+            assert client.post("/apply-template", json=body).json() == {"prompt": "b!"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1"])
+def test_kwargs_of_templates_must_be_an_object(text: str) -> None:
+    with pytest.raises(InputError, match="--chat-template-kwargs"):
+        read_names("--chat-template-kwargs", text)
 
 
 def test_models_are_listed(client: TestClient) -> None:

@@ -37,7 +37,8 @@ TYPES = {
 class ApiError(Exception):
     """The status, the message, and what is wrong: ``param`` is the JSON path, without ``$.``.
 
-    ``more`` are further fields of the error, such as counts.
+    ``more`` are further fields of the error, such as counts; ``kind`` goes before the status's
+    word in OpenAI's form.
     """
 
     status: int
@@ -46,6 +47,7 @@ class ApiError(Exception):
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    kind: str | None = None
 
     def __str__(self) -> str:
         return self.message
@@ -76,7 +78,9 @@ class ErrorAnswer(msgspec.Struct):
 def openai_error(error: ApiError) -> ErrorAnswer:
     """OpenAI's form."""
     return ErrorAnswer(
-        ErrorBody(error.message, error.type, error.param, error.code, **dict(error.more))
+        ErrorBody(
+            error.message, error.kind or error.type, error.param, error.code, **dict(error.more)
+        )
     )
 
 
@@ -110,7 +114,11 @@ def api_error(error: BaseException) -> ApiError:
         return error
     if isinstance(error, ContextLengthError):
         counts = {"n_prompt_tokens": error.length, "n_ctx": error.limit}
-        return ApiError(400, str(error), code="context_length_exceeded", more=counts)
+        # OpenAI's code; llama.cpp's words, which its clients look for.
+        return ApiError(
+            400, f"the request exceeds the available context size: {error}",
+            code="context_length_exceeded", more=counts, kind="exceed_context_size_error",
+        )  # fmt: skip
     if isinstance(error, InputError | TokenizerError | UnsupportedError):
         return ApiError(400, str(error), param=_option_of(str(error)))
     if isinstance(error, FormatError | ConfigError):

@@ -21,6 +21,8 @@ class ChatJob:
     given. ``variables`` are further names for the chat template, such as enable_thinking.
     ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
     model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
+    ``add_generation_prompt``: the prompt ends with the beginning of an answer.
+    ``default_variables`` are the server's, which ``effort`` and ``variables`` go before.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -34,6 +36,8 @@ class ChatJob:
     reasoning_budget: int | None = None
     effort: str | None = None
     effort_param: str = "reasoning_effort"
+    add_generation_prompt: bool = True
+    default_variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,13 +105,16 @@ def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
         variables=variables_of(model, job),
+        add_generation_prompt=job.add_generation_prompt,
     )
 
 
 def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
-    """Names for the chat template: those of the effort, and those that were given."""
+    """Names for the chat template: the server's, those of the effort, those given."""
     template = "\n".join(one.text for one in model.chat_templates) or CHATML
-    return {**effort_variables(job.effort, job.effort_param, template), **job.variables}
+    effort = effort_variables(job.effort, job.effort_param, template)
+    known = {k: v for k, v in job.default_variables.items() if k in template}
+    return {**known, **effort, **job.variables}
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:

@@ -20,7 +20,7 @@ from trinity.server.settings import ServerOptions
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
-METHODS = "GET, POST, DELETE"
+METHODS = "GET, POST, DELETE, OPTIONS"
 ASKED = "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"
 # Seconds for which a browser keeps the answer to its question.
 KEPT = "600"
@@ -56,11 +56,14 @@ class Guard:
         app = self._app
         try:
             self._check_host(headers)
-            self._check_origin(headers, origin)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 app = _preflight
-            elif path not in self._open_paths:
-                self._check_key(headers)
+                # A foreign page is not told that it may ask, so its browser does not.
+                origin = origin if self._is_known(headers, origin) else None
+            else:
+                self._check_origin(headers, origin)
+                if path not in self._open_paths:
+                    self._check_key(headers)
         except ApiError as error:
             app = self._refuse(path, error)
             if error.status == 403:
@@ -80,9 +83,9 @@ class Guard:
                 code="host_not_allowed",
             )
 
-    def _check_origin(self, headers: Mapping[str, str], origin: str | None) -> None:
+    def _is_known(self, headers: Mapping[str, str], origin: str | None) -> bool:
         if origin is None or "*" in self._origins or origin.lower() in self._origins:
-            return
+            return True
         try:
             place = urlsplit(origin)
             name = (place.hostname or "").lower()
@@ -90,7 +93,10 @@ class Guard:
             name = ""
         # A page of this server, which its Host has passed, or of a server of this machine.
         own = name != "" and place.netloc.lower() == headers.get("host", "").lower()
-        if not own and not (name in LOOPBACK and place.scheme in ("http", "https")):
+        return own or (name in LOOPBACK and place.scheme in ("http", "https"))
+
+    def _check_origin(self, headers: Mapping[str, str], origin: str | None) -> None:
+        if not self._is_known(headers, origin):
             raise ApiError(
                 403,
                 f"pages of {origin!r:.200} may not ask this server; let them with --allowed-origin",
@@ -150,5 +156,5 @@ async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
         (b"access-control-allow-headers", ASKED.encode()),
         (b"access-control-max-age", KEPT.encode()),
     ]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

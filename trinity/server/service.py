@@ -127,6 +127,8 @@ class Service:
         """
         self._check_size(job)
         job = replace(job, options={**self.defaults, **job.options})
+        if isinstance(job, ChatJob):
+            job = self.told(job)
         lease = await self.models.lease(name)
         try:
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
@@ -139,6 +141,10 @@ class Service:
         except BaseException:
             lease.release()
             raise
+
+    def told(self, job: ChatJob) -> ChatJob:
+        """A conversation with the server's names for chat templates."""
+        return replace(job, default_variables=self.settings.chat_template_kwargs or {})
 
     def _check_size(self, job: ChatJob | TextJob) -> None:
         most = self.settings.max_answers

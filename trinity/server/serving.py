@@ -18,11 +18,12 @@ import uvicorn
 
 from trinity.errors import InputError, TrinityError
 from trinity.loading import load, open_weights
+from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
-from trinity.server.settings import ServerOptions
+from trinity.server.settings import ServerOptions, read_template
 
 Say = Callable[[str], None]
 # A name before "=": nothing that begins a path or another form of reference.
@@ -42,7 +43,8 @@ def serve(
     GenerationOptions of requests that do not give them. Raises: TrinityError.
     """
     options.all_keys()
-    served = served_models(refs, loading, say)
+    template = None if options.chat_template is None else read_template(options.chat_template)
+    served = served_models(refs, loading, say, template)
     models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
     errors: list[BaseException] = []
 
@@ -108,8 +110,20 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def served_models(refs: Sequence[str], loading: Mapping[str, Any], notice: Say) -> list[Served]:
-    """The models of a command line. Raises: InputError for a name that is used twice."""
+def served_models(
+    refs: Sequence[str], loading: Mapping[str, Any], notice: Say, template: str | None = None
+) -> list[Served]:
+    """The models of a command line, with ``template`` in place of their own chat templates.
+
+    Raises: InputError for a name that is used twice.
+    """
+
+    def loaded(ref: str) -> Model:
+        model = load(ref, **loading, progress=notice)
+        if template is not None:
+            model.use_chat_template(template)
+        return model
+
     found: dict[str, Served] = {}
     for text in refs:
         name, ref = name_and_ref(text)
@@ -117,9 +131,7 @@ def served_models(refs: Sequence[str], loading: Mapping[str, Any], notice: Say) 
             raise InputError(
                 f"two models are called {name!r:.80}; give one another name: NAME={ref:.200}"
             )
-        found[name] = Served(
-            name, ref, partial(load, ref, **loading, progress=notice), partial(weight_bytes, ref)
-        )
+        found[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
     return list(found.values())
 
 

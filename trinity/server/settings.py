@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,6 +23,24 @@ def texts(name: str, value: object) -> tuple[str, ...]:
         if not check_text(f"one of {name}", one).strip():
             raise InputError(f"one of {name} is empty")
     return tuple(value)
+
+
+def names(name: str, value: object) -> Mapping[str, object] | None:
+    """Names with values. Raises InputError."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(f"{name} is {value!r:.40}; it must be an object of names and values")
+    return value
+
+
+def read_names(flag: str, text: str) -> Mapping[str, object]:
+    """A JSON object. Raises InputError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{flag} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{flag} is {text!r:.40}; it must be a JSON object")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,27 @@ class ServerOptions:
             ("--any-model-name",),
         ),
     ] = False
+    chat_template: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "File with a chat template (Jinja2) in place of the models' own.",
+            ("--chat-template",),
+            values="a path",
+            metavar="FILE",
+        ),
+    ] = None
+    chat_template_kwargs: Annotated[
+        Mapping[str, object] | None,
+        Option(
+            "JSON object of names for chat templates where a request does not give them, such as "
+            '{"enable_thinking": false}.',
+            ("--chat-template-kwargs",),
+            check=names,
+            values="an object",
+            read=read_names,
+            metavar="JSON",
+        ),
+    ] = None
     max_body: Annotated[
         int,
         Option(
@@ -169,6 +209,15 @@ class ServerOptions:
                     "printable ones of ASCII"
                 )
         return tuple(found)
+
+
+def read_template(path: str | os.PathLike[str]) -> str:
+    """The text of a chat template's file. Raises: InputError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(path)}: no chat template can be read: {error}") from error
 
 
 def read_keys(path: str | os.PathLike[str]) -> list[str]:

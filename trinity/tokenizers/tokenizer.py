@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -161,6 +161,10 @@ class Tokenizer:
         Others are control, unknown and user-defined tokens.
         """
         return map(self._read_piece, range(self.vocab_size))
+
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """Tokens as they stand, with special ones and the space that may begin a text."""
+        return b"".join(self._piece(one)[0] for one in ids).decode(errors="replace")
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self._vocab.model}: {self.vocab_size} tokens>"

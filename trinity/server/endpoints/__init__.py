@@ -10,6 +10,7 @@ from trinity.server.endpoints import (
     embeddings,
     health,
     llama_completion,
+    llama_props,
     metrics,
     models,
     ollama,
@@ -29,6 +30,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *models.ENDPOINTS,
     *tokens.ENDPOINTS,
     *llama_completion.ENDPOINTS,
+    *llama_props.ENDPOINTS,
     *metrics.ENDPOINTS,
     *openapi.ENDPOINTS,
 )

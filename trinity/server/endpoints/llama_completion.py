@@ -1,9 +1,9 @@
-"""llama.cpp's own completion: POST /completion, and /completions as it has it; GET /props."""
+"""llama.cpp's own completion: POST /completion, and /completions as it has it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,10 +15,8 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.completions import text_of
 from trinity.server.endpoints.logprobs import finite, token_bytes
 from trinity.server.endpoints.sampling import Stop
-from trinity.server.endpoints.usage import FINGERPRINT
 from trinity.server.errors import ApiError
 from trinity.server.job import End, Piece, TextJob
-from trinity.server.prepared import CHATML
 from trinity.server.schemas import Body, encode
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, data
@@ -39,10 +37,16 @@ NAMES = {
 Bias = list[int | float | str | bool]
 
 
+class PromptObject(Body):
+    """A prompt in the form that media would need, of which there are none here."""
+
+    prompt_string: str
+
+
 class LlamaRequest(Body, kw_only=True):
     """The body of POST /completion. ``n_predict`` -1 and ``seed`` -1 mean that none is given."""
 
-    prompt: str | list[int | str | list[int | str]]
+    prompt: str | PromptObject | list[int | str | PromptObject | list[int | str]]
     model: str | None = None
     stream: bool = False
     n_predict: Annotated[int, Meta(ge=-1)] | None = None
@@ -59,7 +63,7 @@ class LlamaRequest(Body, kw_only=True):
     stop: Stop | list[Stop] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
     ignore_eos: bool | None = None
-    logit_bias: list[Bias] | dict[int, float] | None = None
+    logit_bias: list[Bias] | dict[str, float | bool] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=1024)] = 0
     cache_prompt: bool | None = None
     return_tokens: bool = False
@@ -107,9 +111,11 @@ class LlamaTimings(msgspec.Struct):
     cache_n: int
     prompt_n: int
     prompt_ms: float
+    prompt_per_token_ms: float
     prompt_per_second: float
     predicted_n: int
     predicted_ms: float
+    predicted_per_token_ms: float
     predicted_per_second: float
 
 
@@ -219,7 +225,7 @@ def last(
         found.tokens if whole and body.return_tokens else [],
         True,
         model=answers.name,
-        prompt=prompt if isinstance(prompt, str) else answers.model.detokenize(prompt),
+        prompt=prompt_text(answers.model, prompt),
         generation_settings=settings(answers.model, answers.options),
         tokens_predicted=timings.completion_tokens,
         tokens_evaluated=timings.prompt_tokens,
@@ -233,6 +239,12 @@ def last(
             logprobs(answers.model, found) if whole and body.n_probs else UNSET
         ),
     )
+
+
+def prompt_text(model: Model, prompt: str | Sequence[int]) -> str:
+    """A prompt as the model reads it, with the text of the token that it begins with."""
+    ids = model.tokenize(prompt) if isinstance(prompt, str) else prompt
+    return model.tokenizer.whole_text(ids)
 
 
 def add(found: Gathered, piece: Piece) -> None:
@@ -295,15 +307,20 @@ def settings(model: Model, options: Any) -> dict[str, Any]:
 
 
 def timings_of(timings: Timings) -> LlamaTimings:
-    """Timings in llama.cpp's words."""
+    """Timings in llama.cpp's words. The first token of an answer costs no step of its own."""
+    evaluated = timings.prompt_tokens - timings.cached_tokens
+    milliseconds = 1000 * timings.completion_seconds
+    further = timings.completion_tokens - 1
     return LlamaTimings(
         timings.cached_tokens,
-        timings.prompt_tokens - timings.cached_tokens,
+        evaluated,
         1000 * timings.prompt_seconds,
+        1000 * timings.prompt_seconds / evaluated if evaluated else 0.0,
         timings.prompt_tokens_per_second,
         timings.completion_tokens,
-        1000 * timings.completion_seconds,
-        timings.tokens_per_second,
+        milliseconds,
+        milliseconds / further if further > 0 else 0.0,
+        1000 / milliseconds * further if milliseconds and further > 0 else 0.0,
     )
 
 
@@ -312,11 +329,14 @@ def prompts_of(model: Model, prompt: Any) -> list[str | list[int]]:
 
     Raises: ApiError.
     """
+    if isinstance(prompt, PromptObject):
+        prompt = prompt.prompt_string
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:
         raise ApiError(400, "prompt is an empty list", "prompt")
-    several = any(isinstance(one, list) for one in prompt)
+    several = any(isinstance(one, list | PromptObject) for one in prompt)
+    prompt = [one.prompt_string if isinstance(one, PromptObject) else one for one in prompt]
     if several or all(isinstance(one, str) for one in prompt):
         return [
             one if isinstance(one, str) else _mixed(model, [one] if isinstance(one, int) else one)
@@ -336,13 +356,19 @@ def _mixed(model: Model, parts: list[int | str]) -> list[int]:
     return found
 
 
-def bias_of(model: Model, given: list[Bias] | dict[int, float]) -> dict[int, float]:
+def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dict[int, float]:
     """Additions to logits. Each is a pair of an id or a text and a number; false forbids.
+
+    The names of an object are ids where they are numbers.
 
     Raises: ApiError.
     """
     found: dict[int, float] = {}
-    pairs = list(given.items()) if isinstance(given, dict) else given
+    pairs: Sequence[Sequence[int | float | str | bool]]
+    if isinstance(given, Mapping):
+        pairs = [(int(k) if k.isascii() and k.isdigit() else k, v) for k, v in given.items()]
+    else:
+        pairs = given
     for place, pair in enumerate(pairs):
         if len(pair) != 2 or isinstance(pair[1], str) or isinstance(pair[0], bool | float):
             raise ApiError(400, "expected [token, bias]", f"logit_bias[{place}]")
@@ -356,38 +382,10 @@ def bias_of(model: Model, given: list[Bias] | dict[int, float]) -> dict[int, flo
     return found
 
 
-class Props(msgspec.Struct):
-    """What llama.cpp's clients ask of a server."""
-
-    default_generation_settings: dict[str, Any]
-    total_slots: int
-    model_path: str
-    chat_template: str
-    build_info: str
-
-
-async def props(call: Call[Any]) -> ASGI:
-    """What the first model is, and what its answers have where nothing is given."""
-    with await call.service.models.lease(None) as model:
-        templates = model.chat_templates
-        return Json(
-            Props(
-                {"n_ctx": model.context_length, "params": settings(model, call.service.defaults)},
-                1,
-                call.service.models.first.ref,
-                templates[0].text if templates else CHATML,
-                FINGERPRINT,
-            )
-        )
-
-
-ENDPOINTS = (
-    *(
-        Endpoint(
-            "POST", path, completion, "Complete prompts in llama.cpp's form.",
-            body=LlamaRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer,
-        )
-        for path in ("/completion", "/completions")
-    ),
-    Endpoint("GET", "/props", props, "What the first model is.", answer=Props),
+ENDPOINTS = tuple(
+    Endpoint(
+        "POST", path, completion, "Complete prompts in llama.cpp's form.",
+        body=LlamaRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer,
+    )
+    for path in ("/completion", "/completions")
 )  # fmt: skip

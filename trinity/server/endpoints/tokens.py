@@ -58,12 +58,28 @@ class TemplateRequest(Body):
     model: str | None = None
     tools: list[Tool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool = True
+
+    def job(self) -> ChatJob:
+        """The conversation."""
+        return ChatJob(
+            messages_of(self.messages),
+            tools=tools_of(self.tools),
+            variables=self.chat_template_kwargs or {},
+            add_generation_prompt=self.add_generation_prompt,
+        )
 
 
 class PromptText(msgspec.Struct):
     """A conversation as the model reads it."""
 
     prompt: str
+
+
+class TokenCount(msgspec.Struct):
+    """The number of tokens of a conversation."""
+
+    input_tokens: int
 
 
 async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
@@ -91,15 +107,18 @@ async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
     """A conversation as the model reads it."""
-    body = call.body
-    job = ChatJob(
-        messages_of(body.messages),
-        tools=tools_of(body.tools),
-        variables=body.chat_template_kwargs or {},
-    )
-    with await call.service.models.lease(body.model) as model:
+    job = call.service.told(call.body.job())
+    with await call.service.models.lease(call.body.model) as model:
         prompt = await asyncio.to_thread(chat_prompt, model, job)
         return Json(PromptText(prompt.text))
+
+
+async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
+    """How many tokens a conversation has."""
+    job = call.service.told(call.body.job())
+    with await call.service.models.lease(call.body.model) as model:
+        prompt = await asyncio.to_thread(chat_prompt, model, job)
+        return Json(TokenCount(len(prompt.ids)))
 
 
 def _piece(data: bytes) -> str | list[int]:
@@ -120,5 +139,12 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/apply-template", apply_template, "A conversation as the model reads it.",
         body=TemplateRequest, answer=PromptText,
+    ),
+    *(
+        Endpoint(
+            "POST", path, input_tokens, "How many tokens a conversation has.",
+            body=TemplateRequest, answer=TokenCount,
+        )
+        for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
     ),
 )  # fmt: skip

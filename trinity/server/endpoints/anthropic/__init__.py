@@ -69,7 +69,7 @@ def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
 async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Tokens that a conversation has as a prompt; nothing is evaluated."""
     with await call.service.models.lease(call.body.model) as model:
-        ready = await asyncio.to_thread(lambda: prepared(model, call.body.job()))
+        ready = await asyncio.to_thread(lambda: prepared(model, call.service.told(call.body.job())))
         return Json(TokenCount(len(ready.prompts[0])))
 
 
