@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
-from typing import Any
 
 import httpx
-import msgspec
 import pytest
 from starlette.testclient import TestClient
 
@@ -115,6 +113,20 @@ def test_a_body_that_never_ends_is_refused_in_time(make: MakeApp, sent: bytes) -
         assert answer.startswith(b"HTTP/1.1 408 ")
 
 
+def test_a_body_that_is_broken_after_the_answer_closes(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), LIMIT) as connection:
+        connection.sendall(head)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 404 ")
+        connection.sendall(b"zz\r\n{}\r\n")
+        while connection.recv(65536):
+            pass
+    assert is_alive(url)
+    assert not caplog.records
+
+
 def test_a_compressed_body_is_refused(client: TestClient) -> None:
     response = client.post(CHAT, content=b"{}", headers={"Content-Encoding": "gzip"})
     assert response.status_code == 415
@@ -179,17 +191,17 @@ def test_a_hostile_body_is_refused(client: TestClient, body: bytes, named: str |
     assert client.get("/health").status_code == 200
 
 
-def test_many_tools_are_refused_by_their_name(client: TestClient) -> None:
-    tool = {"type": "function", "function": {"name": "f" * 60, "parameters": {"type": "object"}}}
-    tools: list[Any] = []
-    for number in range(6000):
-        tools.append(msgspec.json.decode(msgspec.json.encode(tool)))
-        tools[-1]["function"]["name"] += str(number)
+def test_large_tools_are_refused_by_their_name(client: TestClient) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": ["x" * 60_000]}}}
+    tools = [
+        {"type": "function", "function": {"name": f"f{number}", "parameters": schema}}
+        for number in range(20)
+    ]
     body = {"messages": [{"role": "user", "content": "x"}], "tools": tools,
             "tool_choice": "required"}  # fmt: skip
     response = client.post(CHAT, json=body)
     assert response.status_code == 400
-    assert response.json()["error"]["param"] in ("tools", None)
+    assert response.json()["error"]["param"] == "tools"
 
 
 def test_content_types_do_not_matter(client: TestClient) -> None:
@@ -216,8 +228,8 @@ def test_memory_is_flat_over_large_refused_bodies(url: str, model: Model) -> Non
 
     ask(3)
     before = resident()
-    ask(20)
-    assert resident() - before < 50 << 20  # 100 MB were sent
+    ask(14)
+    assert resident() - before < 40 << 20  # 70 MB were sent
     wait_for(lambda: is_idle(model))
 
 

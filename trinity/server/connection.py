@@ -1,4 +1,4 @@
-"""A connection that is not held open by a request which never comes."""
+"""A connection that bears requests which never come, or come broken."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Connection(H11Protocol):
     """uvicorn's connection, which ends where a request's headers take too long.
 
     uvicorn itself bounds the time between requests alone, and only until the first byte of one.
+    It also fails where the rest of a body is broken whose request has been answered.
     """
 
     _heads: asyncio.TimerHandle | None = None
@@ -33,6 +34,13 @@ class Connection(H11Protocol):
         """The client has gone."""
         self._unwatch()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; where an answer has begun already, close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def _watch(self) -> None:
         """Bound the time until the headers are whole; more bytes do not extend it."""
