@@ -239,6 +239,12 @@ def test_the_document_says_what_streams_are(client: TestClient) -> None:
         if endpoint.event is not None:
             answers = paths[endpoint.path][endpoint.method.lower()]["responses"]
             item = answers["200"]["content"][endpoint.stream_type]["itemSchema"]
+            if endpoint.done:
+                last, item = item["anyOf"]
+                assert last["properties"]["data"]["const"] == "[DONE]"
             if endpoint.stream_type == "text/event-stream":
                 item = item["properties"]["data"]["contentSchema"]
-            assert "$ref" in item or "anyOf" in item
+            data, error, *chosen = item["anyOf"]
+            assert bool(chosen) == endpoint.chosen
+            assert "$ref" in data or "anyOf" in data
+            assert error["$ref"].endswith(endpoint.family.schema.__name__)

@@ -65,7 +65,7 @@ def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
 def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if endpoint.answer is not None:
-        content[endpoint.media_type] = {"schema": schemas[repr(endpoint.answer)]}
+        content[endpoint.media_type] = {"schema": _answer(endpoint, schemas)}
     elif endpoint.media_type != "application/json":
         content[endpoint.media_type] = {"schema": {"type": "string"}}
     else:
@@ -99,12 +99,23 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
     return operation
 
 
+def _answer(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an answer."""
+    answer: dict[str, Any] = schemas[repr(endpoint.answer)]
+    if not endpoint.chosen:
+        return answer
+    fields = {"type": "object", "description": "The fields that the request chose."}
+    return {"anyOf": [answer, fields, {"type": "array", "items": fields}]}
+
+
 def _item(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     """The schema of one item of a stream: an object of an event's fields, or a line's JSON."""
-    data: dict[str, Any] = schemas[repr(endpoint.event)]
+    data = {"anyOf": [schemas[repr(kind)] for kind in (endpoint.event, endpoint.family.schema)]}
+    if endpoint.chosen:
+        data["anyOf"].append({"type": "object"})
     if endpoint.stream_type != "text/event-stream":
         return data
-    return {
+    event = {
         "type": "object",
         "properties": {
             "event": {"type": "string"},
@@ -116,6 +127,10 @@ def _item(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         },
         "required": ["data"],
     }
+    if not endpoint.done:
+        return event
+    last = {"type": "object", "properties": {"data": {"const": "[DONE]"}}, "required": ["data"]}
+    return {"anyOf": [last, event]}
 
 
 ENDPOINTS = (Endpoint("GET", "/openapi.json", openapi, "This document."),)
