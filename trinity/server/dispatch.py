@@ -59,8 +59,12 @@ class Dispatch:
         settings = self._service.settings
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope["trinity.deadline"] = deadline
-        async with asyncio.timeout_at(deadline):
-            body = await read_body(scope, receive, settings.max_body)
+        check_encoding(scope)
+        try:
+            async with asyncio.timeout_at(deadline):
+                body = await read_body(scope, receive, settings.max_body)
+        except TimeoutError:
+            raise ApiError(408, "the body did not come in time") from None
         working = asyncio.ensure_future(self._work(body, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
@@ -92,6 +96,13 @@ def refusal(family: Family, error: Exception) -> ASGI:
     if told.status == 500:
         log.error("a request failed", exc_info=error)
     return Json(family.form(told), told.status, dict(told.headers))
+
+
+def check_encoding(scope: Scope) -> None:
+    """Raises: ApiError 415 for a body that is compressed, which could grow without bound."""
+    for name, value in scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
 
 
 async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:

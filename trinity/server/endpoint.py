@@ -32,7 +32,9 @@ class Endpoint:
 
     ``body`` is the Struct of the request's JSON body, if it has one. ``answer`` is the type of the
     JSON answer, ``event`` that of the data of a streamed one; ``status`` that of a good answer.
-    ``open``: it needs no key. ``family`` gives errors their form.
+    ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
+    ``chosen``: a request may say which fields the answer has.
+    ``family`` gives errors their form.
     """
 
     method: str
@@ -46,6 +48,8 @@ class Endpoint:
     stream_type: str = "text/event-stream"
     family: Family = OPENAI
     open: bool = False
+    done: bool = False
+    chosen: bool = False
 
 
 class Json:

@@ -89,8 +89,9 @@ def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
         forced = prompt.form.forced
         budget = job.reasoning_budget
         grammar = forced_grammar(prompt, budget) if forced else within(prompt, wanted, budget)
-    except InputError as error:  # of the budget
-        raise ApiError(400, f"{job.effort_param}: {error}", job.effort_param) from error
+    except InputError as error:  # of the budget, or of tools that are too many
+        at = "tools" if forced and budget is None else job.effort_param
+        raise ApiError(400, f"{at}: {error}", at) from error
     if grammar is not None:
         options["grammar"] = grammar
     return Prepared([prompt.ids], options, prompt.reader)

@@ -251,6 +251,6 @@ def new_id() -> str:
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/completions", completions, "Complete prompts.",
-        body=CompletionRequest, answer=TextCompletion, event=TextCompletion,
+        body=CompletionRequest, answer=TextCompletion, event=TextCompletion, done=True,
     ),
 )  # fmt: skip

@@ -10,9 +10,10 @@ from trinity.server.schemas import Body
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-class TextPart(Body, tag_field="type", tag="text"):
+class TextPart(Body):
     """A part of a message's content; only text is understood."""
 
+    type: Literal["text"]
     text: str
 
 

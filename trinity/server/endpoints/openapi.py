@@ -17,7 +17,8 @@ PLACE = "#/components/schemas/{name}"
 REFUSALS = {
     "400": "What is wrong with the request.", "401": "The key is missing or wrong.",
     "403": "The Host or the Origin is not let in.", "404": "There is no such model.",
-    "413": "The body is too long.", "429": "Too many wait; Retry-After says when to come.",
+    "408": "The body did not come in time.", "413": "The body is too long.",
+    "415": "The body is compressed.", "429": "Too many wait; Retry-After says when to come.",
     "500": "The server failed.", "503": "The model is not loaded, or the server is being stopped.",
     "504": "The request took too much time.",
 }  # fmt: skip
@@ -32,7 +33,7 @@ async def openapi(call: Call[Any]) -> ASGI:
 
 @cache
 def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of endpoints."""
+    """The OpenAPI 3.2 document of endpoints."""
     kinds = _kinds(endpoints)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=PLACE)
     by_kind = dict(zip(map(repr, kinds), schemas, strict=True))
@@ -41,7 +42,7 @@ def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", endpoint.path)
         paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, path, by_kind)
     return {
-        "openapi": "3.1.0",
+        "openapi": "3.2.0",
         "info": {"title": "trinity", "version": __version__},
         "paths": paths,
         "components": {
@@ -64,15 +65,13 @@ def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
 def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if endpoint.answer is not None:
-        content[endpoint.media_type] = {"schema": schemas[repr(endpoint.answer)]}
+        content[endpoint.media_type] = {"schema": _answer(endpoint, schemas)}
     elif endpoint.media_type != "application/json":
         content[endpoint.media_type] = {"schema": {"type": "string"}}
     else:
         content[endpoint.media_type] = {"schema": {"type": "object"}}
     if endpoint.event is not None:
-        data = schemas[repr(endpoint.event)]
-        # OpenAPI 3.1 has no schema for the data of each event of a stream.
-        content[endpoint.stream_type] = {"schema": {"type": "string"}, "x-event-data": data}
+        content[endpoint.stream_type] = {"itemSchema": _item(endpoint, schemas)}
     error = {"application/json": {"schema": schemas[repr(endpoint.family.schema)]}}
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
@@ -98,6 +97,40 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
     if endpoint.open:
         operation["security"] = []
     return operation
+
+
+def _answer(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an answer."""
+    answer: dict[str, Any] = schemas[repr(endpoint.answer)]
+    if not endpoint.chosen:
+        return answer
+    fields = {"type": "object", "description": "The fields that the request chose."}
+    return {"anyOf": [answer, fields, {"type": "array", "items": fields}]}
+
+
+def _item(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of one item of a stream: an object of an event's fields, or a line's JSON."""
+    data = {"anyOf": [schemas[repr(kind)] for kind in (endpoint.event, endpoint.family.schema)]}
+    if endpoint.chosen:
+        data["anyOf"].append({"type": "object"})
+    if endpoint.stream_type != "text/event-stream":
+        return data
+    event = {
+        "type": "object",
+        "properties": {
+            "event": {"type": "string"},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": data,
+            },
+        },
+        "required": ["data"],
+    }
+    if not endpoint.done:
+        return event
+    last = {"type": "object", "properties": {"data": {"const": "[DONE]"}}, "required": ["data"]}
+    return {"anyOf": [last, event]}
 
 
 ENDPOINTS = (Endpoint("GET", "/openapi.json", openapi, "This document."),)

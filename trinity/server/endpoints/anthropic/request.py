@@ -33,6 +33,15 @@ class TextBlock(Body, tag_field="type", tag="text"):
     citations: list[None] | None = None
 
 
+class OnlyText(Body):
+    """A text where nothing else may be."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: CacheControl | None = None
+    citations: list[None] | None = None
+
+
 class ThinkingBlock(Body, tag_field="type", tag="thinking"):
     """What the model thought before an earlier answer."""
 
@@ -53,7 +62,7 @@ class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
     """What a call gave."""
 
     tool_use_id: str
-    content: str | list[TextBlock] | None = None
+    content: str | list[OnlyText] | None = None
     is_error: bool | None = None
     cache_control: CacheControl | None = None
 
@@ -162,7 +171,7 @@ class CountRequest(Body, kw_only=True):
 
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     model: str | None = None
-    system: str | list[TextBlock] | None = None
+    system: str | list[OnlyText] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: Auto | AnyTool | OneTool | NoTool | None = None
     thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | None = None
@@ -254,7 +263,7 @@ class MessagesRequest(CountRequest, kw_only=True):
         return self.job(options, whole=not self.stream)
 
 
-def text_of(content: str | Sequence[TextBlock]) -> str:
+def text_of(content: str | Sequence[TextBlock | OnlyText]) -> str:
     """A text, or several as one."""
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
