@@ -19,6 +19,7 @@ from trinity.option import Declared, declared
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams
+from trinity.server.settings import ServerOptions
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 TABLES = (
@@ -26,6 +27,7 @@ TABLES = (
     ("Sampling", SamplingParams),
     ("The end of an answer", Limits),
     ("Prompt, speed and the rest", Request),
+    ("Serving", ServerOptions),
 )
 HEAD = "| Python | command line | values | default | meaning | commands |"
 

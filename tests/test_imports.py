@@ -25,6 +25,8 @@ LAYERS = (
     ("trinity.load_options",),
     ("trinity.formats",),
     ("trinity.tokenizers",),
+    ("trinity.grammar",),
+    ("trinity.conversation",),
     ("trinity.hub",),
     ("trinity.providers",),
     ("trinity.models",),
@@ -35,6 +37,7 @@ LAYERS = (
     ("trinity.loading",),
     ("trinity.tools",),
     ("trinity",),
+    ("trinity.server",),
     ("trinity.process",),
     ("trinity.cli",),
     ("trinity.__main__",),
@@ -43,7 +46,7 @@ COMPILER = {"numba", "llvmlite"}
 # The lazy imports of the public module: `import trinity` must stay quick and work without these.
 HEAVY = (
     "numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
-    "huggingface_hub",
+    "huggingface_hub", "starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}

@@ -15,7 +15,8 @@ import typer.main
 import trinity
 from scripts.options_table import DOCUMENT, TABLES, tables
 from trinity.cli import app
-from trinity.cli.options import GENERATION, LOADING, Given, only, takes, without
+from trinity.cli.options import GENERATION, LOADING, SERVING, Given, only, takes, without
+from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
 from trinity.load_options import LoadOptions
 from trinity.option import Declared, Option, check_option, check_options, declared
@@ -25,7 +26,7 @@ from trinity.runtime.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = declared(LoadOptions)
-ALL = [*generation_options(), *LOAD]
+ALL = [*generation_options(), *LOAD, *SERVING]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
@@ -175,11 +176,13 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 TAKEN: dict[str, Sequence[Declared]] = {
     "generate": [*GENERATION, *LOADING],
     "chat": [*without(GENERATION, "logprobs", "add_bos", "parse_special"), *LOADING],
+    "serve": [*SERVING, *DEFAULTS, *LOADING],
     "pull": [],
     "list": [],
     "rm": [],
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
+    "schema": [],
     "convert": only(LOADING, "weight_scale"),
     "quantize": only(LOADING, "threads"),
     "perplexity": without(LOADING, "context_length"),

@@ -164,6 +164,9 @@ class ToyEngine:
                 for end in range(len(tokens) - part.logits + 1, len(tokens) + 1):
                     out[at] = self.logits_of(tokens[:end])
                     at += 1
+                for place in range(0 if part.states is None else len(part.tokens)):
+                    end = len(tokens) - len(part.tokens) + place + 1
+                    part.states[place] = self.states_of(tokens[:end])  # type: ignore[index]
         finally:
             self.running -= 1
         return out
@@ -187,6 +190,10 @@ class ToyEngine:
         said = len(tokens) - self.answer_at
         logits[self.answer[said] if 0 <= said < len(self.answer) else EOS] = 10
         return logits
+
+    def states_of(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """The hidden state after a sequence."""
+        return self.logits_of(tokens)[: self.config.hidden_size]
 
     def bytes_per_token(self, context: int) -> int:
         return 1000 + context
@@ -231,10 +238,16 @@ class ToyTokenizer:
         self.bos_id = BOS if bos else None
         self.eos_id = EOS
         self.add_bos, self.add_eos = bos, False
+        self.add_space_prefix = False
         self.eog_ids = frozenset({EOS})
         self.chat_template = chat_template
+        self.chat_templates: dict[str, str] = {}
 
-    def encode(self, text: str, *, add_bos: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str, *, add_bos: bool = True, add_eos: bool = False,
+        parse_special: bool = False, continuation: bool = False,
+    ) -> list[int]:  # fmt: skip
+        assert not (add_eos and self.add_eos)
         ids = [BOS] if add_bos and self.add_bos else []
         while text:
             special = next((s for s in SPECIAL if parse_special and text.startswith(s)), None)
@@ -252,6 +265,11 @@ class ToyTokenizer:
     def token_text(self, token: int) -> str:
         named = {number: text for text, number in SPECIAL.items()}
         return named.get(token, "<unk>" if token == UNK else f"<0x{token - FIRST_BYTE:02X}>")
+
+    def pieces(self) -> Iterator[tuple[bytes, bool]]:
+        for token in range(VOCAB_SIZE):
+            text = self.token_text(token).encode()
+            yield (text, False) if self.is_special(token) else (bytes([token - FIRST_BYTE]), True)
 
     def is_special(self, token: int) -> bool:
         return token < FIRST_BYTE

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from trinity.formats.provider import Tensor, WeightProvider
+    from trinity.grammar.grammar import Grammar
     from trinity.loading import demo_model, generate, load, load_tokenizer, open_weights
     from trinity.model import Model
     from trinity.quantization import Quantization, quantize
@@ -50,6 +51,7 @@ __all__ = [
     "FinishReason",
     "FormatError",
     "GenerationOptions",
+    "Grammar",
     "InputError",
     "KernelError",
     "Model",
@@ -88,6 +90,7 @@ _HOMES = {
         "UnsupportedError",
     ),
     "trinity.formats.provider": ("Tensor", "WeightProvider"),
+    "trinity.grammar.grammar": ("Grammar",),
     "trinity.loading": ("demo_model", "generate", "load", "load_tokenizer", "open_weights"),
     "trinity.model": ("Model",),
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),

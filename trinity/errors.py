@@ -43,7 +43,15 @@ class InputError(TrinityError):
 
 
 class ContextLengthError(InputError):
-    """The prompt does not fit the context; the message states both lengths."""
+    """The prompt does not fit the context; the message states both lengths.
+
+    ``length`` and ``limit`` are the prompt's tokens and those that the context holds.
+    """
+
+    def __init__(self, message: str, length: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.length = length
+        self.limit = limit
 
 
 class KernelError(TrinityError):

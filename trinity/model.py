@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from typing import TYPE_CHECKING, NoReturn, Unpack, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,11 @@ from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.errors import InputError
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
-from trinity.model_defaults import checked_defaults
+from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
-from trinity.runtime.client import Client
+from trinity.runtime.client import AsyncAnswers, Client
 from trinity.runtime.generation import Chunk, Completion
-from trinity.runtime.inbox import Inbox
+from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import zeros
 from trinity.runtime.options import GenerationOptions, Request
@@ -30,13 +31,19 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
-from trinity.runtime.prompts import Messages, check_ids, check_messages, checked_ids
+from trinity.runtime.pooling import Pooling, pooled, stacked
+from trinity.runtime.prompts import Messages, check_ids, checked_ids
+from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
-from trinity.runtime.scoring import AllLogits, Likelihoods
+from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 from trinity.runtime.sequence import check_context
+from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
+    from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
+    from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 
@@ -58,6 +65,8 @@ class Model:
         self._engine = engine
         self._tokenizer = tokenizer
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
+        self._pooling = "mean" if provider is None else pooling_of(provider)
+        self._weights = provider
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(engine, release=release)
         self._client = Client(self._scheduler, tokenizer)
@@ -88,10 +97,24 @@ class Model:
         return self._defaults
 
     @property
+    def weights(self) -> WeightProvider | None:
+        """The open files that the model was loaded from: metadata, and tensors as they lie there.
+
+        Tensors must not be used once the model is closed.
+        """
+        return self._weights
+
+    @property
     def chat_templates(self) -> tuple[ChatTemplate, ...]:
         """The model's chat templates, of which the first that can be rendered is used."""
         own = self._tokenizer.chat_template
         return self._defaults.templates + (() if own is None else (ChatTemplate(own),))
+
+    def use_chat_template(self, text: str) -> None:
+        """Let conversations be written by this template (Jinja2), in place of the model's own."""
+        self._defaults = replace(self._defaults, templates=(ChatTemplate(text),))
+        self._tokenizer.chat_template = None
+        self._tokenizer.chat_templates = {}
 
     @property
     def engine(self) -> Engine:
@@ -161,36 +184,51 @@ class Model:
     @overload
     def chat(
         self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Completion: ...  # fmt: skip
 
     @overload
     def chat(
-        self, messages: Messages, *, template: str | None = None, n: int,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None, n: int,
         **options: Unpack[GenerationOptions],
     ) -> list[Completion]: ...  # fmt: skip
 
     def chat(
-        self, messages: Messages, *, template: str | None = None, n: int | None = None,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None, n: int | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Completion | list[Completion]:  # fmt: skip
         """The model's answer to ``messages``, each with a "role" and a "content".
 
-        ``template`` replaces the chat template of the model's file. Only what the messages add to
+        ``template`` replaces the chat template of the model's file; ``tools`` and ``variables``
+        are what ``apply_chat_template`` knows. The text is what the model wrote: ``chat_prompt``
+        gives a reader of its calls of tools and reasoning. Only what the messages add to
         what was evaluated before is evaluated. Raises: as ``generate`` and
         ``apply_chat_template``.
         """
-        ids = self.apply_chat_template(messages, template=template)
+        ids = self.apply_chat_template(
+            messages, template=template, tools=tools, variables=variables
+        )
         if n is None:
             return self.generate(ids, **options)
         return self.generate(ids, n=n, **options)
 
     def chat_stream(
         self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Generator[Chunk, None, None]:  # fmt: skip
         """As ``chat``, piece by piece."""
-        return self.stream(self.apply_chat_template(messages, template=template), **options)
+        ids = self.apply_chat_template(
+            messages, template=template, tools=tools, variables=variables
+        )
+        return self.stream(ids, **options)
 
     async def astream(
         self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]
@@ -207,14 +245,41 @@ class Model:
             async for chunk in chunks:
                 yield chunk
 
+    async def asubmit(
+        self, prompts: Sequence[str | Sequence[int]], *, n: int = 1, whole: bool = False,
+        **options: Unpack[GenerationOptions],
+    ) -> AsyncAnswers:  # fmt: skip
+        """``n`` answers to each prompt, checked and submitted when this returns, for asyncio.
+
+        They come as pairs of the answer's place (that of its prompt times ``n``, and which of its
+        answers) and a chunk. ``whole``: one chunk for each answer. With a seed, answer i of a
+        prompt has seed + i. Close it (it is a context manager) to cancel what has not ended.
+        Raises: as ``generate``.
+        """
+        check_integer("n", n, low=1)
+        request = self._request(options)
+        self._check_open()
+
+        def encoded() -> list[list[int]]:
+            return [self._prompt_ids(prompt, request) for prompt in prompts]
+
+        wanted = [
+            (ids, request.sample(i)) for ids in await asyncio.to_thread(encoded) for i in range(n)
+        ]
+        return await self._client.submitted(wanted, whole=whole)
+
     async def achat(
         self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Completion:  # fmt: skip
         """As ``chat``, for asyncio: the event loop stays free; cancelling the task cancels it."""
         request = self._request(options)
         self._check_open()
-        ids = await asyncio.to_thread(self.apply_chat_template, messages, template=template)
+        ids = await asyncio.to_thread(
+            self.apply_chat_template, messages, template=template, tools=tools, variables=variables
+        )
         return await self._client.completion(ids, request)
 
     def logits(
@@ -238,6 +303,59 @@ class Model:
         if ids and self._client.result(AllLogits(ids, out, inbox, adapters), inbox) is None:
             raise InputError("the model was closed by another thread during the call")
         return out
+
+    def embed(
+        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
+        normalize: bool = True, lora: Mapping[int, float] | None = None,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """A vector for each text: the hidden states of its tokens behind the output norm, pooled.
+
+        A text gets the BOS and EOS tokens that the model's file wants around one; token ids are
+        used as they are. ``pooling``: "mean" of all tokens, "cls" the first, "last" the last one;
+        the model file's own if not given, "mean" where it names none. ``normalize`` makes the
+        vectors' Euclidean length 1. All texts run side by side.
+        Shapes: returns (n_texts, hidden_size).
+        Raises: InputError for a text without tokens; ContextLengthError, as ``generate``.
+        """
+        rows, options = self._texts_ids(texts), self._pooled_options(pooling, normalize, lora)
+        inboxes = [Inbox() for _ in rows]
+        found = self._client.results(pooled(rows, inboxes, *options), inboxes)
+        return stacked(found, self.config.hidden_size)
+
+    async def aembed(
+        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
+        normalize: bool = True, lora: Mapping[int, float] | None = None,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """As ``embed``, for asyncio: the event loop stays free; cancelling the task cancels it."""
+        rows = await asyncio.to_thread(self._texts_ids, texts)
+        options = self._pooled_options(pooling, normalize, lora)
+        inboxes = [AsyncInbox() for _ in rows]
+        found = await self._client.aresults(pooled(rows, inboxes, *options), inboxes)
+        return stacked(found, self.config.hidden_size)
+
+    async def aprompt_logprobs(
+        self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True
+    ) -> tuple[str, list[TokenLogprob]]:
+        """The text of a prompt's first token, and the log-probabilities of all others.
+
+        ``top`` best tokens are noted for each. Raises: ContextLengthError, InputError.
+        """
+        self._check_open()
+        request = Request.of(add_bos=add_bos)
+        ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
+        check_context(len(ids), self.context_length)
+
+        def text(token: int) -> str:
+            data = self._tokenizer.stream(skip_special=False).bytes_of(token)
+            return data.decode("utf-8", "replace")
+
+        found: list[TokenLogprob] | None = []
+        if len(ids) > 1:
+            inbox = AsyncInbox()
+            found = await self._client.aresult(PromptLogprobs(ids, top, text, inbox), inbox)
+        if found is None:
+            raise InputError("the model was closed during the call")
+        return text(ids[0]), found
 
     def perplexity(
         self,
@@ -285,6 +403,10 @@ class Model:
             raise InputError("cancelled before the first window was evaluated")
         return result
 
+    def load_of_work(self) -> Work:
+        """How many requests wait and run now, and what their steps cost."""
+        return self._scheduler.work()
+
     def exclusive(self) -> AbstractContextManager[Engine]:
         """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.
 
@@ -304,37 +426,61 @@ class Model:
         return self._tokenizer.decode(checked_ids(ids, self.config.vocab_size))
 
     def apply_chat_template(
-        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True
+        self,
+        messages: Messages,
+        *,
+        template: str | None = None,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> list[int]:
         """Token ids of a conversation in the model's chat format, with one BOS at most.
 
-        A system text and first messages that come with the model go before ``messages``.
-        Raises: InputError for malformed messages, or where there is no template; TokenizerError
-        for a template that fails.
-        """
-        from trinity.tokenizers.chat import render_first
+        A system text and first messages that come with the model go before ``messages``, which
+        have the form of OpenAI's API, as ``tools`` do. ``variables`` are further names for the
+        template, such as enable_thinking.
 
-        tokenizer = self._tokenizer
-        templates = self.chat_templates if template is None else (ChatTemplate(template),)
-        if not templates:
-            raise InputError(
-                "the model's file has no chat template: pass one as template= (Jinja2 text), or "
-                "write the prompt in the model's own format and use generate()"
-            )
-        check_messages(messages)
-        bos, eos = (
-            "" if token is None else tokenizer.token_text(token)
-            for token in (tokenizer.bos_id, tokenizer.eos_id)
+        Raises: InputError for malformed messages or tools, where there is no template or it lists
+        no tools, and for a variable that it does not have; TokenizerError for a template that
+        fails.
+        """
+        rendered = self._render(
+            messages, template, add_generation_prompt, tools or (), variables, general=False
         )
-        text = render_first(
-            templates,
-            self._defaults.opened(messages),
-            bos_token=bos,
-            eos_token=eos,
-            add_generation_prompt=add_generation_prompt,
+        return self._rendered_ids(rendered.text)
+
+    def chat_prompt(
+        self,
+        messages: Messages,
+        *,
+        template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = True,
+        variables: Mapping[str, object] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> ChatPrompt:
+        """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
+
+        As ``apply_chat_template``; tools that the template does not list go into a system text.
+        ``tool_choice`` is "none" (as without tools), "auto", "required" or the name of the tool to
+        call; the last two need the prompt's grammar as an option.
+        """
+        from trinity.conversation.form import form_of
+        from trinity.conversation.prompt import ChatPrompt, hides
+
+        listed = () if tool_choice == "none" else tools or ()
+        rendered = self._render(
+            messages, template, add_generation_prompt, listed, variables, general=True
         )
-        wrote_bos = bos != "" and text.startswith(bos)
-        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
+        form = form_of(
+            rendered.template.text, tools=tools or (), tool_choice=tool_choice,
+            parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,
+        )  # fmt: skip
+        return ChatPrompt(
+            self._rendered_ids(rendered.text), rendered.text, form,
+            not hides(form, self._tokenizer), self._tokenizer,
+        )  # fmt: skip
 
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""
@@ -361,9 +507,75 @@ class Model:
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
         )
 
+    def _texts_ids(self, texts: Sequence[str | Sequence[int]]) -> list[list[int]]:
+        """Token ids of texts that get vectors. Raises: as ``embed``."""
+        if isinstance(texts, str):
+            raise InputError("texts is one text; give a list of texts")
+        found = []
+        for number, text in enumerate(texts):
+            if isinstance(text, str):
+                ids = self._tokenizer.encode(text, add_eos=True) if text else []
+            else:
+                ids = checked_ids(text, self.config.vocab_size)
+            if not ids:
+                raise InputError(f"text {number} is empty: it has no tokens to make a vector of")
+            check_ids(np.asarray(ids), self.config.vocab_size)
+            check_context(len(ids), self.context_length)
+            found.append(ids)
+        return found
+
+    def _pooled_options(
+        self, pooling: Pooling | None, normalize: bool, lora: Mapping[int, float] | None
+    ) -> tuple[Pooling, bool, AdapterWeights]:
+        self._check_open()
+        chosen = pooling or self._pooling
+        if chosen not in get_args(Pooling):
+            raise InputError(f"pooling is {chosen!r:.40}; it must be mean, cls or last")
+        return chosen, normalize, self._engine.adapter_weights(Request.of(lora=lora).lora)
+
     def _request(self, options: GenerationOptions) -> Request:
         """The options, and the model's defaults for those that are not given."""
         return Request.of(**{**self._defaults.options, **options})  # type: ignore[arg-type]
+
+    def _render(
+        self, messages: Messages, template: str | None, add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]], variables: Mapping[str, object] | None,
+        *, general: bool,
+    ) -> Rendered:  # fmt: skip
+        from trinity.conversation.rendering import render_conversation
+
+        tokenizer = self._tokenizer
+        templates = self.chat_templates if template is None else (ChatTemplate(template),)
+        if not templates:
+            raise InputError(
+                "the model's file has no chat template: pass one as template= (Jinja2 text), or "
+                "write the prompt in the model's own format and use generate()"
+            )
+        for_tools = tokenizer.chat_templates.get("tool_use")
+        if tools and template is None and for_tools is not None:
+            templates = (ChatTemplate(for_tools), *templates)
+        bos, eos = (
+            "" if token is None else tokenizer.token_text(token)
+            for token in (tokenizer.bos_id, tokenizer.eos_id)
+        )
+        return render_conversation(
+            templates,
+            messages,
+            opened=self._defaults.opened,
+            tools=tools,
+            variables=variables,
+            general=general,
+            bos_token=bos,
+            eos_token=eos,
+            add_generation_prompt=add_generation_prompt,
+        )
+
+    def _rendered_ids(self, text: str) -> list[int]:
+        """Token ids of what a template made, which may have written the BOS token."""
+        tokenizer = self._tokenizer
+        bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
+        wrote_bos = bos != "" and text.startswith(bos)
+        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):

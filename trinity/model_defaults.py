@@ -9,6 +9,10 @@ from trinity.formats.defaults import Defaults
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.runtime.options import Request
+from trinity.runtime.pooling import Pooling
+
+# Source: llama.cpp, enum llama_pooling_type; 4 ranks by a head of its own.
+_POOLING: dict[object, Pooling] = {0: "mean", 1: "mean", 2: "cls", 3: "last"}
 
 
 def with_defaults(options: LoadOptions, defaults: Defaults) -> LoadOptions:
@@ -28,3 +32,10 @@ def checked_defaults(provider: WeightProvider) -> Defaults:
     except InputError as error:
         raise ConfigError(f"{defaults.source}: {error}") from error
     return defaults
+
+
+def pooling_of(provider: WeightProvider) -> Pooling:
+    """How the model's file wants hidden states pooled; "mean" where it does not say a known way."""
+    key = f"{provider.metadata.get('general.architecture')}.pooling_type"
+    found = provider.metadata.get(key)
+    return _POOLING.get(found, "mean") if isinstance(found, int) else "mean"

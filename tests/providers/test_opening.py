@@ -17,7 +17,7 @@ from trinity.model import Model
 from trinity.model_defaults import with_defaults
 from trinity.providers import open_weights
 from trinity.providers.opening import KINDS
-from trinity.tokenizers.chat import render_first
+from trinity.tokenizers.chat import first_known, render
 
 MESSAGES = [{"role": "user", "content": "x"}]
 
@@ -27,6 +27,7 @@ class Provider:
 
     def __init__(self, **given: Any) -> None:
         self.defaults = Defaults(source="d.json", **given)
+        self.metadata: dict[str, object] = {}
 
     def close(self) -> None:
         pass
@@ -110,10 +111,14 @@ def test_template_of_an_unknown_kind_gives_way(monkeypatch: pytest.MonkeyPatch) 
         raise UnsupportedError("{{ break }} is not known")
 
     monkeypatch.setitem(trinity.tokenizers.chat._RENDERERS, "go", refuse)  # type: ignore[attr-defined]
+
+    def use(template: ChatTemplate) -> str:
+        return render(template, MESSAGES)
+
     strange = ChatTemplate("{{ break }}", "go", "the layer")
-    assert render_first((strange, ChatTemplate("second")), MESSAGES) == "second"
+    assert first_known((strange, ChatTemplate("second")), use) == "second"
     with pytest.raises(UnsupportedError, match=r"the layer: \{\{ break \}\} is not known"):
-        render_first((strange,), MESSAGES)
+        first_known((strange,), use)
 
 
 def test_ends_beside_the_vocabularys(tmp_path: Path) -> None:

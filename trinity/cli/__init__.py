@@ -21,7 +21,9 @@ from trinity.cli import (
     quantize,
     recommend,
     remove,
+    schema,
     selftest,
+    serve,
     tokenize,
     warmup,
 )
@@ -32,11 +34,13 @@ from trinity.errors import TrinityError
 COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate.generate,
     "chat": chat.chat,
+    "serve": serve.serve,
     "pull": pull.pull,
     "list": listing.list_models,
     "rm": remove.remove,
     "inspect": inspect.inspect,
     "tokenize": tokenize.tokenize,
+    "schema": schema.schema,
     "convert": convert.convert,
     "quantize": quantize.quantize,
     "perplexity": perplexity.perplexity,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trinity.cli import options
+from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.prompts import given_text
@@ -40,6 +41,24 @@ def generate(
     system: Annotated[
         str | None, typer.Option("--system", help="System message, with --chat.")
     ] = None,
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--json-schema",
+            metavar="SCHEMA",
+            help="Answer in JSON of this schema: text, or a file.",
+        ),
+    ] = None,
+    regex: Annotated[
+        str | None,
+        typer.Option("--regex", metavar="REGEX", help="Answer in what this expression matches."),
+    ] = None,
+    grammar_file: Annotated[
+        str | None,
+        typer.Option(
+            "--grammar", metavar="FILE", help="Answer in what this grammar says: Lark or GBNF."
+        ),
+    ] = None,
     loading: options.Given,
     as_json: options.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
@@ -54,6 +73,9 @@ def generate(
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
+    given = given_grammar(json_schema, regex, grammar_file)
+    if given is not None:
+        generation["grammar"] = given
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
         ids = prompt_ids(loaded, text, generation, chat=chat, system=system)

@@ -13,6 +13,7 @@ from trinity.errors import InputError
 from trinity.load_options import LoadOptions
 from trinity.option import Declared, declared
 from trinity.runtime.options import generation_options
+from trinity.server.settings import ServerOptions
 
 MODEL_HELP = (
     "The model: a GGUF file, a directory of Hugging Face's format, ollama:NAME or hf:USER/REPO"
@@ -31,6 +32,7 @@ Options = tuple[Declared, ...]
 Given = dict[str, Any]
 # Those of the declared options that have a flag.
 GENERATION: Options = tuple(one for one in generation_options() if one.option.flags)
+SERVING: Options = tuple(one for one in declared(ServerOptions) if one.option.flags)
 LOADING: Options = tuple(one for one in declared(LoadOptions) if one.option.flags)
 
 

@@ -8,23 +8,31 @@ from typing import TYPE_CHECKING
 
 from trinity.runtime.account import Account
 from trinity.runtime.generation import Chunk, FinishReason, Timings
+from trinity.runtime.guide import Grammar, Guide
 from trinity.runtime.inbox import Sink
 from trinity.runtime.options import Request
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
 from trinity.runtime.sequence import Logits, Sequence, check_context
 from trinity.runtime.speculation import Guesses
 from trinity.runtime.stop import StopMatcher
+from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
+    from trinity.runtime.aside import Aside, Promise
+    from trinity.runtime.guide import Allowed
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 
+MOST_FORCED = 16  # tokens that are evaluated at once like the next one
+
+
 class Answer(Sequence):
     """A prompt and the answer to it, which goes to ``sink`` as chunks.
 
-    Raises: ContextLengthError where the prompt exceeds the context; InputError as ``Sampler``.
+    Raises: ContextLengthError where the prompt exceeds the context; InputError as ``Sampler``, and
+    where the grammar has no meaning for the model.
     """
 
     def __init__(
@@ -43,11 +51,20 @@ class Answer(Sequence):
         self._enders = frozenset() if request.limits.ignore_eos else frozenset(tokenizer.eog_ids)
         self._context_length = context_length
         self._tokenizer = tokenizer
-        self._decoder = tokenizer.stream(skip_special=True)
+        self._decoder = tokenizer.stream(skip_special=request.skip_special)
+        grammar = request.grammar
+        self._guide: Guide | None = None
+        self._ahead: list[int] = []  # tokens that the guide has accepted and that come next
+        if grammar is not None:
+            # An exception of a signal handler would get lost where it calls the tokenizer.
+            self._guide, self._ahead = uninterrupted(begun, grammar, tokenizer, vocab_size)
+        self._allowed: Promise[Allowed] | None = None
+        self._ends = [i for i in tokenizer.eog_ids if i < vocab_size]
         self._matcher = StopMatcher(request.limits.stop or ())
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []
-        self._most_proposals = request.proposals
+        # What is proposed would have to pass the grammar, whose own tokens need no guess.
+        self._most_proposals = request.proposals if grammar is None else 0
         self._guesses = Guesses()
         self._proposals: list[int] = []
         self._started = False
@@ -60,8 +77,17 @@ class Answer(Sequence):
 
     @property
     def running(self) -> bool:
-        """Whether the newest token is the only one that is not evaluated."""
-        return self.cache is not None and self.cache.length == len(self.tokens) - 1
+        """Whether the newest token, and those that a grammar forced with it, are not evaluated."""
+        guided = self._guide is not None and self.timings.completion_tokens > 0
+        return self.cache is not None and 1 <= self.pending <= (MOST_FORCED if guided else 1)
+
+    @property
+    def most_left(self) -> int:
+        """The most tokens that it can still get."""
+        left = self._context_length + 1 - len(self.tokens)
+        if self._limits.max_tokens is not None:
+            left = min(left, self._limits.max_tokens - self.timings.completion_tokens)
+        return left
 
     def submitted(self, arrival: int) -> None:
         """Note its place and the time."""
@@ -87,6 +113,12 @@ class Answer(Sequence):
             self.timings.proposed_tokens += len(self._proposals)
         return self._proposals
 
+    def prepare(self, aside: Aside) -> None:
+        """Have the grammar find which tokens it allows."""
+        guide = self._guide
+        if guide is not None and self._allowed is None and not self._ahead and not guide.complete:
+            self._allowed = aside.begin(guide.allowed)
+
     def advance(self, logits: Logits) -> None:
         """Choose the next token, and further ones while they are the proposed ones."""
         assert self.cache is not None
@@ -94,8 +126,11 @@ class Answer(Sequence):
         if self._limits.max_tokens == 0:
             self.finish("length")
             return
+        if self._guide is not None:
+            self._follow(self._guide, logits[-1])
+            return
         for row in range(len(logits)):
-            self._choose(logits[row])
+            self._take(self._sampler.sample(logits[row], self.tokens), logits[row])
             if self.ended:
                 return
             if row == len(proposals) or self.tokens[-1] != proposals[row]:
@@ -114,9 +149,40 @@ class Answer(Sequence):
             reason = "stop"
         self.end(self._chunk(text + self._matcher.finish(), reason))
 
-    def _choose(self, logits: Logits) -> None:
+    def _follow(self, guide: Guide, logits: Logits) -> None:
+        """Choose a token that the grammar allows, and take it with those that it then forces."""
+        if not self._ahead and not guide.complete:
+            allowed = self._guided()
+            token = self._sampler.sample(logits, self.tokens, allowed) if allowed.any() else None
+            if token is None or token in self._enders:
+                self.finish("stop")
+                return
+            guide.accept([token])
+            self._ahead = [token, *accepted(guide)]
+            self.timings.forced_tokens -= 1  # which counts it now
+        # For its log-probability a token needs logits of its own.
+        count = len(self._ahead) if self._limits.logprobs is None else 1
+        for token in self._ahead[:count]:
+            self.timings.forced_tokens += 1
+            self._take(token, logits)
+            if self.ended:
+                return
+        del self._ahead[:count]
+        if not self._ahead and guide.complete:
+            self.finish("stop")
+
+    def _guided(self) -> Allowed:
+        """Which tokens may come next."""
+        assert self._guide is not None
+        promise, self._allowed = self._allowed, None
+        allowed = self._guide.allowed() if promise is None else promise.result()
+        if self._limits.ignore_eos:
+            allowed[self._ends] = False
+        return allowed
+
+    def _take(self, token: int, logits: Logits) -> None:
+        """Go on with a token, which was chosen by ``logits``."""
         timings, limits = self.timings, self._limits
-        token = self._sampler.sample(logits, self.tokens)
         if timings.completion_tokens:
             timings.decode_steps += 1
             timings.completion_seconds = perf_counter() - self._since
@@ -144,7 +210,8 @@ class Answer(Sequence):
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)
         timings = self.timings if reason else None
-        chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings)
+        stop = self._matcher.found if reason else None
+        chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings, stop)
         self._ids.clear()
         self._logprobs.clear()
         return chunk
@@ -157,3 +224,17 @@ class Answer(Sequence):
         """Seconds since the last lap, or since it was submitted."""
         before, self._since = self._since, perf_counter()
         return self._since - before
+
+
+def begun(grammar: Grammar, tokenizer: Tokenizer, vocab_size: int) -> tuple[Guide, list[int]]:
+    """A grammar's guide, and the tokens with which every answer begins."""
+    guide = grammar.guide(tokenizer, vocab_size)
+    return guide, accepted(guide)
+
+
+def accepted(guide: Guide) -> list[int]:
+    """The tokens that a grammar forces, which it has then accepted."""
+    tokens = guide.forced()
+    if tokens:
+        guide.accept(tokens)
+    return tokens

@@ -1,8 +1,9 @@
 """Which sequences have pages, and which of their tokens the next step evaluates.
 
-Sequences that run come first, one row each. Then come pieces of prompts, first come first served
-among those of one priority, as many rows as keep the step short enough for those that run. Who
-finds no page makes the youngest sequence give its pages back, which is evaluated again later.
+Sequences that run come first, one row each, or some more where a grammar forced tokens. Then come
+pieces of prompts, first come first served among those of one priority, as many rows as keep the
+step short enough for those that run. Who finds no page makes the youngest sequence give its pages
+back, which is evaluated again later.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trinity.errors import TrinityError
 from trinity.runtime.account import Account
 from trinity.runtime.answer import Answer
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.sequence import Sequence
+from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.step_costs import StepCosts
+from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
@@ -36,12 +40,13 @@ class Piece:
     logits: int
     is_prompt: bool = False
     proposals: list[int] = field(default_factory=list)
+    states: States | None = None
 
     def rows(self) -> Rows:
         """What the engine takes."""
         start = self.cache.length
         tokens = self.sequence.tokens[start : start + self.count]
-        return Rows(self.cache, tokens + self.proposals, self.logits)
+        return Rows(self.cache, tokens + self.proposals, self.logits, self.states)
 
 
 class Batch:
@@ -68,6 +73,21 @@ class Batch:
         if sequence.adapters is None:
             sequence.adapters = self._engine.adapter_weights()
         insort(self.waiting, sequence, key=lambda other: other.rank)
+
+    def work(self) -> Work:
+        """What is to be done, as any thread may ask while the batch goes on."""
+        waiting, admitted = list(self.waiting), list(self.admitted)
+        pending, soonest = 0, None
+        for sequence in admitted:
+            cache = sequence.cache
+            pending += len(sequence.tokens) - (0 if cache is None else cache.length)
+            if isinstance(sequence, Answer):
+                left = sequence.most_left
+                soonest = left if soonest is None else min(soonest, left)
+        return Work(
+            len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
+            soonest, self.costs.step_seconds, self.costs.row_seconds,
+        )  # fmt: skip
 
     def all(self) -> list[Sequence]:
         """Every sequence that has not ended."""
@@ -114,23 +134,31 @@ class Batch:
         return []
 
     def _running(self, kv_type: str) -> list[Piece]:
-        """A row of each sequence that runs; where there are too many, the others are next."""
+        """The rows of each sequence that runs; where there are too many, the others are next."""
         most = min(self._engine.prefill_chunk, self._most_logits)
         served = [s for s in self.admitted if s.kv_type == kv_type and s.running][:most]
         if len(served) == most:
             self.admitted = [s for s in self.admitted if s not in served] + served
         pieces = []
+        more = most - len(served)  # rows beside one for each
         for sequence in sorted(served, key=lambda s: s.rank):
             cache = sequence.cache
-            if cache is not None and self._reserve(sequence, cache):
-                pieces.append(Piece(sequence, cache, 1, 1))
+            if cache is None:
+                continue  # an older one took its pages
+            count = min(sequence.pending, 1 + more)
+            if self._reserve(sequence, cache, count):
+                pieces.append(Piece(sequence, cache, count, int(count == sequence.pending)))
+                more -= count - 1
         return pieces
 
     def _alone(self, sequence: Sequence) -> list[Piece]:
         """A row of the one sequence there is, and perhaps proposals behind it."""
         cache, proposals = sequence.cache, list[int]()
-        if cache is None or not self._reserve(sequence, cache):
+        count = min(sequence.pending, self._engine.prefill_chunk)
+        if cache is None or not self._reserve(sequence, cache, count):
             return []
+        if count > 1:
+            return [Piece(sequence, cache, count, int(count == sequence.pending))]
         if isinstance(sequence, Answer):
             proposals = sequence.propose(self.account, self._engine.few - 1)
             if proposals and not cache.reserve(cache.length + 1 + len(proposals)):
@@ -138,12 +166,12 @@ class Batch:
         return [Piece(sequence, cache, 1, 1 + len(proposals), False, proposals)]
 
     def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
-        rows = self._engine.prefill_chunk
+        rows, used = self._engine.prefill_chunk, sum(piece.count for piece in running)
         count = sum(sequence.running for sequence in self.admitted)
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
-            rows = min(rows, len(running) + self.costs.prompt_rows(count, waiting))
-        rows -= len(running)
+            rows = min(rows, used + self.costs.prompt_rows(count, waiting))
+        rows -= used
         logits = self._most_logits - len(running)
         pieces: list[Piece] = []
         for sequence in self._prompting(kv_type):
@@ -152,7 +180,11 @@ class Batch:
             if sequence.cache is not None:
                 count, wanted = sequence.piece(rows, logits)
                 if count:
-                    pieces.append(Piece(sequence, sequence.cache, count, wanted, True))
+                    piece = Piece(sequence, sequence.cache, count, wanted, True)
+                    if sequence.of_states:
+                        width = self._engine.config.hidden_size
+                        piece.states = np.empty((count, width), np.float32)
+                    pieces.append(piece)
                 rows -= count
                 logits -= wanted
             if rows <= 0:
@@ -209,11 +241,11 @@ class Batch:
         else:
             cache.release()
 
-    def _reserve(self, sequence: Sequence, cache: KVCache) -> bool:
-        """Room for one more token, at younger ones' cost; False where it lost its own pages."""
+    def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
+        """Room for more tokens, at younger ones' cost; False where it lost its own pages."""
         while True:
             try:
-                if cache.reserve(cache.length + 1):
+                if cache.reserve(cache.length + count):
                     return True
             except BaseException as error:
                 sequence.fail(error)

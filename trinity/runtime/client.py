@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.answer import Answer
-from trinity.runtime.generation import Chunk, Completion
-from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, Sink
+from trinity.runtime.generation import Chunk, Completion, collect
+from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, Joiner, NumberedSink, Sink
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.options import Request
 from trinity.runtime.scheduler import Scheduler
@@ -19,6 +20,51 @@ if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
 Prompt = tuple[list[int], Request]
+
+
+class AsyncAnswers:
+    """Chunks of answers that were submitted together: (place of the answer, chunk), as they come.
+
+    ``prompt_tokens`` has the number of tokens of each answer's prompt. It ends with the last chunk
+    of the last answer; the error of one ends all. ``close``, which the end of ``with`` calls,
+    cancels what has not ended.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, answers: abc.Sequence[Answer], sinks: abc.Sequence[Sink],
+        inbox: AsyncInbox,
+    ) -> None:  # fmt: skip
+        self._scheduler = scheduler
+        self._answers = answers
+        self._sinks = sinks  # their requests know them weakly
+        self._inbox = inbox
+        self._left = len(answers)
+        self.prompt_tokens = [len(answer.tokens) for answer in answers]
+
+    def __aiter__(self) -> AsyncAnswers:
+        return self
+
+    async def __anext__(self) -> tuple[int, Chunk]:
+        if not self._left:
+            raise StopAsyncIteration
+        found: tuple[int, Chunk] = await self._inbox.get()
+        self._left -= found[1].finish_reason is not None
+        return found
+
+    def cancel(self, place: int) -> None:
+        """End one answer as "cancelled", if it has not ended."""
+        self._scheduler.cancel(self._answers[place])
+
+    def close(self) -> None:
+        """Cancel what has not ended; again is harmless."""
+        self._left = 0
+        self._scheduler.cancel(*self._answers)
+
+    def __enter__(self) -> AsyncAnswers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class Client:
@@ -65,37 +111,60 @@ class Client:
 
     async def astream(self, ids: list[int], request: Request) -> AsyncGenerator[Chunk, None]:
         """As ``stream``, in an event loop."""
-        inbox = AsyncInbox()
-        answer = self._answer(ids, request, inbox)
-        try:
-            self._scheduler.submit(answer)
-            reason = None
-            while reason is None:
-                chunk: Chunk = await inbox.get()
-                reason = chunk.finish_reason
+        with await self.submitted([(ids, request)]) as answers:
+            async for _, chunk in answers:
                 yield chunk
-        finally:
-            self._scheduler.cancel(answer)
 
     async def completion(self, ids: list[int], request: Request) -> Completion:
         """A whole answer, in an event loop."""
+        with await self.submitted([(ids, request)], whole=True) as answers:
+            return collect([chunk async for _, chunk in answers])
+
+    async def submitted(
+        self, prompts: abc.Sequence[Prompt], *, whole: bool = False
+    ) -> AsyncAnswers:
+        """All answers at once, checked and submitted when this returns, in an event loop.
+
+        ``whole``: each comes as one chunk, so that the loop is not woken for every token. Grammars
+        are compiled outside of the loop's thread.
+        """
         inbox = AsyncInbox()
-        collector = Collector(inbox.put)
-        answer = self._answer(ids, request, collector)
-        try:
-            self._scheduler.submit(answer)
-            found: Completion = await inbox.get()
-            return found
-        finally:
-            self._scheduler.cancel(answer)
+        sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
+        if whole:
+            sinks = [Joiner(sink) for sink in sinks]
+        if any(request.grammar is not None for _, request in prompts):
+            answers = await asyncio.to_thread(self._answers, prompts, sinks)
+        else:
+            answers = self._answers(prompts, sinks)
+        found = AsyncAnswers(self._scheduler, answers, sinks, inbox)
+        self._scheduler.submit(*answers)
+        return found
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
         """The one thing that a sequence gives into ``inbox``."""
+        return self.results([sequence], [inbox])[0]
+
+    def results(self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[Inbox]) -> list[Any]:
+        """The one thing that each sequence gives into its inbox."""
         try:
-            self._scheduler.submit(sequence)
-            return self._scheduler.wait(inbox)
+            self._scheduler.submit(*sequences)
+            return [self._scheduler.wait(inbox) for inbox in inboxes]
         finally:
-            self._scheduler.cancel(sequence)
+            self._scheduler.cancel(*sequences)
+
+    async def aresults(
+        self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[AsyncInbox]
+    ) -> list[Any]:
+        """As ``results``, in an event loop."""
+        try:
+            self._scheduler.submit(*sequences)
+            return [await inbox.get() for inbox in inboxes]
+        finally:
+            self._scheduler.cancel(*sequences)
+
+    async def aresult(self, sequence: Sequence, inbox: AsyncInbox) -> Any:
+        """As ``result``, in an event loop."""
+        return (await self.aresults([sequence], [inbox]))[0]
 
     def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:

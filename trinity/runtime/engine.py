@@ -157,6 +157,9 @@ class CPUEngine:
         self._embeddings = list(zip(embeddings, rows, strict=True))
         self._builder = builder
         self._output = output
+        states = builder.states(self._buffers, self._step)
+        self._states = np.zeros(len(states), RECORD)
+        self._states["slots"] = states
         self._plans: dict[tuple[str, bool, bool, bool], _Plan] = {}
         for adapted in (False, True) if self._adapters else (False,):
             for few in (True, False):
@@ -295,6 +298,7 @@ class CPUEngine:
         kv_type = rows[0].cache.kv_type
         plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant, adapted)
         self._run(plan, out[:wanted], adapted)
+        self._put_states(rows)
         for piece in rows:
             tokens = piece.tokens
             piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
@@ -317,6 +321,18 @@ class CPUEngine:
             self._walk(records)
             records = plan.records[plan.head :]
 
+    def _put_states(self, rows: Sequence[Rows]) -> None:
+        """The hidden states that the residual stream holds, for the rows that want them."""
+        step, at = self._step, 0
+        for piece in rows:
+            count = len(piece.tokens)
+            if piece.states is not None:
+                step.output_rows[:count] = np.arange(at, at + count)
+                step.outputs[0] = count
+                self._walk(self._states)
+                piece.states[:] = self._buffers.rows("h", self.config.hidden_size)[:count]
+            at += count
+
     def _take(self, rows: Sequence[Rows]) -> NDArray[np.integer]:
         """Check the rows, make room for them and set the step's numbers; all ids (M,)."""
         if self._closed:
@@ -332,6 +348,11 @@ class CPUEngine:
                 raise InputError(f"a step takes {self.prefill_chunk} rows, got {at + count}")
             if not 0 <= piece.logits <= count:
                 raise InputError(f"logits of {piece.logits} rows are wanted, of {count}")
+            if piece.states is not None and piece.states.shape != (count, self.config.hidden_size):
+                raise InputError(
+                    f"the states of {count} rows have shape {(count, self.config.hidden_size)}, "
+                    f"the array for them {piece.states.shape}"
+                )
             self._check(cache, count)
             if not cache.reserve(cache.length + count):
                 raise TrinityError(

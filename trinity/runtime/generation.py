@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trinity.runtime.sampler import TokenLogprob
@@ -20,7 +20,9 @@ class Timings:
     ``prompt_seconds`` then until the first token is chosen. ``completion_seconds`` is the time of
     ``decode_steps`` forward steps of one token each, or of fewer steps that did the same: of
     ``proposed_tokens`` evaluated along with the token before them, ``accepted_tokens`` turned out
-    to be the next. Requests that run at the same time share their steps, so theirs overlap.
+    to be the next. ``forced_tokens`` of the answer were the only ones that its grammar allowed:
+    they are evaluated along with the token before them. Requests that run at the same time share
+    their steps, so theirs overlap.
     """
 
     prompt_tokens: int = 0
@@ -32,6 +34,7 @@ class Timings:
     proposed_tokens: int = 0
     accepted_tokens: int = 0
     waiting_seconds: float = 0.0
+    forced_tokens: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -51,7 +54,8 @@ class Chunk:
 
     A piece may come from several tokens (part of a character, the beginning of a stop string).
     The last chunk has ``finish_reason`` and ``timings``, and its text may be empty. ``logprobs``
-    runs parallel to ``token_ids`` where log-probabilities were asked for.
+    runs parallel to ``token_ids`` where log-probabilities were asked for. ``stop`` is the stop
+    string that ended the answer, in the last chunk, if one did.
     """
 
     text: str
@@ -59,6 +63,7 @@ class Chunk:
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: FinishReason | None = None
     timings: Timings | None = None
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +108,14 @@ def collect(chunks: Iterable[Chunk]) -> Completion:
                 logprobs,
             )
     raise AssertionError("a stream ends with a chunk that has a finish reason")
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """The chunks of a whole answer as one."""
+    last = chunks[-1]
+    logprobs = None
+    if last.logprobs is not None:
+        logprobs = tuple(one for chunk in chunks for one in chunk.logprobs or ())
+    text = "".join(chunk.text for chunk in chunks)
+    ids = tuple(token for chunk in chunks for token in chunk.token_ids)
+    return replace(last, text=text, token_ids=ids, logprobs=logprobs)

@@ -21,12 +21,14 @@ if TYPE_CHECKING:  # else every import of the API would load the compiler
 class Rows:
     """Rows of a step that belong to one sequence: ``tokens`` at positions ``cache.length`` on.
 
-    ``logits``: of how many of them, the last ones, logits are wanted.
+    ``logits``: of how many of them, the last ones, logits are wanted. ``states``: an array
+    (tokens, hidden_size) into which the step writes the hidden states behind the output norm.
     """
 
     cache: KVCache
     tokens: Sequence[int] | NDArray[np.integer]
     logits: int = 1
+    states: NDArray[np.float32] | None = None
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ from trinity.errors import InputError
 from trinity.load_options import LARGEST_SCALE
 from trinity.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
+from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import Limits
 from trinity.runtime.sampling_params import SamplingParams
 
@@ -25,10 +26,17 @@ class GenerationOptions(TypedDict, total=False):
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
     or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too).
 
+    ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
+    regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
+    it ends by anything else it is the beginning of a whole one.
+
     The prompt: add_bos (True: where the model's file wants one), parse_special (False: text such
     as "<|eot_id|>" is text). ``cache_prompt`` (True) shares keys and values with other requests
     that begin with the same tokens; without it, equal calls do exactly the same arithmetic,
     which matters for quantized types whose prefill and decode round differently.
+
+    ``skip_special`` (True) leaves special tokens out of the text. Models write calls of tools and
+    reasoning between such tokens: ``trinity.conversation`` wants False.
 
     ``speculative`` (True): in a text that repeats itself, guess the next tokens from the text so
     far and evaluate them in one step. It changes the time alone. A number is the most tokens to
@@ -57,9 +65,11 @@ class GenerationOptions(TypedDict, total=False):
     stop: str | Sequence[str] | None
     ignore_eos: bool
     logprobs: int | None
+    grammar: Grammar | None
     add_bos: bool
     parse_special: bool
     cache_prompt: bool
+    skip_special: bool
     speculative: bool | int
     priority: int
     lora: Mapping[int, float] | None
@@ -97,6 +107,14 @@ class Request:
 
     sampling: SamplingParams
     limits: Limits
+    grammar: Annotated[
+        Grammar | None,
+        Option(
+            "What the answer may be: JSON of a schema, a regular expression, a choice, a grammar.",
+            check=check_grammar,
+            values="a trinity.Grammar",
+        ),
+    ] = None
     add_bos: Annotated[
         bool,
         Option(
@@ -110,6 +128,7 @@ class Request:
     cache_prompt: Annotated[
         bool, Option("Keep what the prompt shares with an earlier call in the KV cache.")
     ] = True
+    skip_special: Annotated[bool, Option("Leave special tokens out of the text.")] = True
     speculative: Annotated[
         bool | int,
         Option(

@@ -217,8 +217,7 @@ class PlanBuilder:
         # A head of plain numbers is exact: ternary models have the same bits in every batch.
         exact = exact or output.form == "f32"
         writer = Writer(self, buffers, step, exact=exact, adapters=adapters)
-        last = Norm("x", "output_norm", "h", output.k, kind=self.decoder.architecture.norm)
-        norm.write(writer, last, rows=step.outputs, index=step.output_rows)
+        self._write_output_norm(writer, step)
         logits = Place(0, 4 * output.n)
         deltas = adapters.head if adapters else []
         write_inner(
@@ -233,3 +232,17 @@ class PlanBuilder:
             slot = elementwise.write_softcap(writer, logits, output.n, cap, rows=step.outputs)
             places.append((len(writer.records) - 1, slot))
         return writer.records, places
+
+    def states(self, buffers: Buffers, step: Step) -> list[NDArray[np.int64]]:
+        """The record that writes hidden states behind the output norm into "h", packed.
+
+        For the rows that ``step`` names.
+        """
+        writer = Writer(self, buffers, step)
+        self._write_output_norm(writer, step)
+        return writer.records
+
+    def _write_output_norm(self, writer: Writer, step: Step) -> None:
+        width, kind = self.config.hidden_size, self.decoder.architecture.norm
+        last = Norm("x", "output_norm", "h", width, kind=kind)
+        norm.write(writer, last, rows=step.outputs, index=step.output_rows)

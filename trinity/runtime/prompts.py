@@ -1,4 +1,4 @@
-"""What prompts are made of: token ids that exist, messages with a role and a content."""
+"""What prompts are made of: token ids that exist, and messages."""
 
 from __future__ import annotations
 
@@ -34,17 +34,3 @@ def check_ids(ids: NDArray[np.generic], vocab_size: int) -> None:
     for bad in (int(ids.min()), int(ids.max())):
         if not 0 <= bad < vocab_size:
             raise InputError(f"token id {bad} does not exist: the model has 0 to {vocab_size - 1}")
-
-
-def check_messages(messages: Messages) -> None:
-    """Raise InputError unless ``messages`` is a list of mappings with role and content."""
-    if isinstance(messages, str | Mapping) or not len(messages):
-        raise InputError(
-            'messages must be a list such as [{"role": "user", "content": "Hello"}], '
-            f"with at least one message; got {messages!r}"
-        )
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise InputError(f'message {number} has no "role": {message!r}')
-        if "content" not in message:
-            raise InputError(f'message {number} has no "content": {message!r}')

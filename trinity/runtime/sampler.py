@@ -59,17 +59,29 @@ class Sampler:
         self._adjusts = bool(bias) or params.has_penalties
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
 
-    def sample(self, logits: Floats, history: Sequence[int]) -> int:
-        """The next token after ``history``.
+    def sample(
+        self, logits: Floats, history: Sequence[int], allowed: NDArray[np.bool_] | None = None
+    ) -> int:
+        """The next token after ``history``, one that is ``allowed``.
 
-        Shapes: logits (vocab,), left unchanged.
+        Shapes: logits (vocab,), left unchanged; allowed (vocab,).
         Raises: TrinityError where the logits are not finite; InputError where ``logit_bias``
         forbids every token.
         """
         check_finite(float(logits.max()))  # NaN wins, so one pass finds every case
-        params = self.params
         if self._adjusts:
             logits = self._adjusted(logits, history)
+        if allowed is None:
+            return self._chosen(logits)
+        # Only these are looked at, so that no rounding can choose another one.
+        (places,) = allowed.nonzero()
+        logits = logits[places]
+        if len(logits) == 0 or float(logits.max()) == -math.inf:
+            raise InputError("logit_bias forbids every token that the grammar allows")
+        return int(places[self._chosen(logits)])
+
+    def _chosen(self, logits: Floats) -> int:
+        params = self.params
         if params.temperature == 0:
             return int(logits.argmax())
         ids, values = self._candidates(logits)

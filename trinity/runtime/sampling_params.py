@@ -104,7 +104,7 @@ def checked_bias(name: str, bias: object) -> dict[int, float]:
         )
     checked = {}
     for key, value in bias.items():
-        token = check_integer(f"a token id in {name}", key, low=0)
+        token = check_integer(f"{name}: a token id", key, low=0)
         if value != -math.inf:
             check_number(f"{name}[{token}]", value)
         checked[token] = float(value)

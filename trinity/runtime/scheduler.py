@@ -20,6 +20,7 @@ from trinity.runtime.inbox import Inbox, result_of
 from trinity.runtime.interface import Engine
 from trinity.runtime.lease import Exclusive, Lease
 from trinity.runtime.sequence import Sequence
+from trinity.runtime.work import Work
 from trinity.runtime.worker import Worker
 from trinity_kernels import forks
 
@@ -105,6 +106,10 @@ class Scheduler:
                 worker.ensure()
                 # To wake it: where a timed ``get`` begins late, CPython 3.11 waits without end.
                 worker.messages.put(None)
+
+    def work(self) -> Work:
+        """What is to be done, and what it costs; from any thread."""
+        return self._worker().work()
 
     def exclusive(self) -> Exclusive:
         """The engine, for steps of one's own: what runs has ended, new requests wait."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +13,11 @@ from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
+from trinity.runtime.sampler import TokenLogprob, token_logprob
 from trinity.runtime.sequence import Logits, Sequence
+
+if TYPE_CHECKING:
+    from trinity.runtime.kv_cache import KVCache
 
 
 class _Given(Sequence):
@@ -60,6 +67,11 @@ class Likelihoods(_Given):
         self._window = window
         self._found: list[NDArray[np.float64]] = []
 
+    def start(self, cache: KVCache) -> None:
+        """Begin, or begin anew."""
+        super().start(cache)
+        self._found.clear()
+
     @property
     def first(self) -> int:
         """What follows the middle is predicted."""
@@ -73,3 +85,36 @@ class Likelihoods(_Given):
         self._found.append(negative_log_likelihoods(logits, targets))
         if end == len(self.tokens):
             self.end(np.concatenate(self._found))
+
+
+class PromptLogprobs(_Given):
+    """Log-probabilities of all of ``tokens`` but the first, with the ``top`` best in each place.
+
+    The result is a list of TokenLogprob, whose texts are ``text`` of a token. The cache has the
+    engine's own element type, as in generation.
+    """
+
+    def __init__(self, tokens: list[int], top: int, text: Callable[[int], str], sink: Sink) -> None:
+        super().__init__(tokens[:-1], sink)
+        self._targets = tokens[1:]
+        self._top = top
+        self._text = text
+        self._found: list[TokenLogprob] = []
+
+    @property
+    def first(self) -> int:
+        """Logits after every token are wanted."""
+        return 0
+
+    def start(self, cache: KVCache) -> None:
+        """Begin, or begin anew."""
+        super().start(cache)
+        self._found.clear()
+
+    def advance(self, logits: Logits) -> None:
+        """Look up what they say of the tokens that follow."""
+        for row in logits:
+            target = self._targets[len(self._found)]
+            self._found.append(token_logprob(row, target, self._top, self._text))
+        if len(self._found) == len(self._targets):
+            self.end(self._found)

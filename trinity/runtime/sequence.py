@@ -18,11 +18,13 @@ from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
 
 if TYPE_CHECKING:
+    from trinity.runtime.aside import Aside
     from trinity.runtime.cancel import Cancel
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.page import AdapterWeights
 
 Logits = NDArray[np.float32]
+States = NDArray[np.float32]  # (n, hidden size), behind the output norm
 
 
 class Sequence(ABC):
@@ -30,8 +32,11 @@ class Sequence(ABC):
 
     ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded.
+    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. One that is
+    ``of_states`` goes on by the hidden states of all its tokens, and no logits are computed for it.
     """
+
+    of_states = False
 
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
@@ -55,7 +60,10 @@ class Sequence(ABC):
 
     @abstractmethod
     def advance(self, logits: Logits) -> None:
-        """Go on by the logits (n, vocab) of the newest n evaluated tokens; keep no view of them."""
+        """Go on by the logits (n, vocab) of the newest n evaluated tokens, or by their states.
+
+        Keep no view of them.
+        """
 
     @abstractmethod
     def finish(self, reason: FinishReason) -> None:
@@ -63,8 +71,13 @@ class Sequence(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether somebody waits for its next token."""
+        """Whether somebody waits for its next token, before which few have to be evaluated."""
         return False
+
+    @property
+    def pending(self) -> int:
+        """How many of its tokens are not evaluated."""
+        return len(self.tokens) - (0 if self.cache is None else self.cache.length)
 
     @property
     def cancelled(self) -> bool:
@@ -76,6 +89,10 @@ class Sequence(ABC):
     def cancel(self) -> None:
         """End it before its next step, from any thread."""
         self._cancelled = True
+
+    def prepare(self, aside: Aside) -> None:
+        """Begin what can be computed while the step runs after which ``advance`` comes."""
+        return
 
     def submitted(self, arrival: int) -> None:
         """Note its place among those of its priority."""
@@ -95,6 +112,8 @@ class Sequence(ABC):
         """How many tokens a step takes, and of how many logits are wanted, given room for both."""
         assert self.cache is not None
         start = self.cache.length
+        if self.of_states:
+            return min(rows, len(self.tokens) - start), 0
         without = max(self.first - start, 0)
         count = min(rows, len(self.tokens) - start, without + logits)
         return count, max(count - without, 0)
@@ -124,5 +143,7 @@ def check_context(length: int, context_length: int) -> None:
     if length > context_length:
         raise ContextLengthError(
             f"the prompt has {length} tokens, but the context holds {context_length}: shorten the "
-            "prompt, or load the model with a larger context_length (--ctx) if it supports one"
+            "prompt, or load the model with a larger context_length (--ctx) if it supports one",
+            length,
+            context_length,
         )

@@ -29,6 +29,16 @@ class StepCosts:
         self._most = FIRST_ROWS  # beside running sequences, for a few rows may cost like many
 
     @property
+    def step_seconds(self) -> float:
+        """Of a step of running sequences alone; 0 until measured."""
+        return self._running
+
+    @property
+    def row_seconds(self) -> float:
+        """Of a token of a prompt; 0 until measured."""
+        return self._prompt_row
+
+    @property
     def pause(self) -> float:
         """Seconds to wait for further requests after a sleep, a small part of a step."""
         return min(MOST_PAUSE, PAUSE_PART * self._running)

@@ -14,18 +14,23 @@ class StopMatcher:
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.stop = tuple(stop)
-        self.stopped = False
+        self.found: str | None = None  # the stop string that ended the text
         self._held = ""
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self.found is not None
+
     def push(self, text: str) -> str:
-        """What is certain to be output after ``text``. Sets ``stopped`` at a stop string."""
+        """What is certain to be output after ``text``. Sets ``found`` at a stop string."""
         if self.stopped:
             return ""
         self._held += text
-        found = [at for s in self.stop if (at := self._held.find(s)) >= 0]
+        found = [(at, s) for s in self.stop if (at := self._held.find(s)) >= 0]
         if found:
-            self.stopped = True
-            out, self._held = self._held[: min(found)], ""
+            at, self.found = min(found)
+            out, self._held = self._held[:at], ""
             return out
         certain = len(self._held) - max((overlap(self._held, s) for s in self.stop), default=0)
         out, self._held = self._held[:certain], self._held[certain:]

@@ -7,6 +7,7 @@ import copy
 import threading
 import time
 import weakref
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
 from trinity.runtime.answer import Answer
+from trinity.runtime.aside import Aside
 from trinity.runtime.batching import Batch, Piece
 from trinity.runtime.lease import Lease
 from trinity.runtime.sequence import Sequence
+from trinity.runtime.work import Work
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -46,12 +49,21 @@ class Worker:
         self._batch: Batch | None = None
         self._leases: list[Lease] = []
         self._logits: NDArray[np.float32] | None = None
+        self._aside = Aside()
+        # The newest is called first: before the team of threads ends, on which a step would wait.
+        atexit.unregister(_end_threads)
+        atexit.register(_end_threads)
 
     @property
     def lease(self) -> Lease | None:
         """Who uses the engine exclusively, or waits for it the longest."""
         leases = self._leases[:1]
         return leases[0] if leases and not leases[0].over else None
+
+    def work(self) -> Work:
+        """What is to be done; what was submitted since the newest step waits."""
+        work = Work() if self._batch is None else self._batch.work()
+        return replace(work, waiting=work.waiting + self.messages.qsize())
 
     def ensure(self) -> None:
         """See to it that the thread runs. Raises: TrinityError where the system gives none."""
@@ -172,6 +184,9 @@ class Worker:
         if not pieces:
             return False
         rows = [piece.rows() for piece in pieces]
+        for piece in pieces:
+            if piece.logits:
+                piece.sequence.prepare(self._aside)
         started = perf_counter()
         try:
             out = self._room(sum(piece.logits for piece in pieces))
@@ -186,9 +201,10 @@ class Worker:
         end, ended = 0, False
         for piece in pieces:
             start, end = end, end + piece.logits
-            if end > start:
+            if end > start or piece.states is not None:
+                found = logits[start:end] if piece.states is None else piece.states
                 try:
-                    piece.sequence.advance(logits[start:end])
+                    piece.sequence.advance(found)
                 except BaseException as error:
                     piece.sequence.fail(error)
             ended = ended or piece.sequence.ended
@@ -212,6 +228,7 @@ class Worker:
             sequence.cancel()
         batch.drop_cancelled()
         self._logits = None
+        self._aside.end()
         scheduler = self._scheduler
         if not scheduler.closing or scheduler.closed:
             return
@@ -232,6 +249,8 @@ def _note(batch: Batch, pieces: list[Piece], seconds: float, turn_seconds: float
     if proposals and isinstance(sequence, Answer):
         batch.account.several(len(proposals), sequence.accepted, seconds)
         return
+    if any(piece.count > 1 and not piece.is_prompt for piece in pieces):
+        return  # forced tokens are neither a running sequence's row nor a prompt's
     if prompt == 0 and running == 1:
         batch.account.single(seconds)
     batch.costs.note(running, prompt, turn_seconds)
@@ -250,7 +269,6 @@ def _fail(sequences: list[Sequence], error: BaseException) -> None:
 _alive: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
-@atexit.register
 def _end_threads() -> None:
     """No thread shall be in compiled code while the interpreter takes its memory apart."""
     for worker in list(_alive):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from trinity.confined import Confined
 from trinity.errors import ConfinedError, TokenizerError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate
 from trinity.tokenizers.go_template.rendering import render_go
 
+T = TypeVar("T")
 LONGEST_TEMPLATE = 1 << 17  # characters; the longest in use have some 30,000
 
 _OTHERWISE = "pass another template, or write the prompt in the model's own format"
@@ -31,22 +32,23 @@ _TEXT_PER_CHARACTER = 4
 _LONGEST_SHOWN = 500  # characters of a template's words in an error
 
 
-def render_first(
-    templates: Sequence[ChatTemplate],
-    messages: Sequence[Mapping[str, object]],
-    **names: Any,
-) -> str:
-    """As ``render_chat``, by the first template whose language and words trinity knows.
+def first_known(templates: Sequence[ChatTemplate], use: Callable[[ChatTemplate], T]) -> T:
+    """What ``use`` gives for the first template whose language and words trinity knows.
 
     Raises UnsupportedError where there is none.
     """
     refusals = []
     for template in templates:
         try:
-            return _RENDERERS[template.language](template.text, messages, **names)
+            return use(template)
         except UnsupportedError as error:
             refusals.append(f"{template.source}: {error}")
     raise UnsupportedError(f"no chat template can be rendered: {'; '.join(refusals)}; {_OTHERWISE}")
+
+
+def render(template: ChatTemplate, messages: Sequence[Mapping[str, object]], **names: Any) -> str:
+    """As ``render_chat``; raises UnsupportedError for what trinity does not know of Go."""
+    return _RENDERERS[template.language](template.text, messages, **names)
 
 
 def render_chat(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from trinity.tokenizers.vocabulary import (
     UNKNOWN,
     USER_DEFINED,
     Vocabulary,
+    infill_ids,
     vocabulary_from_metadata,
 )
 
@@ -55,6 +56,8 @@ class Tokenizer:
         bos_id, eos_id: begin- and end-of-sequence token, or None.
         add_bos, add_eos: whether the model's file asks for them around a text.
         add_space_prefix: whether a text starts with a space that only the tokens have.
+        infill_ids: tokens before a prefix, a suffix, and the middle that a model is to find
+            between them, or None.
         eog_ids: tokens that end a generation (end of sequence, of turn, of message).
         chat_template: the file's Jinja2 template, not yet compiled, or None.
         chat_templates: further templates by name.
@@ -84,18 +87,21 @@ class Tokenizer:
         self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
         self.add_space_prefix = vocab.add_space_prefix
         self.eog_ids = vocab.eog_ids
+        self.infill_ids = infill_ids(vocab)
         self.chat_template = chat_template
         self.chat_templates = dict(chat_templates or {})
         self.notes = list(vocab.notes)
 
     def encode(
-        self, text: str, *, add_bos: bool = True, add_eos: bool = False, parse_special: bool = False
-    ) -> list[int]:
+        self, text: str, *, add_bos: bool = True, add_eos: bool = False,
+        parse_special: bool = False, continuation: bool = False,
+    ) -> list[int]:  # fmt: skip
         """Token ids of ``text``.
 
         ``add_bos`` and ``add_eos`` add those tokens where the model's file asks for them, and not
         a second time where the text has them already. With ``parse_special`` the texts of control
-        tokens become those tokens: for chat templates, not for what users write.
+        tokens become those tokens: for chat templates, not for what users write. ``continuation``
+        puts no space before the first word, for a text that follows others.
 
         Raises: InputError for text that has no UTF-8 form, or too long a run of white space;
         TokenizerError where the vocabulary cannot be used (at the first call).
@@ -103,7 +109,7 @@ class Tokenizer:
         _check_text(text)
         encoder = self._encoder or self._build_encoder()
         ids: list[int] = []
-        after_special = True
+        after_special = not continuation
         for part in self._specials.partition(text, parse_special):
             if isinstance(part, int):
                 ids.append(part)
@@ -149,6 +155,17 @@ class Tokenizer:
         """Whether it is a control or unknown token. Raises TokenizerError for an unknown id."""
         return self._kinds[self._checked(token_id)] in (CONTROL, UNKNOWN)
 
+    def pieces(self) -> Iterator[tuple[bytes, bool]]:
+        """For each token: the bytes that it adds to a text, and whether it is plain text.
+
+        Others are control, unknown and user-defined tokens.
+        """
+        return map(self._read_piece, range(self.vocab_size))
+
+    def whole_text(self, ids: Sequence[int]) -> str:
+        """Tokens as they stand, with special ones and the space that may begin a text."""
+        return b"".join(self._piece(one)[0] for one in ids).decode(errors="replace")
+
     def __repr__(self) -> str:
         return f"<Tokenizer {self._vocab.model}: {self.vocab_size} tokens>"
 
@@ -157,14 +174,15 @@ class Tokenizer:
         token_id = self._checked(token_id)
         found = self._pieces.get(token_id)
         if found is None:
-            if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
-                found = self._vocab.tokens[token_id].encode(), False
-            elif self._vocab.model == "gpt2":
-                found = bpe_piece(self._vocab, token_id), True
-            else:
-                found = spm_piece(self._vocab, token_id), True
-            self._pieces[token_id] = found
+            found = self._pieces[token_id] = self._read_piece(token_id)
         return found
+
+    def _read_piece(self, token_id: int) -> tuple[bytes, bool]:
+        if self._kinds[token_id] in (CONTROL, UNKNOWN, USER_DEFINED):
+            return self._vocab.tokens[token_id].encode(), False
+        if self._vocab.model == "gpt2":
+            return bpe_piece(self._vocab, token_id), True
+        return spm_piece(self._vocab, token_id), True
 
     def _checked(self, token_id: int) -> int:
         if not isinstance(token_id, int | np.integer) or isinstance(token_id, bool):

@@ -36,12 +36,13 @@ _ENDS = (
     " <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]"
     " <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>"
 )
+# A row for what precedes the prefix, the suffix and the middle.
 _FIM = (
-    "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>"
-    " <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>"
-    " <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>"
+    "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>",
+    "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>",
+    "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>",
 )
-_END_TEXTS, _FIM_TEXTS = frozenset(_ENDS.split()), frozenset(_FIM.split())
+_END_TEXTS, _FIM_TEXTS = frozenset(_ENDS.split()), frozenset(" ".join(_FIM).split())
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -269,6 +270,15 @@ def _repair_control_texts(vocab: Vocabulary) -> None:
             repaired += 1
     if repaired:
         vocab.notes.append(f"{repaired} control tokens had {bos!r:.40} before their text: removed")
+
+
+def infill_ids(vocab: Vocabulary) -> tuple[int, int, int] | None:
+    """The tokens before a prefix, before a suffix, and before the middle between them, or None."""
+    found = []
+    for row in _FIM:
+        ids = [vocab.ids[text] for text in row.split() if text in vocab.ids]
+        found += [token for token in ids if vocab.types[token] == CONTROL][:1]
+    return (found[0], found[1], found[2]) if len(found) == len(_FIM) else None
 
 
 def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:

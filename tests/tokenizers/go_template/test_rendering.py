@@ -120,8 +120,29 @@ def test_what_ollama_does_not_do() -> None:
     messages = [{"role": "user", "content": "x"}]
     with pytest.raises(InputError, match="add_generation_prompt"):
         render_go("{{ .Prompt }}", messages, add_generation_prompt=False)
-    with pytest.raises(UnsupportedError, match="tools"):
-        render_go("{{ .Prompt }}", messages, tools=[{}])
+    with pytest.raises(InputError, match='no "function"'):
+        render_go("{{ range .Messages }}{{ .Content }}{{ end }}", messages, tools=[{}])
+
+
+def test_tools_print_as_ollamas_do() -> None:
+    properties = {
+        "b": {"description": "Which", "type": "string", "enum": ["x"], "minLength": 1},
+        "a": {"type": ["string", "null"]},
+    }
+    schema = {"properties": properties, "required": ["b"], "type": "object"}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    template = (
+        "{{ range .Messages }}{{ range $.Tools }}{{ . }}|{{ .Function.Name }}|"
+        "{{ range $name, $one := .Function.Parameters.Properties }}{{ $name }}:{{ $one.Type }};"
+        "{{ end }}{{ end }}{{ end }}{{ if .Think }}!{{ end }}"
+    )
+    messages = [{"role": "user", "content": "x"}]
+    assert render_go(template, messages, tools=[tool], enable_thinking=True) == (
+        '{"type":"function","function":{"name":"f","parameters":{"type":"object","required":["b"],'
+        '"properties":{"a":{"type":["string","null"]},"b":{"type":"string","description":"Which",'
+        '"enum":["x"],"minLength":1}}}}}|f|a:[string null];b:string;!'
+    )
+    assert render_go(template, messages) == ""
 
 
 @pytest.mark.parametrize(

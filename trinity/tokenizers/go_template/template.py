@@ -5,6 +5,7 @@ Source: Ollama's template/template.go, Parse, Vars, Execute and deleteNode.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from trinity.errors import TokenizerError, UnsupportedError
@@ -14,6 +15,7 @@ from trinity.tokenizers.go_template.evaluator import Evaluator
 from trinity.tokenizers.go_template.functions import NAMES
 from trinity.tokenizers.go_template.messages import Message, characters, collated, read_messages
 from trinity.tokenizers.go_template.parser import parse
+from trinity.tokenizers.go_template.tools import read_tools
 from trinity.tokenizers.go_template.values import NOTHING, Map, Slice, Value
 
 LONGEST_TEMPLATE = 1 << 17  # characters, as of a Jinja template
@@ -60,17 +62,21 @@ class GoTemplate:
         *,
         prompt: str = "",
         suffix: str = "",
+        tools: Sequence[Mapping[str, object]] | None = None,
         think: bool | None = None,
     ) -> str:
         """The text of a conversation, which ends where the assistant's answer starts.
 
-        With ``prompt`` and ``suffix`` it is a text with a gap instead. ``think`` None: nobody
-        said. Raises: TokenizerError where the template fails or costs too much, UnsupportedError
-        where it does what trinity does not know, InputError for malformed messages.
+        With ``prompt`` and ``suffix`` it is a text with a gap instead. A template of turns shows
+        no ``tools``. ``think`` None: nobody said.
+
+        Raises: TokenizerError where the template fails or costs too much, UnsupportedError where
+        it does what trinity does not know, InputError for malformed messages and tools.
         """
         read = read_messages(messages)
         system, joined = collated(read)
-        size = characters(read) + len(prompt) + len(suffix)
+        listed = read_tools(tools)
+        size = characters(read) + len(prompt) + len(suffix) + len(json.dumps(tools or ()))
         budget = Budget(len(read), size)
         thinking: dict[str, Value] = {
             "Think": bool(think), "ThinkLevel": "", "IsThinkSet": think is not None,
@@ -84,7 +90,7 @@ class GoTemplate:
             values = {
                 "System": system,
                 "Messages": whole,
-                "Tools": Slice.of(None, as_json=True),
+                "Tools": listed,
                 **thinking,
             }
             return self._once(budget, {**values, _RESPONSE: ""})

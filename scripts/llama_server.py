@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Take llama-server's options and run `trinity serve`: for tests made for llama.cpp's server.
+
+    LLAMA_SERVER_BIN_PATH=scripts/llama_server.py STORIES=stories260K.gguf pytest unit/test_basic.py
+
+Run in tools/server/tests of llama.cpp's sources. STORIES is the path of stories260K.gguf, which
+stands for every model that a test asks for by a name on the hub: those that need another one fail.
+Options that change speed alone are dropped, what trinity has no word for ends with status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Context that stories260K is trained with; llama-server, too, gives a slot no more.
+TRAINED = 2048
+# llama-server's option: ours, which takes the same value.
+SAME = {
+    "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
+    "--threads": "--threads", "--n-predict": "--max-tokens", "--api-key": "--api-key",
+    "--cors-origins": "--allowed-origin", "--lora": "--lora",
+}  # fmt: skip
+# Of no meaning here, or always on. The value says whether the option has one.
+DROPPED = {
+    "--offline": False, "--batch-size": True, "--ubatch-size": True, "--n-gpu-layers": True,
+    "--cont-batching": False, "--embedding": False, "--metrics": False, "--kv-unified": False,
+    "--swa-full": False, "--slots": False, "--no-slots": False, "--no-ui": False,
+    "--jinja": False, "--no-jinja": False, "--verbose": False, "-fa": True, "--tags": True,
+    "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
+    "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
+    "--mmproj-url": True, "--pooling": True, "--reranking": False,
+    "--reasoning-format": True,
+}  # fmt: skip
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="llama-server", allow_abbrev=False)
+    for option in SAME:
+        parser.add_argument(option, dest=option, action="append")
+    for option, valued in DROPPED.items():
+        parser.add_argument(option, action="store" if valued else "store_true", dest=option)
+    parser.add_argument("--model")
+    parser.add_argument("--alias", default="stories260K")
+    parser.add_argument("--ctx-size", type=int)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--chat-template")
+    parser.add_argument("--reasoning", choices=("on", "off", "auto"), default="auto")
+    parser.add_argument("--chat-template-file")
+    given = parser.parse_args(arguments)
+    model = given.model or os.environ.get("STORIES", "")
+    if not os.path.exists(model):
+        parser.error(f"there is no model {model!r}: STORIES must be the path of stories260K.gguf")
+    ours = ["serve", "--model", f"{given.alias}={model}", "--any-model-name", "--kv-type", "f16"]
+    for theirs, name in SAME.items():
+        for value in getattr(given, theirs) or ():
+            ours += [name, value]
+    thinking = given.reasoning != "off"
+    ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
+    if given.ctx_size:  # of all slots together
+        ours += ["--ctx", str(min(given.ctx_size // given.parallel, TRAINED))]
+    if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask
+        ours += ["--allowed-origin", "*"]
+    if given.chat_template_file:
+        ours += ["--chat-template", given.chat_template_file]
+    elif given.chat_template:
+        parser.error("templates are named by --chat-template-file here")
+    sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    os.execv(sys.executable, [sys.executable, "-m", "trinity", *ours])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

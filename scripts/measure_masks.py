@@ -1,0 +1,201 @@
+"""Run a suite of JSON schemas through `trinity.Grammar` without a model: what is kept to, and when.
+
+    python scripts/measure_masks.py JSON-Schema-Test-Suite/tests/draft2020-12
+    python scripts/measure_masks.py jsonschemabench/maskbench/data --every 20
+
+The first is https://github.com/json-schema-org/JSON-Schema-Test-Suite, the second
+https://github.com/guidance-ai/jsonschemabench; neither is part of this project. Every instance is
+written as JSON, cut into the tokens of a vocabulary, and offered token by token. Invalid instances
+that get through are printed, and end in exit code 1; ``--show`` prints what is refused, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trinity
+from trinity.grammar.grammar import Grammar
+
+
+@dataclass
+class Case:
+    """A schema and its instances: (value, whether it is valid, what it is about)."""
+
+    name: str
+    schema: Any
+    instances: list[tuple[Any, bool, str]]
+
+
+@dataclass
+class Found:
+    """What came of all cases."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    mask_seconds: list[float] = field(default_factory=list)
+    compile_seconds: list[float] = field(default_factory=list)
+
+
+def cases(folder: Path, every: int) -> Iterator[Case]:
+    """Those of JSON-Schema-Test-Suite or of MaskBench."""
+    for path in sorted(folder.rglob("*.json"))[::every]:
+        whole = json.loads(path.read_text("utf-8"))
+        name = str(path.relative_to(folder))
+        if isinstance(whole, dict):
+            tests = whole.get("tests", [])
+            yield Case(name, whole["schema"], [(t["data"], t["valid"], "") for t in tests])
+            continue
+        for group in whole:
+            instances = [(t["data"], t["valid"], t["description"]) for t in group["tests"]]
+            yield Case(f"{name}: {group['description']}", group["schema"], instances)
+
+
+def main() -> None:
+    """Read the arguments, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default=None, help="whose vocabulary; the demo model's")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th file")
+    parser.add_argument("--show", action="store_true", help="print what is refused, too")
+    given = parser.parse_args()
+    tokenizer = trinity.load_tokenizer(given.model or trinity.demo_model())
+    found = Found()
+    for case in cases(given.folder, given.every):
+        run(case, tokenizer, found, given.show)
+    report(found, tokenizer)
+    sys.exit(bool(found.wrong))
+
+
+def run(case: Case, tokenizer: trinity.Tokenizer, found: Found, show: bool) -> None:
+    """One schema with its instances."""
+    found.counts["schemas"] += 1
+    begun = time.perf_counter()
+    try:
+        grammar = Grammar.json_schema(case.schema)
+        grammar.guide(tokenizer, tokenizer.vocab_size)
+    except trinity.InputError as error:
+        found.counts["schemas refused"] += 1
+        found.reasons[reason(str(error))] += 1
+        if show:
+            print(f"refused  {case.name}: {error}")
+        return
+    found.compile_seconds.append(time.perf_counter() - begun)
+    complete = True
+    names = property_names(case.schema)
+    for value, valid, about in case.instances:
+        kind = "valid" if valid else "invalid"
+        found.counts[f"instances {kind}"] += 1
+        taken = accepts(grammar, tokenizer, value, found)
+        if taken:
+            found.counts[f"accepted {kind}"] += 1
+        in_order = ordered(value, names)
+        taken_in_order = taken or accepts(grammar, tokenizer, in_order, found)
+        if taken_in_order:
+            found.counts[f"accepted {kind} in the schema's order"] += 1
+        if taken_in_order and not valid:
+            found.wrong.append(f"{case.name}: {about}: {json.dumps(value)[:200]}")
+        complete = complete and (taken_in_order or not valid)
+        if show and valid and not taken_in_order:
+            print(f"valid, not taken  {case.name}: {about}: {json.dumps(value)[:200]}")
+    found.counts["schemas with every valid instance taken"] += complete
+
+
+def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: Found) -> bool:
+    """Whether a value, as Grammar writes it, is a whole answer."""
+    text = json.dumps(value, ensure_ascii=False)
+    guide = grammar.guide(tokenizer, tokenizer.vocab_size)
+    try:
+        for token in tokenizer.encode(text, add_bos=False, continuation=True):
+            if guide.complete:
+                return False
+            begun = time.thread_time()
+            allowed = guide.allowed()
+            found.mask_seconds.append(time.thread_time() - begun)
+            if not allowed[token]:
+                # The grammar may force other tokens for the same text.
+                return accepts_bytes(grammar, text)
+            guide.accept([token])
+        return guide.complete or any(guide.allowed()[i] for i in tokenizer.eog_ids)
+    except trinity.InputError:
+        return False
+
+
+def accepts_bytes(grammar: Grammar, text: str) -> bool:
+    """Whether a text is a whole answer, however it is cut into tokens."""
+    from llguidance import LLTokenizer
+
+    matcher = grammar.compiled(LLTokenizer("byte"), {})
+    raw = list(text.encode("utf-8", "surrogatepass"))
+    taken: int = matcher.try_consume_tokens(raw)
+    return taken == len(raw) and bool(matcher.is_accepting())
+
+
+def property_names(schema: Any) -> dict[str, int]:
+    """Names of properties, in the order in which a schema has them."""
+    found: dict[str, int] = {}
+
+    def look(node: Any) -> None:
+        if isinstance(node, dict):
+            for key, part in node.items():
+                if key == "properties" and isinstance(part, dict):
+                    for name in part:
+                        found.setdefault(name, len(found))
+                if key == "required" and isinstance(part, list):
+                    for name in part:
+                        found.setdefault(str(name), len(found))
+                look(part)
+        elif isinstance(node, list):
+            for part in node:
+                look(part)
+
+    look(schema)
+    return found
+
+
+def ordered(value: Any, names: dict[str, int]) -> Any:
+    """A value with the properties of its objects in the schema's order."""
+    if isinstance(value, list):
+        return [ordered(part, names) for part in value]
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda name: names.get(name, len(names)))
+        return {key: ordered(value[key], names) for key in keys}
+    return value
+
+
+def reason(message: str) -> str:
+    """What a refusal is about: the keyword, or the beginning of what is said."""
+    path, _, rest = message.removeprefix("the JSON schema cannot be enforced: ").partition(": ")
+    return f"{path.rpartition('/')[2] if path.startswith('#/') else ''}: {rest[:60]}"
+
+
+def report(found: Found, tokenizer: trinity.Tokenizer) -> None:
+    """Print the figures."""
+    for name in sorted(found.counts):
+        print(f"{found.counts[name]:8} {name}")
+    for name, count in found.reasons.most_common(25):
+        print(f"{count:8} refused: {name}")
+    masks = sorted(found.mask_seconds)
+    if masks:
+        at = {share: masks[min(int(share * len(masks)), len(masks) - 1)] for share in (0.5, 0.99)}
+        print(
+            f"{len(masks)} masks over {tokenizer.vocab_size} tokens: mean "
+            f"{statistics.fmean(masks) * 1e6:.0f} us, median {at[0.5] * 1e6:.0f} us, 99% below "
+            f"{at[0.99] * 1e6:.0f} us, longest {masks[-1] * 1e6:.0f} us of processor time; "
+            f"a grammar is made in {statistics.median(found.compile_seconds) * 1e3:.1f} ms (median)"
+        )
+    for line in found.wrong:
+        print(f"WRONGLY ACCEPTED  {line}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trinity.conversation.messages import read_messages
+from trinity.errors import InputError
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+def test_content_of_text_parts_becomes_text() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert read_messages([{"role": "user", "content": parts}])[0]["content"] == "a\nb"
+
+
+def test_arguments_become_objects_and_tools_get_names() -> None:
+    read = read_messages(
+        [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "content": "1", "tool_call_id": "c1"},
+            {"role": "function", "content": "2", "name": "g"},
+        ]
+    )
+    assert read[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    assert read[1]["content"] is None
+    assert read[2]["name"] == "f"
+    assert (read[3]["role"], read[3]["name"]) == ("tool", "g")
+    assert read_messages(read) == read
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+def test_reasoning_has_one_name(key: str) -> None:
+    read = read_messages([{"role": "assistant", "content": "x", key: "hm"}])
+    assert read == [{"role": "assistant", "content": "x", "reasoning_content": "hm"}]
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "user"}, 'message 0 has no "content"'),
+        ({"content": "x"}, 'message 0 has no "role"'),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "part 0 is of the type 'image_url'"),
+        ({"role": "user", "content": [{"type": "text"}]}, "part 0 has no text"),
+        ({"role": "user", "content": 3}, "content is int"),
+        ({"role": "user", "content": "x", "tool_calls": [CALL]}, "but the role 'user'"),
+        ({"role": "assistant", "tool_calls": [{}]}, "call 0 has no function"),
+        ({"role": "assistant", "tool_calls": "x"}, "tool_calls must be a list"),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
+            "arguments are no JSON",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
+            "arguments are list",
+        ),
+        ({"role": "tool", "content": "x", "tool_call_id": 3}, "tool_call_id is no text"),
+        ({"role": "assistant", "content": "x", "thinking": 3}, "reasoning is int"),
+    ],
+)
+def test_malformed_messages(message: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_messages([message])

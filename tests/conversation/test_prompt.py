@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conversation.transcripts import TOOLS
+from tests.toy_model import toy_model
+from trinity.conversation.form import form_of
+from trinity.conversation.prompt import ChatPrompt, hides, token_of
+from trinity.errors import InputError
+from trinity.tokenizers import tokenizer_from_metadata
+
+MARKS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]"]
+CONTROL, USER_DEFINED = 3, 4
+USER = {"role": "user", "content": "hi"}
+
+
+def tokenizer(kind: int) -> Any:
+    """A vocabulary of bytes in which the marks are tokens of a kind."""
+    tokens = ["<unk>", "<s>", "</s>", *MARKS, *(f"<0x{i:02X}>" for i in range(256))]
+    metadata: dict[str, object] = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [2, 3, 3, *[kind] * len(MARKS), *[6] * 256],
+        "tokenizer.ggml.scores": [0.0] * (3 + len(MARKS) + 256),
+    }
+    return tokenizer_from_metadata(metadata)
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [(CONTROL, True), (USER_DEFINED, False)])
+def test_special_marks_must_not_be_skipped(kind: int, hidden: bool) -> None:
+    found, form = tokenizer(kind), form_of("<tool_call>", tools=TOOLS)
+    assert token_of("<tool_call>", found) == 3
+    assert token_of("<tool_cal", found) is None
+    assert hides(form, found) == hidden
+    ids = [3, *found.encode("{", add_bos=False), 4]
+    for skip in (True, False):
+        stream = found.stream(skip_special=skip)
+        shown = "".join(stream.push(i) for i in ids) + stream.finish()
+        assert ("<tool_call>" in shown) == (not hidden or not skip)
+
+
+def test_a_prompt_knows_its_marks() -> None:
+    form = form_of("<tool_call>", tools=TOOLS, tool_choice="required")
+    prompt = ChatPrompt([1], "<s>", form, False, tokenizer(CONTROL))
+    assert prompt.mark("</think>") == 6
+    assert prompt.mark("<other>") == "<other>"
+    grammar = prompt.grammar(budget=9)
+    assert grammar is not None
+    assert "<[3]>" in grammar
+    assert "(<[^6]>){0,9} <[6]>" in grammar
+    assert prompt.reader().push("x")
+
+
+def test_chat_prompt_reads_the_answers_to_it() -> None:
+    model, _ = toy_model(context_length=2048)
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    prompt = model.chat_prompt([USER], tools=tools, tool_choice="f")
+    assert prompt.ids == model.tokenize(prompt.text, add_bos=False, parse_special=True)
+    assert '{"name": "f"}' in prompt.text
+    assert prompt.skip_special
+    reader = prompt.reader()
+    parts = reader.push('<tool_call>{"name": "f", "arguments": {}}</tool_call>') + reader.finish()
+    assert [type(part).__name__ for part in parts] == ["CallStart", "CallArguments"]
+    grammar = prompt.grammar()
+    assert grammar is not None
+    assert "start: calls" in grammar
+    assert (
+        model.chat_prompt([USER], tools=tools, tool_choice="none").text
+        == model.chat_prompt([USER]).text
+    )
+    with pytest.raises(InputError, match="lists no tools"):
+        model.chat([USER], tools=tools)

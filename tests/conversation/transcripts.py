@@ -1,0 +1,231 @@
+"""What models of each form write, and what it means.
+
+Sources: the chat templates of the models, and llama.cpp's tests/test-chat.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather of a city",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "days": {"type": "integer"},
+                    "exact": {"type": "boolean"},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["city"],
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "get_time"}},
+]
+ROME = ("weather", {"city": "Rome", "days": 3})
+TIME: tuple[str, dict[str, Any]] = ("get_time", {})
+HARD = ("weather", {"city": 'Zü "x" \\ {}\n<b>', "exact": True, "tags": ["a,", "]}"]})
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """An answer. ``template`` is what of a chat template shows the form."""
+
+    form: str
+    template: str
+    answer: str
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    text: str = ""
+    reasoning: str = ""
+    prompt: str = ""
+
+    @property
+    def name(self) -> str:
+        """For the names of tests."""
+        return f"{self.form}: {self.answer[:24]!r}"
+
+
+HERMES = '<tool_call>{"name": <function-name>}'
+CODER = "<tool_call><function=example><parameter=example>"
+INVOKE = '<minimax:tool_call><invoke name="x"><parameter name="y">'
+DSML = "{%- set dsml_token = '｜DSML｜' -%}{{ '</' + dsml_token + 'function_calls>' }}"
+HARMONY = "<|channel|>analysis<|message|> <|end|>"
+DEEPSEEK = "<｜tool▁call▁begin｜>"
+KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>"
+GEMMA = '<|tool_call>call: <|"|> <|channel>thought <channel|>'
+TRANSCRIPTS = [
+    Transcript("general", "", "Just text.\n", text="Just text.\n"),
+    Transcript("general", "", '{"name": "get_time", "arguments": {}}', [TIME]),
+    Transcript("general", "", '```json\n{"name": "get_time"}\n```', [TIME]),
+    Transcript("general", "", '{"city": "Rome"}', text='{"city": "Rome"}'),
+    Transcript(
+        "hermes", HERMES,
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>',
+        [ROME],
+    ),
+    Transcript(
+        "hermes", HERMES,
+        '<think>\nHm,\n<b>\n</think>\n\nI see.\n<tool_call>\n{"arguments": {"city": "Rome", "days"'
+        ': 3}, "name": "weather"}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {}}'
+        "\n</tool_call>\n",
+        [ROME, TIME], "I see.", "Hm,\n<b>",
+    ),
+    Transcript(
+        "hermes", HERMES,
+        "No, it is.\n</think>\n\nDone.",
+        text="Done.", reasoning="No, it is.", prompt="<|im_start|>assistant\n<think>\n",
+    ),
+    Transcript(
+        "hermes", HERMES,
+        '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}',
+        [ROME],
+    ),
+    Transcript("hermes", HERMES, "a < b <tool", text="a < b <tool"),
+    Transcript(
+        "qwen-coder", CODER,
+        "I look.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nZü \"x\" \\ {}\n<b>\n"
+        "</parameter>\n<parameter=exact>\nTrue\n</parameter>\n<parameter=tags>\n['a,', ']}']\n"
+        "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n"
+        "</tool_call>",
+        [HARD, TIME], "I look.",
+    ),
+    Transcript(
+        "seed", "<seed:tool_call><function=example><parameter=example></seed:think><seed:think>",
+        "<seed:think>Hm</seed:think><seed:tool_call>\n<function=weather>\n<parameter=city>Rome"
+        "</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>",
+        [ROME], reasoning="Hm",
+    ),
+    Transcript(
+        "glm", "<tool_call><arg_key>",
+        "<think>Hm</think>Look:\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome"
+        "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"
+        "<tool_call>get_time</tool_call>",
+        [ROME, TIME], "Look:", "Hm",
+    ),
+    Transcript(
+        "minimax", INVOKE,
+        '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Rome</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n<invoke name="get_time">\n</invoke>\n'
+        "</minimax:tool_call>",
+        [ROME, TIME],
+    ),
+    Transcript(
+        "dsml", DSML,
+        'Yes.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter '
+        'name="city" string="true">Rome</｜DSML｜parameter>\n<｜DSML｜parameter name="days" '
+        'string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [ROME], "Yes.",
+    ),
+    Transcript(
+        "mistral-list", "[TOOL_CALLS]",
+        '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome", "days": 3}, "id": '
+        '"abcdefghi"}, {"name": "get_time", "arguments": {}}]',
+        [ROME, TIME],
+    ),
+    Transcript(
+        "mistral", "[TOOL_CALLS] [ARGS] [THINK] [/THINK]",
+        '[THINK]Hm[/THINK]So:[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 3}'
+        "[TOOL_CALLS]get_time[CALL_ID]abcdefghi[ARGS]{}",
+        [ROME, TIME], "So:", "Hm",
+    ),
+    Transcript(
+        "llama", '"parameters": ipython',
+        '{"name": "weather", "parameters": {"city": "Rome", "days": 3}}',
+        [ROME],
+    ),
+    Transcript(
+        "llama", '"parameters": ipython',
+        '<|python_tag|>{"type": "function", "name": "weather", "parameters": {"city": "Rome", '
+        '"days": 3}}; {"name": "get_time", "parameters": {}}',
+        [ROME, TIME],
+    ),
+    Transcript(
+        "llama", '"parameters": ipython',
+        '<|python_tag|>weather.call(city="Rome")',
+        text='<|python_tag|>weather.call(city="Rome")',
+    ),
+    Transcript(
+        "granite", "<|tool_call|>",
+        '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]',
+        [ROME],
+    ),
+    Transcript(
+        "phi", "<|tool_call|> <|/tool_call|>",
+        '<|tool_call|>[{"name": "get_time", "arguments": {}}]<|/tool_call|>',
+        [TIME],
+    ),
+    Transcript(
+        "nemotron", "<TOOLCALL></TOOLCALL>",
+        'A<TOOLCALL>[{"name": "get_time", "arguments": {}}]</TOOLCALL>',
+        [TIME], "A",
+    ),
+    Transcript(
+        "command", "<|START_ACTION|><|END_ACTION|><|START_THINKING|><|END_THINKING|>",
+        '<|START_THINKING|>Hm<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", '
+        '"tool_name": "weather", "parameters": {"city": "Rome", "days": 3}}\n]<|END_ACTION|>',
+        [ROME], reasoning="Hm",
+    ),
+    Transcript(
+        "functionary", "<function=",
+        'So.<function=weather>{"city": "Rome", "days": 3}</function><function=get_time>{}'
+        "</function>",
+        [ROME, TIME], "So.",
+    ),
+    Transcript(
+        "deepseek-fenced", DEEPSEEK + "```json",
+        "Hm.\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n"
+        '```json\n{"city": "Rome", "days": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>'
+        "function<｜tool▁sep｜>get_time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        [ROME, TIME], reasoning="Hm.", prompt="<｜Assistant｜><think>\n",
+    ),
+    Transcript(
+        "deepseek", DEEPSEEK,
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days"'
+        ": 3}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        [ROME],
+    ),
+    Transcript(
+        "kimi", KIMI,
+        "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0"
+        '<|tool_call_argument_begin|>{"city": "Rome", "days": 3}<|tool_call_end|>'
+        "<|tool_call_begin|>functions.get_time:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        "<|tool_calls_section_end|>",
+        [ROME, TIME], "Ok",
+    ),
+    Transcript(
+        "gemma", GEMMA,
+        '<|channel>thought\nHm<channel|><|tool_call>call:weather{city:<|"|>Zü "x" \\ {}\n<b><|"|>,'
+        'exact:true,tags:[<|"|>a,<|"|>,<|"|>]}<|"|>]}<tool_call|><|tool_call>call:get_time{}'
+        "<tool_call|>",
+        [HARD, TIME], reasoning="Hm",
+    ),
+    Transcript(
+        "function-gemma", "<start_function_call><escape>",
+        "<start_function_call>call:weather{city:<escape>Rome<escape>,days:3}<end_function_call>",
+        [ROME],
+    ),
+    Transcript(
+        "harmony", HARMONY,
+        "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
+        'to=functions.weather <|constrain|>json<|message|>{"city": "Rome", "days": 3}<|call|>',
+        [ROME], reasoning="Need it.", prompt="<|start|>assistant",
+    ),
+    Transcript(
+        "harmony", HARMONY,
+        "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.get_time"
+        "<|channel|>commentary json<|message|>{}",
+        [TIME], "I look.", prompt="<|start|>assistant",
+    ),
+    Transcript(
+        "harmony", HARMONY,
+        "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>"
+        "2 < 3\n",
+        text="2 < 3\n", reasoning="Easy.", prompt="<|start|>assistant",
+    ),
+]  # fmt: skip

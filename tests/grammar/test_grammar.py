@@ -1,0 +1,173 @@
+"""Grammars: what is refused, what they cost at most, the tokens that they name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import trinity
+from tests.toy_model import BOS, EOS, ToyTokenizer, toy_model
+from trinity import InputError
+from trinity.grammar.grammar import Grammar
+from trinity.grammar.limits import DEEPEST, MOST_CHOICES, SECONDS
+
+
+def test_immutable_and_comparable() -> None:
+    grammar = Grammar.regex("a+")
+    assert grammar == Grammar.regex("a+")
+    assert len({grammar, Grammar.regex("a+"), Grammar.regex("b+")}) == 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        grammar.text = "x"  # type: ignore[misc]
+    assert trinity.Grammar is Grammar
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Grammar.regex("(a"), "unclosed group"),
+        (lambda: Grammar.regex(r"a\b"), "not supported"),
+        (lambda: Grammar.regex("(?=a)b"), "look-around"),
+        (lambda: Grammar.regex("(" * 200 + "a" + ")" * 200), f"more than {DEEPEST} levels"),
+        (lambda: Grammar.regex(3), "of type int"),  # type: ignore[arg-type]
+        (lambda: Grammar.regex("\ud800"), "lone surrogate"),
+        (lambda: Grammar.choice([]), "a list of texts, at least one"),
+        (lambda: Grammar.choice("ab"), "a list of texts"),
+        (lambda: Grammar.choice([1]), "a list of texts"),  # type: ignore[list-item]
+        (lambda: Grammar.choice(["x"] * (MOST_CHOICES + 1)), f"at most {MOST_CHOICES}"),
+        (lambda: Grammar.choice(["\ud800"]), "lone surrogate"),
+        (lambda: Grammar.lark("start: x"), "unknown name"),
+        (lambda: Grammar.lark('begin: "x"'), "start"),
+        (lambda: Grammar.lark("start: " + "(" * 200 + '"a"' + ")" * 200), "levels of brackets"),
+        (lambda: Grammar.lark('start[temperature=0.5]: "a"'), "temperature: it is an option"),
+        (lambda: Grammar.lark('start: a\na[stop="x"]: /.*/'), "stop: text that was written"),
+        (lambda: Grammar.lark('start: %json {"not": {}}'), "#/not: "),
+        (lambda: Grammar.lark("start: %json {"), "has no JSON after %json"),
+        (lambda: Grammar.lark(""), ""),
+        (lambda: Grammar.gbnf('begin ::= "a"'), "no rule root"),
+        (lambda: Grammar.gbnf('root ::= "a'), "no GBNF"),
+        (lambda: Grammar.gbnf('root ::= "\\ud800"'), "no character"),
+        (lambda: Grammar.gbnf("root ::= x"), "Rule 'x' not found"),
+        (lambda: Grammar.gbnf("root ::= <|end|>"), "write it in Lark"),
+        (lambda: Grammar.gbnf("root ::= " + "(" * 300 + '"a"' + ")" * 300), "levels of brackets"),
+    ],
+)
+def test_what_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+HOSTILE = {
+    "a grammar of many words": lambda: Grammar.lark(
+        "start: " + " | ".join(f'"w{i}x{i * 7919 % 1000003}"' for i in range(40000))
+    ),
+    "a multiple of a large prime": lambda: Grammar.json_schema(
+        {"type": "integer", "multipleOf": 99999989}
+    ),
+    "cases of cases": lambda: Grammar.json_schema(
+        {"allOf": [{"anyOf": [{"properties": {f"a{i}{j}": {"type": "integer"}}} for j in range(4)]}
+                   for i in range(12)]}
+    ),
+    "patterns at once": lambda: Grammar.json_schema(
+        {"allOf": [{"type": "string", "pattern": f"(.*{c}.{{15}})"} for c in "abcdefgh"]}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_grammars_end_within_their_time(name: str) -> None:
+    begun = time.thread_time()
+    with pytest.raises(InputError):
+        HOSTILE[name]()
+    assert time.thread_time() - begun < 2 * SECONDS
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Grammar.regex("((a{1,1000}){1,1000}){1,1000}"),
+        lambda: Grammar.regex("(a|b)*a(a|b){30}c"),
+        lambda: Grammar.regex(r"(\p{L}{1,200}\W?){1,300}"),
+        lambda: Grammar.lark('start: e\ne: e e | "a" | e e e\n'),
+        lambda: Grammar.json_schema({"type": "array", "minItems": 10**6, "items": {}}),
+        lambda: Grammar.json_schema({"type": "string", "minLength": 10**6}),
+    ],
+)
+def test_hostile_steps_end_within_their_time(make: Any) -> None:
+    """A step may be refused, which ends the answer, but takes no longer than a long step."""
+    try:
+        grammar = make()
+    except InputError:
+        return
+    model, _ = toy_model(context_length=100)
+    guide = grammar.guide(model.tokenizer, 259)
+    for _ in range(60):
+        begun = time.thread_time()
+        try:
+            if guide.complete:
+                break
+            (allowed,) = guide.allowed().nonzero()
+            guide.accept([int(allowed[-1])])
+            guide.accept(guide.forced())
+        except InputError:
+            break
+        finally:
+            assert time.thread_time() - begun < 0.5
+
+
+def test_tokens_are_named_by_their_texts() -> None:
+    grammar = Grammar.lark('start: "<s> /<s>/" <s> /<[a]>/ <[2]>  # <nothing>')
+    guide = grammar.guide(ToyTokenizer(), 259)  # type: ignore[arg-type]
+    text = "<s> /<s>/"
+    for byte in text.encode():
+        assert guide.allowed()[byte + 3]
+        guide.accept([byte + 3])
+    assert guide.allowed().nonzero()[0].tolist() == [BOS]
+    guide.accept([BOS])
+    for byte in b"<a>":
+        guide.accept([byte + 3])
+    assert guide.allowed().nonzero()[0].tolist() == [EOS]
+
+
+def test_a_token_that_the_vocabulary_lacks() -> None:
+    grammar = Grammar.lark('start: "a" <|call|>')
+    with pytest.raises(InputError, match=r"the token <\|call\|>.*does not have; it has </s>, <s>"):
+        toy_model()[0].generate("a", grammar=grammar)
+    with pytest.raises(InputError, match="range"):
+        toy_model()[0].generate("a", grammar=Grammar.lark("start: <[999999]>"))
+
+
+def test_a_guide_fails_closed() -> None:
+    guide = Grammar.regex("ab").guide(ToyTokenizer(), 259)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(InputError, match="grammar"):
+            guide.accept([ord("z") + 3])
+        with pytest.raises(InputError, match="grammar"):
+            guide.allowed()
+
+
+def test_logits_of_another_size_than_the_vocabulary() -> None:
+    grammar = Grammar.regex("[a-z]")
+    large = grammar.guide(ToyTokenizer(), 300).allowed()  # type: ignore[arg-type]
+    assert (len(large), int(large.sum())) == (300, 26)
+    small = grammar.guide(ToyTokenizer(), 110).allowed()  # type: ignore[arg-type]
+    assert (len(small), int(small.sum())) == (110, 110 - 3 - ord("a"))
+    with pytest.raises(InputError, match="no token of the model's vocabulary"):
+        grammar.guide(ToyTokenizer(), 20).allowed()  # type: ignore[arg-type]
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(InputError, match=r'pip install "trinity-llm\[grammar\]"'):
+        Grammar.json_schema({"type": "string", "maxLength": 12345})
+
+
+def test_text_of_a_schema_is_a_schema() -> None:
+    schema = {"type": "array", "items": {"type": "null"}}
+    assert Grammar.json_schema(json.dumps(schema)) == Grammar.json_schema(schema)
+    assert Grammar.json_schema(True) != Grammar.json_object()

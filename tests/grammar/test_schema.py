@@ -1,0 +1,162 @@
+"""Schemas: every keyword is enforced, a note or refused, and its path is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trinity import InputError
+from trinity.grammar.grammar import Grammar
+from trinity.grammar.keywords import REFUSED
+from trinity.grammar.limits import DEEPEST, LONGEST
+from trinity.grammar.patterns import rust_pattern
+from trinity.grammar.schema import read_schema
+
+
+def refusal(schema: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        Grammar.json_schema(schema)
+    return str(caught.value)
+
+
+def states(schema: Any) -> dict[str, str]:
+    return {keyword.path: keyword.state for keyword in read_schema(schema).keywords}
+
+
+NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+
+
+@pytest.mark.parametrize("keyword", sorted(REFUSED))
+def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
+    value: Any = {"a": {"type": "null"}} if keyword.startswith("depend") else {"type": "null"}
+    inner = {keyword: value, **({NEEDS[keyword]: {}} if keyword in NEEDS else {})}
+    if keyword == "if":
+        inner["then"] = False
+    schema = {"type": "object", "properties": {"a/b": {"items": inner}}}
+    assert f"#/properties/a~1b/items/{keyword}" in refusal({**schema}) or keyword in NEEDS
+    assert states(schema)[f"#/properties/a~1b/items/{keyword}"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"requried": ["a"]}, "#/requried: no keyword of JSON Schema; required is one"),
+        ({"minlength": 3}, "#/minlength: no keyword of JSON Schema; minLength is one"),
+        ({"type": "strng"}, "#/type: expected one of array, boolean"),
+        ({"type": []}, "#/type: expected at least one type"),
+        ({"minLength": -1}, "#/minLength: expected an integer from 0"),
+        ({"minLength": True}, "#/minLength: expected an integer"),
+        ({"maxItems": 2.5}, "#/maxItems: expected an integer"),
+        ({"minimum": "3"}, "#/minimum: expected a number"),
+        ({"maximum": 2**60}, "#/maximum: expected a number of at most 53 bits"),
+        ({"enum": [1, 2**53 + 1]}, "#/enum: expected a number of at most 53 bits"),
+        ({"enum": []}, "#/enum: expected a list of values"),
+        ({"multipleOf": 0}, "#/multipleOf: expected a number above 0"),
+        ({"required": "a"}, "#/required: expected a list of names"),
+        ({"properties": []}, "#/properties: expected an object"),
+        ({"anyOf": []}, "#/anyOf: expected a list of schemas"),
+        ({"items": 3}, "#/items: a schema is an object, true or false, not a number"),
+        ({"properties": {"a": None}}, "#/properties/a: a schema is an object"),
+        ({"pattern": 3}, "#/pattern: expected text, found a number"),
+        ({"format": "colour"}, "#/format: the format 'colour' is not known; those are date,"),
+        ({"$ref": "http://x.y/z"}, "#/$ref: 'http://x.y/z' is outside of the document"),
+        ({"$ref": "other.json#/a"}, "#/$ref: 'other.json#/a' is outside of the document"),
+        ({"$ref": "#/$defs/a"}, "#/$ref: there is nothing at #/$defs/a"),
+        ({"$ref": "#a"}, "#/$ref: the document has no anchor 'a'"),
+        ({"$ref": 3}, "#/$ref: expected text, found a number"),
+        ({"$schema": "http://x.y/z"}, "#/$schema: 'http://x.y/z' is no version"),
+        ({"minProperties": 3}, "#/minProperties: it can count one property beside"),
+        ({"nullable": True}, '#/nullable: write "null" among the types'),
+        ({"dependentRequired": {"a": "b"}}, "#/dependentRequired: expected an object of lists"),
+        ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, beside"),
+        ({"$defs": {"a": {"not": {}}}, "items": {"$ref": "#/$defs/a"}}, "#/$defs/a/not: "),
+        ({"properties": {"a": {"$id": "b", "items": {"$ref": "#/x"}}}},
+         "#/properties/a/items/$ref: references within a part that has an $id"),
+        # What llguidance refuses, with the part that is at fault.
+        ({"properties": {"a": {"items": {"pattern": "a(?=b)"}}}}, "#/properties/a/items: "),
+        ({"properties": {"a": {"oneOf": [{"type": "string"}, {"minLength": 2}]}}},
+         "#/properties/a: "),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "#: "),
+        ({"$ref": "#", "type": "object"}, ""),
+        (False, ""),
+        ([], "#: a schema is an object, true or false, not a list"),
+        ("[", "is no JSON"),
+        ('{"const": NaN}', "NaN is no JSON"),
+        ({"const": float("inf")}, "is no JSON"),
+        ({"const": {1, 2}}, "is no JSON"),
+        (3.5, "#: a schema is an object"),
+        ("{" + '"items": {' * 2000 + "}" * 2001, "levels deep"),
+        (json.dumps({"const": "x" * LONGEST}), f"at most {LONGEST}"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(schema: Any, message: str) -> None:
+    assert message in refusal(schema)
+
+
+def test_depth() -> None:
+    def nested(levels: int) -> Any:
+        schema: Any = {"type": "null"}
+        for _ in range(levels):
+            schema = {"items": schema}
+        return schema
+
+    Grammar.json_schema({"type": "array", **nested(DEEPEST // 2)})
+    assert "levels deep" in refusal(nested(DEEPEST + 1))
+
+
+def test_notes_are_no_rules() -> None:
+    schema = {"title": "a", "x-order": 3, "_format": "b", "description": "c", "type": "null",
+              "uniqueItems": False, "then": {"not": {}}, "format": "colour"}  # fmt: skip
+    found = states(schema)
+    assert [found.pop(path) for path in ("#/type",)] == ["enforced"]
+    assert set(found.values()) == {"note"}
+
+
+def test_only_definitions_that_are_used_count() -> None:
+    schema = {"$defs": {"a": {"not": {}}, "b": {"type": "null"}}, "$ref": "#/$defs/b"}
+    assert states(schema) == {"#/$ref": "enforced", "#/$defs/b/type": "enforced"}
+    Grammar.json_schema(schema)
+
+
+def test_references_of_all_kinds() -> None:
+    schema = {
+        "$id": "https://x.y/z",
+        "definitions": {"a b": {"$anchor": "here", "type": "null"}, "c~d/e": {"type": "null"}},
+        "prefixItems": [{"$ref": "#here"}, {"$ref": "#/definitions/a%20b"},
+                        {"$ref": "https://x.y/z#/definitions/c~0d~1e"},
+                        {"$ref": "#/prefixItems/0"}, {"$ref": "#"}],
+    }  # fmt: skip
+    assert "refused" not in states(schema).values()
+    Grammar.json_schema(schema)
+
+
+def test_the_schema_that_was_given_stays_as_it_is() -> None:
+    schema = {"type": "string", "format": "date", "$schema": "http://json-schema.org/schema#"}
+    before = json.dumps(schema)
+    Grammar.json_schema(schema)
+    assert json.dumps(schema) == before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a.b", "a[^\n\r\u2028\u2029]b"),
+        (r"a\.b", r"a\.b"),
+        ("[.]", "[.]"),
+        ("[[&&a]", r"[\[\&\&a]"),
+        ("a{,3}", r"a\{,3}"),
+        (r"[^\]]", r"[^\]]"),
+        (r"\u{61}\p{L}", r"\u{61}\p{L}"),
+    ],
+)
+def test_patterns_in_another_syntax(pattern: str, expected: str) -> None:
+    assert rust_pattern(pattern) == expected
+
+
+@pytest.mark.parametrize("pattern", [r"\Aa", r"a\Z", r"[\S]"])
+def test_patterns_that_would_be_misread(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"\\"):
+        rust_pattern(pattern)
+    assert "#/pattern: " in refusal({"pattern": pattern})

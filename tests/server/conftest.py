@@ -1,0 +1,103 @@
+"""The demo model behind an application, in this process and behind a socket."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import trinity
+from trinity.model import Model
+from trinity.server.app import make_app
+from trinity.server.models import Models, Served
+from trinity.server.serving import Server, config, listening
+from trinity.server.settings import ServerOptions
+
+LIMIT = 120.0  # seconds until what waits is taken for a hang
+
+MakeApp = Callable[..., Starlette]
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Model]:
+    """The demo model, whose answers do not depend on what else runs."""
+    with trinity.load(trinity.demo_model(), threads=1, batch_invariant=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def make(model: Model) -> MakeApp:
+    """Makes an application of the demo model, called "demo", with options of the server."""
+
+    def made(**options: object) -> Starlette:
+        served = Served("demo", "demo.gguf", lambda: model, model=model)
+        settings = ServerOptions(**options)  # type: ignore[arg-type]
+        models = Models([served], any_name=settings.any_model_name)
+        models.close = _nothing  # type: ignore[method-assign]
+        return make_app(models, settings)
+
+    return made
+
+
+async def _nothing() -> None:
+    """The model is everybody's."""
+
+
+@pytest.fixture(scope="session")
+def app(make: MakeApp) -> Starlette:
+    """The application with usual options."""
+    return make()
+
+
+@pytest.fixture(scope="session")
+def client(app: Starlette) -> Iterator[TestClient]:
+    """A client in this process."""
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
+
+
+@contextmanager
+def socket_server(app: Starlette, **options: object) -> Iterator[str]:
+    """The URL of an application that runs behind a socket, in a thread."""
+    settings = ServerOptions(port=0, **options)  # type: ignore[arg-type]
+    with listening(settings.host, settings.port) as listener:
+        server = Server(config(app, settings))
+        thread = threading.Thread(target=partial(server.run, sockets=[listener]))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            wait_for(lambda: server.started)
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join(LIMIT)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def url(make: MakeApp) -> Iterator[str]:
+    """A server with usual options behind a socket."""
+    with socket_server(make()) as url:
+        assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+        yield url
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + LIMIT
+    while not found():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.005)
+
+
+def is_idle(model: Model) -> bool:
+    """Whether no sequence waits or runs."""
+    work = model.load_of_work()
+    return work.waiting == work.running == 0

@@ -1,0 +1,109 @@
+"""OpenAI's embeddings: the model's vectors in every form, and what has none."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from openai.types import CreateEmbeddingResponse
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from tests.server.asgi import Asked, strict
+from tests.server.conftest import is_idle, wait_for
+from trinity.model import Model
+
+PATH = "/v1/embeddings"
+TEXTS = ["Prince Andrew", "Pierre", "a longer text of the same book"]
+
+
+def post(client: TestClient, **body: Any) -> Any:
+    response = client.post(PATH, json=body)
+    assert response.status_code == 200, response.text
+    if body.get("encoding_format") != "base64":  # which the client decodes before it looks
+        CreateEmbeddingResponse.model_validate(strict(response.text))
+    return strict(response.text)
+
+
+def rows(answer: Any) -> Any:
+    assert [one["index"] for one in answer["data"]] == list(range(len(answer["data"])))
+    return np.array([one["embedding"] for one in answer["data"]], np.float32)
+
+
+def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
+    answer = post(client, input=TEXTS)
+    assert np.array_equal(rows(answer), model.embed(TEXTS))
+    count = sum(len(model.tokenizer.encode(text, add_eos=True)) for text in TEXTS)
+    assert answer["usage"] == {"prompt_tokens": count, "total_tokens": count}
+    assert np.array_equal(rows(post(client, input=TEXTS[0])), model.embed(TEXTS[:1]))
+    ids = [model.tokenizer.encode(text, add_eos=True) for text in TEXTS]
+    assert np.array_equal(rows(post(client, input=ids)), model.embed(TEXTS))
+    assert np.array_equal(rows(post(client, input=ids[1])), model.embed(TEXTS[1:2]))
+
+
+def test_many_texts_come_in_order(client: TestClient, model: Model) -> None:
+    texts = [f"text {number}" for number in range(40)]
+    assert np.array_equal(rows(post(client, input=texts)), model.embed(texts))
+
+
+def test_base64_is_the_same_numbers(client: TestClient, model: Model) -> None:
+    answer = post(client, input=TEXTS[0], encoding_format="base64")
+    found = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
+    assert np.array_equal(found, model.embed(TEXTS[:1])[0])
+
+
+def test_fewer_dimensions_have_length_one_again(client: TestClient, model: Model) -> None:
+    found = rows(post(client, input=TEXTS, dimensions=16))
+    expected = model.embed(TEXTS)[:, :16]
+    expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.abs(found - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": ""}, "input"),
+        ({"input": ["a", ""]}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [[]]}, "input"),
+        ({"input": ["a", 1]}, "input"),
+        ({"input": [[1], "a"]}, "input"),
+        ({"input": [10**6]}, "input"),
+        ({"input": [-1]}, "input[0]"),
+        ({"input": ["a"] * 2049}, "input"),
+        ({"input": "a", "dimensions": 0}, "dimensions"),
+        ({"input": "a", "dimensions": 257}, "dimensions"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "a", "truncate": True}, "truncate"),
+        ({}, "input"),
+    ],
+)
+def test_what_has_no_vector_is_refused(
+    client: TestClient, body: dict[str, Any], param: str
+) -> None:
+    response = client.post(PATH, json=body)
+    assert response.status_code == 400, response.text
+    assert strict(response.text)["error"]["param"] == param
+
+
+def test_too_long_a_text_is_refused_with_both_counts(client: TestClient) -> None:
+    error = strict(client.post(PATH, json={"input": ["a", "war " * 2000]}).text)["error"]
+    assert error["code"] == "context_length_exceeded"
+    assert (error["n_ctx"], error["n_prompt_tokens"] > 2000) == (512, True)
+
+
+def test_who_leaves_ends_the_work(app: Starlette, model: Model) -> None:
+    async def leave() -> None:
+        texts = [f"{'war and peace ' * 30}{number}" for number in range(400)]
+        asked = Asked(app, PATH, {"input": texts})
+        while is_idle(model):
+            await asyncio.sleep(0.001)
+        asked.leave.set()
+        await asked.done
+        assert asked.sent == []
+
+    asyncio.run(leave())
+    wait_for(lambda: is_idle(model))

@@ -1,0 +1,128 @@
+"""Several models: names, loading on demand, unloading by least use."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import trinity
+from trinity.errors import FormatError, InputError
+from trinity.server.errors import ApiError
+from trinity.server.models import Models, Served
+from trinity.server.serving import name_and_ref, served_models, weight_bytes
+
+NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=10))
+
+
+class FakeModel:
+    """What the server needs of a model that nobody asks anything."""
+
+    engine = NO_POOL
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def served(name: str, size: int = 90) -> Served:
+    return Served(name, f"{name}.gguf", lambda: FakeModel(), lambda: size)  # type: ignore[return-value,arg-type]
+
+
+def loaded(models: Models) -> list[str]:
+    return [one.name for one in models.served.values() if one.model is not None]
+
+
+def test_least_used_is_unloaded_first() -> None:
+    async def test() -> None:
+        models = Models([served("a"), served("b"), served("c")], memory_limit=200)
+        for name in ("a", "b", "a"):
+            (await models.lease(name)).release()
+        assert loaded(models) == ["a", "b"]
+        old: Any = models.served["b"].model
+        (await models.lease("c")).release()
+        assert loaded(models) == ["a", "c"]
+        assert old.closed
+        assert (await models.lease(None)).name == "a"
+        await models.close()
+        assert loaded(models) == []
+
+    asyncio.run(test())
+
+
+def test_a_model_in_use_stays_until_it_is_let_go() -> None:
+    async def test() -> None:
+        models = Models([served("a"), served("b")], memory_limit=150)
+        held = await models.lease("a")
+        waiting = asyncio.ensure_future(models.lease("b"))
+        await asyncio.sleep(0.05)
+        assert loaded(models) == ["a"]
+        assert not waiting.done()
+        held.release()
+        held.release()  # again is harmless
+        assert (await waiting).name == "b"
+        assert loaded(models) == ["b"]
+
+    asyncio.run(test())
+
+
+def test_two_who_ask_load_once() -> None:
+    async def test() -> None:
+        loads = []
+
+        def load() -> Any:
+            loads.append(1)
+            return FakeModel()
+
+        models = Models([Served("a", "a", load)])
+        leases = await asyncio.gather(*(models.lease("a") for _ in range(5)))
+        assert len(loads) == 1
+        assert models.served["a"].users == len(leases)
+
+    asyncio.run(test())
+
+
+def test_what_cannot_be_had_is_said() -> None:
+    def broken() -> Any:
+        raise FormatError("a.gguf: it is damaged")
+
+    async def test() -> None:
+        models = Models([Served("a", "a", broken), served("b", 1000)], memory_limit=500)
+        for name, status in (("a", 503), ("b", 503), ("c", 404)):
+            with pytest.raises(ApiError) as error:
+                await models.lease(name)
+            assert error.value.status == status
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("path/to/model.gguf", ("model", "path/to/model.gguf")),
+        ("path/to/directory/", ("directory", "path/to/directory/")),
+        ("small=path/a=b.gguf", ("small", "path/a=b.gguf")),
+        ("org/small=m.gguf", ("org/small", "m.gguf")),
+        ("hf:user/repo:Q4_K_M", ("user/repo:Q4_K_M", "hf:user/repo:Q4_K_M")),
+        ("ollama:llama3.2", ("llama3.2", "ollama:llama3.2")),
+        ("x=hf:user/repo", ("x", "hf:user/repo")),
+    ],
+)
+def test_names(text: str, expected: tuple[str, str]) -> None:
+    assert name_and_ref(text) == expected
+
+
+def test_a_name_is_used_once() -> None:
+    with pytest.raises(InputError, match="two models are called 'm'"):
+        served_models(["a/m.gguf", "b/m.gguf"], {}, print)
+
+
+def test_weights_are_weighed() -> None:
+    """The file has headers and a vocabulary besides."""
+    path = trinity.demo_model()
+    assert 0.8 * Path(path).stat().st_size < weight_bytes(path) < Path(path).stat().st_size

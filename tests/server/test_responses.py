@@ -1,0 +1,305 @@
+"""OpenAI's responses: judged by the types of OpenAI's client, and by what it makes of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from openai import omit
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+from starlette.testclient import TestClient
+
+from tests.server.asgi import strict
+from tests.server.named_events import named_events
+from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
+from trinity.model import Model
+from trinity.runtime.generation import Timings
+from trinity.runtime.sampler import TokenLogprob
+from trinity.server.endpoints.logprobs import ChatLogprob
+from trinity.server.endpoints.responses import empty_response
+from trinity.server.endpoints.responses.items import messages_of
+from trinity.server.endpoints.responses.request import ResponsesRequest
+from trinity.server.endpoints.responses.writer import ResponseWriter
+from trinity.server.errors import ApiError
+from trinity.server.job import End, Piece
+from trinity.server.schemas import decoded, encode
+
+PATH = "/v1/responses"
+GREEDY = {"temperature": 0, "max_output_tokens": 12}
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+PIECES = (
+    Piece(0, (Reasoning("I think"),), token_ids=(1, 2)),
+    Piece(0, (), token_ids=(3,)),
+    Piece(0, (Reasoning(" so."), Text("Let me")), token_ids=(4, 5)),
+    Piece(0, (Text(" see."),), (TokenLogprob(6, -0.5, " see."),), token_ids=(6,)),
+    Piece(0, (CallStart(0, "call1", "weather"), CallArguments(0, '{"ci')), token_ids=(7,)),
+    Piece(0, (CallArguments(0, 'ty": "Paris"}'), CallStart(1, "call2", "clock")), token_ids=(8,)),
+    Piece(0, (CallArguments(1, "{}"),), token_ids=(9,)),
+)
+END = End(0, "stop", Timings(prompt_tokens=20, cached_tokens=5, completion_tokens=9), called=True)
+
+
+def post(client: TestClient, **body: Any) -> Any:
+    response = client.post(PATH, json={"input": "Who was Pierre?", **GREEDY, **body})
+    assert response.status_code == 200, response.text
+    Response.model_validate(strict(response.text))
+    return strict(response.text)
+
+
+def refused(client: TestClient, **body: Any) -> Any:
+    response = client.post(PATH, json={"input": "hi", **body})
+    assert response.status_code == 400, response.text
+    return strict(response.text)["error"]
+
+
+def written(pieces: Sequence[Piece], end: End) -> tuple[Any, list[Any]]:
+    """The response at last, and all events as a client gets them."""
+    body = ResponsesRequest(input="hi")
+    writer = ResponseWriter(
+        empty_response(body, "m", 1),
+        lambda found: [ChatLogprob(one.text, one.logprob, [], []) for one in found],
+    )
+    found = [strict(encode(event)) for event in writer.begin()]
+    for piece in pieces:
+        found += [strict(encode(event)) for event in writer.add(piece)]
+    found += [strict(encode(event)) for event in writer.end(end)]
+    return strict(encode(writer.response)), found
+
+
+def accumulated(events: Sequence[Any]) -> Any:
+    """What OpenAI's client makes of a stream before the last event tells it."""
+    state = ResponseStreamState(input_tools=omit, text_format=omit)
+    for event in events[:-1]:
+        state.handle_event(EVENT.validate_python(event))
+    return state._ResponseStreamState__current_snapshot  # type: ignore[attr-defined]
+
+
+def test_answer_is_the_models(client: TestClient, model: Model) -> None:
+    answer = post(client, instructions="Be short.", metadata={"a": "b"})
+    prompt = (
+        "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\nWho was Pierre?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    alone = model.generate(prompt, parse_special=True, temperature=0, max_tokens=12)
+    (item,) = answer["output"]
+    assert item["content"][0]["text"] == alone.text
+    assert (answer["status"], item["status"]) == ("incomplete", "incomplete")
+    assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert answer["usage"]["input_tokens"] == alone.prompt_tokens
+    assert answer["usage"]["output_tokens"] == 12
+    assert answer["metadata"] == {"a": "b"}
+    assert answer["instructions"] == "Be short."
+
+
+def test_stream_is_the_answer(client: TestClient) -> None:
+    response = client.post(PATH, json={"input": "Who was Pierre?", "stream": True, **GREEDY})
+    events = named_events(response.content)
+    for event in events:
+        EVENT.validate_python(event)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    whole = post(client)
+    assert events[-1]["type"] == "response.incomplete"
+    last = events[-1]["response"]
+    assert last["output"][0]["content"] == whole["output"][0]["content"]
+    assert accumulated(events).output[0].content[0].text == whole["output"][0]["content"][0]["text"]
+
+
+def test_reasoning_text_and_calls_are_items() -> None:
+    response, _ = written(PIECES, END)
+    Response.model_validate(response)
+    assert [item["type"] for item in response["output"]] == [
+        "reasoning", "message", "function_call", "function_call",
+    ]  # fmt: skip
+    reasoning, message, weather, clock = response["output"]
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "I think so."}]
+    assert message["content"][0]["text"] == "Let me see."
+    assert [one["token"] for one in message["content"][0]["logprobs"]] == [" see."]
+    assert (weather["name"], weather["arguments"]) == ("weather", '{"city": "Paris"}')
+    assert (clock["call_id"], clock["arguments"]) == ("call2", "{}")
+    assert response["status"] == "completed"
+    assert response["usage"] == {
+        "input_tokens": 20, "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
+        "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 29,
+    }  # fmt: skip
+
+
+def test_events_come_in_their_order_and_make_the_response() -> None:
+    response, events = written(PIECES, END)
+    for event in events:
+        EVENT.validate_python(event)
+    assert [event["type"].removeprefix("response.") for event in events] == [
+        "created", "in_progress",
+        "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.delta",
+        "reasoning_text.done", "content_part.done", "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done",
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.delta",
+        "function_call_arguments.done", "output_item.done",
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
+        "output_item.done", "completed",
+    ]  # fmt: skip
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    ids = {item["id"] for item in response["output"]}
+    assert {event["item_id"] for event in events if "item_id" in event} == ids
+    snapshot = accumulated(events)
+    for mine, theirs in zip(response["output"], snapshot.output, strict=True):
+        assert theirs.type == mine["type"]
+        if mine["type"] == "function_call":
+            assert theirs.arguments == mine["arguments"]
+        elif mine["type"] == "message":  # the client leaves reasoning as it was added
+            assert theirs.content[0].text == mine["content"][0]["text"]
+    deltas = [e["delta"] for e in events if e["type"] == "response.reasoning_text.delta"]
+    assert "".join(deltas) == response["output"][0]["content"][0]["text"]
+    assert events[-1]["response"] == response
+    # What was under way when the item began.
+    assert events[2]["item"]["content"] == []
+    assert events[16]["item"]["arguments"] == ""
+
+
+def test_an_empty_answer_is_a_message() -> None:
+    response, _ = written([], End(0, "stop", Timings()))
+    assert response["output"][0]["content"][0]["text"] == ""
+
+
+def test_logprobs(client: TestClient) -> None:
+    answer = post(client, top_logprobs=2, include=["message.output_text.logprobs"])
+    found = answer["output"][0]["content"][0]["logprobs"]
+    assert len(found) == 12
+    assert {len(one["top_logprobs"]) for one in found} == {2}
+    assert post(client)["output"][0]["content"][0]["logprobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"store": True}, "store"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"modalities": ["text"]}, "modalities"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "nam": "f"}]}, "tools[0].nam"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"text": {"verbosity": "high"}}, "text.verbosity"),
+        ({"include": ["file_search_call.results"]}, "include[0]"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"temperature": 3}, "temperature"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),
+        ({"input": [{"type": 5}]}, "input[0].type"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0].type",
+        ),
+        (
+            {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]},
+            "input[0].encrypted_content",
+        ),
+        ({"input": [{"role": "user", "content": "a", "foo": 1}]}, "input[0].foo"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_by_its_name(
+    client: TestClient, body: dict[str, Any], param: str
+) -> None:
+    error = refused(client, **body)
+    assert error["param"] == param, error
+    assert error["type"] == "invalid_request_error"
+
+
+def test_too_long_an_input_is_refused_with_both_counts(client: TestClient) -> None:
+    error = refused(client, input="war " * 2000)
+    assert error["code"] == "context_length_exceeded"
+    assert (error["n_ctx"], error["n_prompt_tokens"] > 2000) == (512, True)
+
+
+def test_items_become_messages() -> None:
+    items: list[Any] = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [],
+         "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "I ask.", "annotations": []}]},
+        {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{}"},
+        {"type": "function_call", "call_id": "b", "name": "clock", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "rain"},
+        {"type": "function_call_output", "call_id": "b",
+         "output": [{"type": "input_text", "text": "noon"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Now again."}]},
+        {"type": "function_call", "call_id": "c", "name": "clock", "arguments": "{}"},
+    ]  # fmt: skip
+    found = messages_of(items)
+    assert [one["role"] for one in found] == [
+        "system", "user", "assistant", "tool", "tool", "assistant",
+    ]  # fmt: skip
+    assert found[1]["content"] == "Weather?"
+    assert (found[2]["content"], found[2]["reasoning_content"]) == ("I ask.", "Hm.")
+    assert [call["id"] for call in found[2]["tool_calls"]] == ["a", "b"]
+    assert [(one["tool_call_id"], one["content"]) for one in found[3:5]] == [
+        ("a", "rain"), ("b", "noon"),
+    ]  # fmt: skip
+    assert (found[5]["content"], found[5]["reasoning_content"]) == (None, "Now again.")
+
+
+def test_a_response_goes_back_in_as_it_came() -> None:
+    response, _ = written(PIECES, END)
+    (message,) = messages_of(response["output"])
+    assert message["content"] == "Let me see."
+    assert message["reasoning_content"] == "I think so."
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["weather", "clock"]
+
+
+def job_of(**body: Any) -> Any:
+    return decoded(msgspec.json.encode({"input": "hi", **body}), ResponsesRequest).job()
+
+
+def test_choices_of_tools() -> None:
+    tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in "fgh"]
+    assert job_of(tools=tools).tool_choice == "auto"
+    assert job_of(tools=tools, tool_choice="required").tool_choice == "required"
+    assert job_of(tools=tools, tool_choice={"type": "function", "name": "g"}).tool_choice == "g"
+    some = job_of(
+        tools=tools, parallel_tool_calls=False,
+        tool_choice={"type": "allowed_tools", "mode": "required",
+                     "tools": [{"type": "function", "name": "h"}]},
+    )  # fmt: skip
+    assert [tool["function"]["name"] for tool in some.tools] == ["h"]
+    assert (some.tool_choice, some.parallel_tool_calls) == ("required", False)
+
+
+def test_options_and_variables() -> None:
+    job = job_of(
+        temperature=0.5, top_p=0.5, max_output_tokens=7, seed=3, top_k=2, min_p=0.1, stop="x",
+        reasoning={"effort": "none", "summary": "auto"}, chat_template_kwargs={"a": 1},
+    )  # fmt: skip
+    assert job.options == {
+        "temperature": 0.5, "top_p": 0.5, "max_tokens": 7, "seed": 3, "top_k": 2, "min_p": 0.1,
+        "stop": "x",
+    }  # fmt: skip
+    assert (job.variables, job.effort) == ({"a": 1}, "none")
+    assert job_of(text={"format": {"type": "text"}, "verbosity": "medium"}).options == {}
+
+
+def test_a_failure_ends_a_stream_as_failed(client: TestClient, model: Model) -> None:
+    def break_down(*arguments: Any, **options: Any) -> Any:
+        raise ApiError(503, "the server is being stopped")
+
+    from trinity.server.service import Answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Answers, "_read", break_down)
+        response = client.post(PATH, json={"input": "hi", "stream": True, **GREEDY})
+    last = named_events(response.content)[-1]
+    EVENT.validate_python(last)
+    assert last["type"] == "response.failed"
+    assert last["response"]["error"]["message"] == "the server is being stopped"

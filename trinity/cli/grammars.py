@@ -1,0 +1,35 @@
+"""The grammar that a command line gives, in one of three ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from trinity.cli.prompts import given_text
+
+if TYPE_CHECKING:
+    from trinity.grammar.grammar import Grammar
+
+
+def given_grammar(json_schema: str | None, regex: str | None, file: str | None) -> Grammar | None:
+    """The grammar of --json-schema, --regex or --grammar. Raises BadParameter for several."""
+    if sum(one is not None for one in (json_schema, regex, file)) > 1:
+        raise typer.BadParameter("give one of --json-schema, --regex and --grammar")
+    if json_schema is None and regex is None and file is None:
+        return None
+    from trinity.grammar.gbnf import is_gbnf
+    from trinity.grammar.grammar import Grammar
+
+    if regex is not None:
+        return Grammar.regex(regex)
+    if json_schema is not None:
+        is_text = json_schema.lstrip().startswith("{")
+        return Grammar.json_schema(json_schema if is_text else read(json_schema, "schema"))
+    text = read(str(file), "grammar")
+    return Grammar.gbnf(text) if is_gbnf(text) else Grammar.lark(text)
+
+
+def read(file: str, what: str) -> str:
+    """The text of a file."""
+    return given_text(None, file, what=what, usage=f"give the {what}'s file")

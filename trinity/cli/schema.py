@@ -1,0 +1,51 @@
+"""trinity schema: what of a JSON schema an answer is kept to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.prompts import given_text
+from trinity.cli.terminal import json_line, put, say
+from trinity.errors import InputError
+
+
+def schema(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The schema; - reads standard input.")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Say which keywords of a JSON schema are enforced, which are notes, and which are refused.
+
+    Definitions count where they are referred to. Exit code 1 where something is not enforced.
+    """
+    from trinity.grammar.grammar import Grammar
+    from trinity.grammar.schema import read_schema
+
+    usage = "give the schema's file, or - for standard input"
+    text = given_text(*(("-", None) if file == "-" else (None, file)), what="schema", usage=usage)
+    found, error = read_schema(text), ""
+    if not found.refused:
+        try:
+            Grammar.json_schema(text)
+        except InputError as refusal:  # by the schema as a whole, or a part of it
+            error = str(refusal)
+    if as_json:
+        put(json_line({"keywords": [asdict(keyword) for keyword in found.keywords],
+                       "error": error or None}))  # fmt: skip
+    else:
+        for keyword in found.keywords:
+            reason = f": {keyword.reason}" if keyword.reason else ""
+            put(f"{keyword.state:<9} {keyword.path}{reason}")
+    counts = Counter(keyword.state for keyword in found.keywords)
+    if error:
+        say(f"error: {error}")
+    elif not as_json:
+        say(", ".join(f"{counts[state]} {state}" for state in ("enforced", "note", "refused")))
+    if error or found.refused:
+        raise typer.Exit(1)

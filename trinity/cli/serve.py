@@ -1,0 +1,58 @@
+"""trinity serve: OpenAI's and other HTTP APIs."""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.loading import model_or_demo
+from trinity.cli.terminal import say
+from trinity.errors import InputError
+from trinity.process import INTERRUPTED
+from trinity.server.settings import ServerOptions
+
+DEFAULTS = options.only(
+    options.GENERATION, "max_tokens", "temperature", "top_k", "top_p", "min_p",
+    "repetition_penalty", "frequency_penalty", "presence_penalty", "penalty_last_n", "seed",
+    "speculative",
+)  # fmt: skip
+NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance")
+
+
+@options.takes(serving=options.SERVING, generation=DEFAULTS, loading=options.LOADING)
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="[NAME=]MODEL",
+            help=f"{options.MODEL_HELP}; may be several, the others are loaded when they are "
+            "asked for; the demo model if not given.",
+        ),
+    ] = None,
+    *,
+    serving: options.Given,
+    generation: options.Given,
+    loading: options.Given,
+) -> None:
+    """Serve models over HTTP, to clients of OpenAI's and other APIs, until Ctrl-C or SIGTERM.
+
+    Options of generation are for requests that do not give them.
+    """
+    settings = ServerOptions(**serving)
+    try:
+        from trinity.server import serving as server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in NEEDED:
+            raise
+        raise InputError(
+            f"the server needs libraries that are not installed ({error}); install them with: "
+            'pip install "trinity-llm[serve]"'
+        ) from error
+    refs = model or [model_or_demo(None)]
+    if server.serve(refs, settings, loading, say, generation) == signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)

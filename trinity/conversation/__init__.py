@@ -1,0 +1,9 @@
+"""Conversations as APIs have them: messages, tools, reasoning, and what models write of them."""
+
+from trinity.conversation.form import Form, form_of, parse
+from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
+from trinity.conversation.reader import Reader
+
+__all__ = [
+    "CallArguments", "CallStart", "Form", "Part", "Reader", "Reasoning", "Text", "form_of", "parse",
+]  # fmt: skip

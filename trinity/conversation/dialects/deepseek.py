@@ -1,0 +1,82 @@
+"""<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>: DeepSeek V3, R1 and V3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trinity.conversation.cursor import Steps
+from trinity.conversation.dialects import lark
+from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.reading import Reading
+from trinity.conversation.tools import Tool
+
+_FIRST, _LAST = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+_BEGIN, _MIDDLE, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+
+
+class DeepSeek(Dialect):
+    """Both forms: V3 and R1 write "function", the name in a line, and JSON in a fence."""
+
+    name = "deepseek"
+    marks = (_FIRST, _BEGIN)
+
+    def __init__(self, *, fenced: bool = False) -> None:
+        self.fenced = fenced
+        if fenced:
+            self.name = "deepseek-fenced"
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """With those within a call."""
+        return (_FIRST, _BEGIN, _MIDDLE, _END, _LAST)
+
+    def claims(self, template: str) -> bool:
+        """By its mark, and by whether JSON is in a fence."""
+        return _BEGIN in template and ("```json" in template) == self.fenced
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """Calls up to the last mark."""
+        cursor = reading.cursor
+        if mark == _FIRST:
+            yield from cursor.white()
+            yield from cursor.expect(_BEGIN)
+        while True:
+            yield from self._call(reading)
+            yield from cursor.white()
+            if reading.complete or not (yield from cursor.skip(_BEGIN)):
+                break
+        yield from cursor.skip(_LAST)
+        reading.commit()
+
+    def _call(self, reading: Reading) -> Steps[None]:
+        cursor = reading.cursor
+        name = (yield from cursor.collect((_MIDDLE,))).strip()
+        fenced = name == "function" and name not in reading.tools
+        if fenced:
+            name = (yield from cursor.collect(("\n",))).strip()
+            yield from cursor.white()
+            for fence in ("```json", "```"):
+                if (yield from cursor.skip(fence)):
+                    break
+        yield from reading.call(name)
+        yield from cursor.white()
+        if fenced:
+            yield from cursor.skip("```")
+            yield from cursor.white()
+        yield from cursor.skip(_END)
+        reading.commit()
+
+    def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
+        """Calls between the first and the last mark."""
+        begin, middle, end = mark(_BEGIN), mark(_MIDDLE), mark(_END)
+
+        def body(tool: Tool) -> str:
+            if self.fenced:
+                head = f'{begin} "function" {middle} {lark.text(tool.name + chr(10))} "```json\\n"'
+                return f'{head} {{arguments}} "\\n```" {end}'
+            return f"{begin} {lark.text(tool.name)} {middle} {{arguments}} {end}"
+
+        between = '"\\n"' if self.fenced else ""
+        more = f" ({between} call)*" if parallel else ""
+        calls = f"calls: {mark(_FIRST)} call{more} {mark(_LAST)}\n"
+        return calls + lark.for_each(tools, "call", body)

@@ -1,0 +1,126 @@
+"""What a form of calls declares, and how an answer in it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.reading import Reading
+from trinity.conversation.thinking import Thinking
+from trinity.conversation.tools import Tool
+from trinity.conversation.traits import Traits
+
+Mark = Callable[[str], str]
+"""A mark's place in a Lark grammar: its text in quotes, or the special token that it is."""
+
+
+class Dialect:
+    """A form in which models write calls of tools.
+
+    ``marks`` open calls, wherever they stand; where ``bare``, a call may also begin an answer
+    without one. ``answer_head`` stands before an answer. ``id_prefix`` and ``id_length`` say what
+    ids of calls look like.
+    """
+
+    name = ""
+    marks: tuple[str, ...] = ()
+    bare = False
+    answer_head = ""
+    id_prefix = "call_"
+    id_length = 24
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """Every mark that reading looks for."""
+        return self.marks
+
+    def claims(self, template: str) -> bool:
+        """Whether a chat template is of this form."""
+        raise NotImplementedError
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """Read what follows ``mark`` ("" for a bare call). Raises NoCallError."""
+        raise NotImplementedError
+
+    def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
+        """Lark rules of an answer that is calls, of which ``calls`` is the first."""
+        raise NotImplementedError
+
+    def fitted(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message as the form's templates want it, beyond what all do."""
+        return message
+
+    def as_text(self, message: Mapping[str, Any], traits: Traits) -> Mapping[str, Any]:
+        """A message without what its template leaves out: calls, and results of tools, as text."""
+        if message["role"] == "tool" and not (traits.results and traits.calls):
+            answer = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
+            return {"role": "user", "content": answer}
+        if message.get("tool_calls") and not traits.calls:
+            kept = {key: value for key, value in message.items() if key != "tool_calls"}
+            texts = [message["content"]] if message.get("content") else []
+            texts.append(self.written([call["function"] for call in message["tool_calls"]]))
+            return {**kept, "content": "\n".join(texts)}
+        return message
+
+    def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
+        """Calls of functions, with their names and arguments, as text."""
+        said = ({"name": one["name"], "arguments": one["arguments"]} for one in functions)
+        texts = (json.dumps(one, ensure_ascii=False) for one in said)
+        return "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in texts)
+
+    def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
+        """Read a whole answer; ``inside``: it begins within reasoning.
+
+        Returns why what looked like calls was none.
+        """
+        cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
+        if inside:
+            yield from self._think(reading, thinking)
+        marks = (thinking.begin, thinking.end, *(self.marks if reading.tools else ()))
+        while not reading.complete:
+            bare = self.bare and reading.tools and scribe.fresh
+            if bare and (yield from self._try(reading, "", problems)):
+                continue
+            mark = yield from cursor.until(marks, scribe.text, final=True)
+            if not mark:
+                break
+            if mark not in (thinking.begin, thinking.end):
+                yield from self._try(reading, mark, problems)
+            elif not scribe.fresh:
+                scribe.text(mark)
+            elif mark == thinking.begin:
+                yield from self._think(reading, thinking)
+            else:  # of reasoning that did not take place
+                scribe.turn()
+        scribe.end()
+        return problems
+
+    def _think(self, reading: Reading, thinking: Thinking) -> Steps[None]:
+        reading.scribe.turn()
+        yield from reading.cursor.until((thinking.end,), reading.scribe.reasoning, final=True)
+        reading.scribe.turn()
+
+    def _try(self, reading: Reading, mark: str, problems: list[str]) -> Steps[bool]:
+        """Read calls. What is none becomes text; whether there was one."""
+        cursor, scribe = reading.cursor, reading.scribe
+        calls = scribe.calls
+        begin = cursor.at
+        reading.commit()
+        try:
+            yield from self.read_calls(reading, mark)
+            scribe.turn()
+        except NoCallError as problem:
+            if mark or problem.args[0]:
+                problems.append(str(problem))
+            if reading.in_call and problem.at_end:
+                scribe.arguments(cursor.text[reading.committed :])
+                cursor.at = len(cursor.text)
+            else:
+                cursor.at = reading.committed
+                if scribe.calls == calls:
+                    cursor.at = begin
+                    scribe.text(mark)
+        reading.in_call = False
+        return scribe.calls > calls

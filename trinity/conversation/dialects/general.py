@@ -1,0 +1,69 @@
+"""For templates that know no tools: they are listed in a system text of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.dialects.hermes import Hermes
+from trinity.conversation.reading import Reading
+
+_TEXT = """\
+You may call functions to help with what the user asks. To call one, write a JSON object with its \
+name and its arguments within <tool_call></tool_call>:
+<tool_call>
+{"name": "function's name", "arguments": {"argument's name": "value"}}
+</tool_call>
+Its result then comes within <tool_response></tool_response>. The functions, as JSON:
+"""
+
+
+class General(Hermes):
+    """The tags of Hermes, which models without a form of their own most likely know.
+
+    A call at an answer's beginning may lack them, for small models forget them.
+    """
+
+    name = "general"
+    bare = True
+
+    def claims(self, template: str) -> bool:
+        """None: it is for the templates that nobody claims."""
+        return False
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """As Hermes, also in a fence of Markdown."""
+        cursor = reading.cursor
+        yield from cursor.white()
+        fenced = False
+        if not mark:
+            for fence in ("```json\n", "```\n"):
+                fenced = fenced or (yield from cursor.skip(fence))
+            if (yield from cursor.peek()) not in ("{", "["):
+                raise NoCallError("")
+        yield from super().read_calls(reading, mark)
+        if fenced:
+            yield from cursor.white()
+            yield from cursor.skip("```")
+            reading.commit()
+
+    def with_tools(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        system: bool,
+    ) -> list[Mapping[str, Any]]:
+        """Messages that begin with a text about the tools: a system message where ``system``,
+        which a template may refuse, else the first message's beginning."""
+        functions = (json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+        listed = _TEXT + "\n".join(functions)
+        first = messages[0].get("content")
+        if messages[0]["role"] in ("system", "developer"):
+            told = f"{first}\n\n{listed}" if first else listed
+            return [{**messages[0], "content": told}, *messages[1:]]
+        if not system and messages[0]["role"] == "user":
+            return [{**messages[0], "content": f"{listed}\n\n{first}"}, *messages[1:]]
+        return [{"role": "system", "content": listed}, *messages]

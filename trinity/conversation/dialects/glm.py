@@ -1,0 +1,44 @@
+"""<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>: GLM 4.5, 4.6."""
+
+from __future__ import annotations
+
+from trinity.conversation.cursor import Steps
+from trinity.conversation.dialects import lark
+from trinity.conversation.dialects.dialect import Mark
+from trinity.conversation.dialects.tagged import Tagged, Tags
+from trinity.conversation.reading import Reading
+from trinity.conversation.tools import Tool
+
+
+class Glm(Tagged):
+    """The name has no tag: it ends at the first argument, or at the call's end."""
+
+    name = "glm"
+    tags = Tags(
+        ("<tool_call>", "</tool_call>"),
+        ("", ""),
+        "</tool_call>",
+        ("<arg_key>", "</arg_key>"),
+        "</arg_value>",
+        value="<arg_value>",
+    )
+
+    def claims(self, template: str) -> bool:
+        """By its tags."""
+        return "<arg_key>" in template and "<tool_call>" in template
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """One call."""
+        cursor = reading.cursor
+        pieces: list[str] = []
+        ended = yield from cursor.until(("<arg_key>", "</tool_call>"), pieces.append)
+        cursor.at -= len(ended)
+        yield from self._arguments(reading, reading.tool("".join(pieces).strip()))
+
+    def head(self, tool: Tool, mark: Mark) -> str:
+        """The name in a line."""
+        return f"{mark('<tool_call>')} {lark.text(tool.name + chr(10))}"
+
+    def foot(self, mark: Mark) -> str:
+        """Nothing but the mark."""
+        return mark("</tool_call>")

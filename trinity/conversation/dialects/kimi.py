@@ -1,0 +1,71 @@
+"""<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}: Kimi K2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trinity.conversation.cursor import Steps
+from trinity.conversation.dialects import lark
+from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.reading import Reading
+from trinity.conversation.tools import Tool
+
+_FIRST, _LAST = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+_BEGIN, _MIDDLE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>"
+_END = "<|tool_call_end|>"
+
+
+class Kimi(Dialect):
+    """Calls are numbered over the whole conversation."""
+
+    name = "kimi"
+    marks = (_FIRST, _BEGIN)
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """With those within a call."""
+        return (_FIRST, _BEGIN, _MIDDLE, _END, _LAST)
+
+    def claims(self, template: str) -> bool:
+        """By its marks."""
+        return _BEGIN in template and _FIRST in template
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """Calls up to the last mark."""
+        cursor = reading.cursor
+        if mark == _FIRST:
+            yield from cursor.white()
+            yield from cursor.expect(_BEGIN)
+        while True:
+            said = (yield from cursor.collect((_MIDDLE,))).strip()
+            yield from reading.call(said.removeprefix("functions.").rpartition(":")[0] or said)
+            yield from cursor.white()
+            yield from cursor.skip(_END)
+            reading.commit()
+            yield from cursor.white()
+            if reading.complete or not (yield from cursor.skip(_BEGIN)):
+                break
+        yield from cursor.skip(_LAST)
+        reading.commit()
+
+    def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
+        """As the models write them."""
+        texts = (
+            f"{_BEGIN}functions.{one['name']}:{i}{_MIDDLE}"
+            f"{json.dumps(one['arguments'], ensure_ascii=False)}{_END}"
+            for i, one in enumerate(functions)
+        )
+        return f"{_FIRST}{''.join(texts)}{_LAST}"
+
+    def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
+        """Calls between the first and the last mark."""
+
+        def body(tool: Tool) -> str:
+            head = f"{mark(_BEGIN)} {lark.text('functions.' + tool.name + ':')} /[0-9]+/"
+            return f"{head} {mark(_MIDDLE)} {{arguments}} {mark(_END)}"
+
+        more = " call*" if parallel else ""
+        calls = f"calls: {mark(_FIRST)} call{more} {mark(_LAST)}\n"
+        return calls + lark.for_each(tools, "call", body)

@@ -1,0 +1,49 @@
+"""Pieces of Lark grammars, as llguidance reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from trinity.conversation.tools import Tool
+
+_MARKS = re.compile(r"(<[^<>\s]+>)")
+
+
+def text(value: str) -> str:
+    """A text, for itself."""
+    return json.dumps(value)
+
+
+def mark(value: str | int) -> str:
+    """A mark: a token, or a text."""
+    return f"<[{value}]>" if isinstance(value, int) else text(value)
+
+
+def pieces(value: str, of: Callable[[str], str | int]) -> str:
+    """A text in which marks may be tokens."""
+    return " ".join(mark(of(one)) for one in _MARKS.split(value) if one)
+
+
+def schema(tool: Tool) -> str:
+    """The JSON text of a tool's arguments."""
+    return "%json " + json.dumps(tool.parameters)
+
+
+def repeated(call: str, between: str, parallel: bool) -> str:
+    """Calls one after the other, or just one."""
+    return f"calls: {call} ({between} {call})*\n" if parallel else f"calls: {call}\n"
+
+
+def for_each(
+    tools: Sequence[Tool], rule: str, body: Callable[[Tool], str], arguments: bool = True
+) -> str:
+    """``rule`` is one of the tools' bodies, in which ``{arguments}`` is the rule of its own."""
+    names = " | ".join(f"{rule}_{i}" for i in range(len(tools)))
+    lines = [f"{rule}: {names}"]
+    for i, tool in enumerate(tools):
+        lines.append(f"{rule}_{i}: {body(tool).replace('{arguments}', f'arguments_{i}')}")
+        if arguments:
+            lines.append(f"arguments_{i}: {schema(tool)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,38 @@
+"""{"name": ..., "parameters": {...}}, perhaps behind <|python_tag|>: Llama 3.1 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.dialects.dialect import Mark
+from trinity.conversation.dialects.json_calls import JsonCalls, read_object
+from trinity.conversation.reading import Reading
+from trinity.conversation.tools import Tool
+
+
+class Llama(JsonCalls):
+    """An answer that begins with such an object is a call; several have ";" between them."""
+
+    name = "llama"
+    marks = ("<|python_tag|>",)
+    bare = True
+    arguments_key = "parameters"
+
+    def claims(self, template: str) -> bool:
+        """By how it writes arguments, and results."""
+        return '"parameters": ' in template and "ipython" in template
+
+    def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
+        """One call: the models know no more in a turn."""
+        return super().grammar(tools, parallel=False, mark=mark)
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """One object after the other."""
+        cursor = reading.cursor
+        if (yield from cursor.white()) != "{":
+            raise NoCallError("code follows <|python_tag|>, no call" if mark else "")
+        yield from read_object(reading)
+        while (yield from cursor.white()) in (";", ",") and not reading.complete:
+            cursor.at += 1
+            yield from read_object(reading)

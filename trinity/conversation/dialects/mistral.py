@@ -1,0 +1,71 @@
+"""[TOOL_CALLS], then a JSON list of calls or, in newer models, name[ARGS]{...} for each call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.dialects import lark
+from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.dialects.json_calls import JsonCalls, read_list, read_object
+from trinity.conversation.reading import Reading
+from trinity.conversation.tools import Tool
+
+NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+
+class Mistral(Dialect):
+    """Both forms are read; which one is written when forced follows from the template."""
+
+    marks = ("[TOOL_CALLS]",)
+    id_prefix, id_length = "", 9  # the templates refuse others
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """With those within a call."""
+        return (*self.marks, "[CALL_ID]", "[ARGS]")
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """What follows the mark shows the form."""
+        cursor = reading.cursor
+        found = yield from cursor.white()
+        if found == "[":
+            yield from read_list(reading)
+        elif found == "{":
+            yield from read_object(reading)
+        else:
+            name = yield from cursor.matching(NAME_CHARACTERS)
+            reading.tool(name)
+            if (yield from cursor.skip("[CALL_ID]")):
+                yield from cursor.matching(NAME_CHARACTERS)
+            if not (yield from cursor.skip("[ARGS]")) and (yield from cursor.peek()) != "{":
+                raise NoCallError(f"no arguments follow the call of {name}")
+            yield from reading.call(name)
+
+
+class MistralList(Mistral, JsonCalls):
+    """Up to Mistral Nemo and Small 2409."""
+
+    name = "mistral-list"
+    opening, in_list = "[TOOL_CALLS]", True
+
+    def claims(self, template: str) -> bool:
+        """By its mark, without the newer ones."""
+        return "[TOOL_CALLS]" in template
+
+
+class MistralArguments(Mistral):
+    """From Mistral Small 3.2 and Devstral on."""
+
+    name = "mistral"
+
+    def claims(self, template: str) -> bool:
+        """By its marks."""
+        return "[TOOL_CALLS]" in template and "[ARGS]" in template
+
+    def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
+        """Name and arguments."""
+        begin, between = mark("[TOOL_CALLS]"), mark("[ARGS]")
+        return lark.repeated("call", "", parallel) + lark.for_each(
+            tools, "call", lambda tool: f"{begin} {lark.text(tool.name)} {between} {{arguments}}"
+        )

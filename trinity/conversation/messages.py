@@ -1,0 +1,124 @@
+"""Messages of /v1/chat/completions, checked and brought to one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trinity.errors import InputError
+
+Message = Mapping[str, object]
+_TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and where their text stands
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+
+def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages with text as content, with calls whose arguments are objects, with names.
+
+    Content is a string, or text parts, which line feeds join. An assistant's message may have
+    "tool_calls", whose arguments are an object or its JSON text, and then no content; what it
+    thought stands under "reasoning_content", "reasoning" or "thinking". The answer of a tool has
+    role "tool" and "tool_call_id" or "name"; that of the role "function" becomes one. Other keys
+    stay as they are.
+
+    Raises InputError that names the message and what is wrong with it.
+    """
+    if isinstance(messages, str | Mapping) or not len(messages):
+        raise InputError(
+            'messages must be a list such as [{"role": "user", "content": "Hello"}], '
+            f"with at least one message; got {messages!r:.200}"
+        )
+    names: dict[str, str] = {}  # of tools, by the ids of their calls
+    return [_message(f"message {i}", message, names) for i, message in enumerate(messages)]
+
+
+def _message(where: str, message: Message, names: dict[str, str]) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise InputError(f'{where} has no "role": {message!r:.200}')
+    calls = message.get("tool_calls")
+    if not calls and message.get("content") is None and not _thought(message):
+        raise InputError(f'{where} has no "content": {message!r:.200}')
+    read: dict[str, Any] = {k: v for k, v in message.items() if k not in _THOUGHTS}
+    read.pop("tool_calls", None)
+    read["content"] = _content(where, message.get("content"))
+    role = message["role"]
+    if calls:
+        if role != "assistant":
+            raise InputError(f"{where} has calls of tools, but the role {role!r}")
+        read["tool_calls"] = _calls(where, calls, names)
+    if role == "assistant":
+        thought = _thought(message)
+        if thought:
+            read["reasoning_content"] = thought
+    if role in ("tool", "function"):
+        read["role"] = "tool"
+        _name_tool(where, read, names)
+    return read
+
+
+def _thought(message: Message) -> str | None:
+    found = next((message[key] for key in _THOUGHTS if message.get(key)), None)
+    if found is not None and not isinstance(found, str):
+        raise InputError(f"a message's reasoning is {type(found).__name__}; it must be text")
+    return found
+
+
+def _content(where: str, content: object) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise InputError(f"{where}: content is {type(content).__name__}; it must be text, or parts")
+    return "\n".join(_part(f"{where}, part {i}", part) for i, part in enumerate(content))
+
+
+def _part(where: str, part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise InputError(f"{where} is {type(part).__name__}; it must be an object")
+    kind = part.get("type")
+    if kind not in _TEXTS:
+        raise InputError(f"{where} is of the type {kind!r}; the model reads text only")
+    text = part.get(_TEXTS[str(kind)])
+    if not isinstance(text, str):
+        raise InputError(f"{where} has no text")
+    return text
+
+
+def _calls(where: str, calls: object, names: dict[str, str]) -> list[dict[str, Any]]:
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise InputError(f"{where}: tool_calls must be a list")
+    read = []
+    for number, call in enumerate(calls):
+        at = f"{where}, call {number}"
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise InputError(f"{at} has no function with a name")
+        made = {**call, "type": "function"}
+        made["id"] = str(call.get("id") or f"call_{len(names)}")
+        made["function"] = {**function, "arguments": _arguments(at, function.get("arguments"))}
+        names[made["id"]] = str(function["name"])
+        read.append(made)
+    return read
+
+
+def _arguments(where: str, arguments: object) -> Mapping[str, Any]:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: its arguments are no JSON ({error})") from None
+    if not isinstance(arguments, Mapping | None):
+        raise InputError(f"{where}: its arguments are {type(arguments).__name__}, no object")
+    return arguments or {}
+
+
+def _name_tool(where: str, message: dict[str, Any], names: Mapping[str, str]) -> None:
+    """A tool's answer names the tool, for templates that want it."""
+    called = message.get("tool_call_id")
+    if called is not None and not isinstance(called, str):
+        raise InputError(f"{where}: tool_call_id is no text")
+    name = message.get("name") or message.get("tool_name") or names.get(called or "")
+    if name:
+        message["name"] = message["tool_name"] = name

@@ -1,0 +1,139 @@
+"""A conversation to the text of a prompt, by the model's chat template."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trinity.conversation.dialects import GENERAL, dialect_of
+from trinity.conversation.dialects.dialect import Dialect
+from trinity.conversation.messages import Message, read_messages
+from trinity.conversation.tools import read_tools
+from trinity.conversation.traits import Traits, traits_of
+from trinity.errors import InputError
+from trinity.formats.defaults import ChatTemplate
+from trinity.tokenizers.chat import first_known, render
+
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_NOTHING = Traits(tools=False, calls=False, results=False)
+_GO_VARIABLES = {"enable_thinking": "Think|IsThinkSet"}
+_RESERVED = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt's text, the template that made it, and the form of calls of tools in it."""
+
+    text: str
+    template: ChatTemplate
+    dialect: Dialect
+
+
+def render_conversation(
+    templates: Sequence[ChatTemplate],
+    messages: Sequence[Message],
+    *,
+    opened: Callable[[Sequence[Message]], list[Message]] = list,
+    tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, object] | None = None,
+    general: bool = False,
+    **names: object,
+) -> Rendered:
+    """By the first template whose language and words are known.
+
+    ``opened`` puts before the messages what comes with the model.
+
+    Where a template does not list ``tools``, ``general`` puts them into a system text. Calls and
+    results of tools that it does not write become text. ``variables`` are further names for it.
+
+    Raises InputError for malformed messages and tools, for tools where the template lists none
+    and ``general`` is not set, and for a variable that the template does not have; TokenizerError
+    for a template that fails.
+    """
+    read = read_messages(opened(read_messages(messages)))
+    given = [dict(tool) for tool in tools]
+    read_tools(given)
+    variables = {k: v for k, v in (variables or {}).items() if v is not None}
+
+    def by(template: ChatTemplate) -> Rendered:
+        traits = traits_of(template) if given or _has_calls(read) else None
+        dialect, listed = dialect_of(template.text), given
+        shown: list[Mapping[str, Any]] = list(read)
+        if given and traits and not traits.tools:
+            if not general:
+                raise InputError(
+                    "the chat template lists no tools: name them in a message of your own, or use "
+                    "chat_prompt, which does"
+                )
+            dialect = GENERAL
+        in_text = general and dialect is GENERAL and bool(given)
+        if traits:
+            known = _NOTHING if in_text else traits
+            shown = [dialect.as_text(message, known) for message in shown]
+        if in_text:
+            told = GENERAL.with_tools(shown, given, system=traits is None or traits.system)
+            shown, listed = told, []
+        _check_variables(template, variables)
+        text = render(
+            template,
+            [_fitted(message, template, dialect, traits) for message in shown],
+            tools=listed or None,
+            **variables,
+            **names,
+        )
+        return Rendered(text, template, dialect)
+
+    return first_known(templates, by)
+
+
+def _has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return any("tool_calls" in message or message["role"] == "tool" for message in messages)
+
+
+def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) -> None:
+    for name in variables:
+        if name in _RESERVED:
+            raise InputError(f"{name} is no variable of the chat template's own")
+        known = _GO_VARIABLES.get(name, "$^") if template.language == "go" else re.escape(name)
+        if not re.search(rf"\b{known}\b", template.text):
+            raise InputError(f"the chat template has no variable {name!r:.80}")
+
+
+def _fitted(
+    message: Mapping[str, Any], template: ChatTemplate, dialect: Dialect, traits: Traits | None
+) -> dict[str, Any]:
+    """A message with the names and the kinds of values that the template knows."""
+    out = dict(message)
+    if out["role"] == "developer" and "developer" not in template.text:
+        out["role"] = "system"
+    thought = out.pop("reasoning_content", None)
+    for key in _THOUGHTS if thought else ():
+        if key in template.text or (key == "thinking" and template.language == "go"):
+            out[key] = thought
+    if out.get("content") is None and (
+        not out.get("tool_calls") or (traits and traits.empty_content)
+    ):
+        out["content"] = ""
+    if out.get("tool_calls"):
+        calls = [dict(call) for call in out["tool_calls"]]
+        for call in calls:
+            call["id"] = _fitted_id(call["id"], dialect)
+            if traits and traits.arguments_as_text:
+                function = dict(call["function"])
+                function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+                call["function"] = function
+        out["tool_calls"] = calls
+    if out.get("tool_call_id"):
+        out["tool_call_id"] = _fitted_id(out["tool_call_id"], dialect)
+    return dialect.fitted(out)
+
+
+def _fitted_id(id: str, dialect: Dialect) -> str:
+    """Ids of other places, where a template refuses all but its own kind."""
+    if dialect.id_prefix or re.fullmatch(f"[a-zA-Z0-9]{{{dialect.id_length}}}", id):
+        return id
+    return hashlib.sha256(id.encode()).hexdigest()[: dialect.id_length]

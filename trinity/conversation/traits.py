@@ -1,0 +1,105 @@
+"""What a chat template does with tools: found by rendering a small conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from trinity.errors import InputError, TokenizerError, UnsupportedError
+from trinity.formats.defaults import ChatTemplate
+from trinity.tokenizers.chat import render
+
+_NAME, _KEY, _VALUE, _RESULT = "count_zebras", "stripes", "qx7", "wz9"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Counts",
+        "parameters": {
+            "type": "object",
+            "properties": {_KEY: {"type": "string", "description": "Which"}},
+            "required": [_KEY],
+        },
+    },
+}
+_USER = {"role": "user", "content": "Hello"}
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a template does.
+
+    ``tools``: it lists them. ``calls`` and ``results``: it writes an assistant's calls, and what
+    tools answered. ``arguments_as_text``: it takes those of a call as JSON text.
+    ``empty_content``: it wants "" where a message has none. ``system``: it takes system messages.
+    """
+
+    tools: bool
+    calls: bool
+    results: bool
+    arguments_as_text: bool = False
+    empty_content: bool = False
+    system: bool = True
+
+
+@lru_cache(maxsize=16)
+def traits_of(template: ChatTemplate) -> Traits:
+    """Renders up to seven conversations, the first time. Raises UnsupportedError for a template
+    that cannot be rendered at all."""
+    listed = _text(template, [_USER], [_TOOL])
+    tools = listed is not None and _NAME in listed
+    told = _text(template, [{"role": "system", "content": _RESULT}, _USER], None)
+    system = told is not None and _RESULT in told
+    found: list[tuple[str, bool, bool]] = []
+    for as_text in (False, True):
+        for empty in (False, True):
+            text = _text(template, _conversation(as_text, empty), [_TOOL] if tools else None)
+            if text is not None and _VALUE in text and not _is_odd(text):
+                found.append((text, as_text, empty))
+        if found:
+            break
+    if not found:
+        result: dict[str, Any] = {"role": "tool", "content": _RESULT, "name": _NAME}
+        answered = _text(template, [_USER, {"role": "assistant", "content": "Hi"}, result], None)
+        results = answered is not None and _RESULT in answered
+        return Traits(tools, False, results, system=system)
+    text, as_text, empty = min(found, key=lambda one: (one[0].count("None"), one[2]))
+    return Traits(tools, True, _RESULT in text, as_text, empty, system)
+
+
+def _is_odd(text: str) -> bool:
+    """Python's form of an object, or JSON text that was made JSON once more."""
+    return f"'{_KEY}': '{_VALUE}'" in text or f'\\"{_KEY}\\": \\"{_VALUE}' in text
+
+
+def _conversation(as_text: bool, empty: bool) -> list[dict[str, Any]]:
+    arguments: object = {_KEY: _VALUE}
+    function = {"name": _NAME, "arguments": json.dumps(arguments) if as_text else arguments}
+    call = {"id": "call00001", "type": "function", "function": function}
+    answer = {
+        "role": "assistant",
+        "content": "" if empty else None,
+        "tool_calls": [call],
+    }
+    result = {
+        "role": "tool",
+        "content": _RESULT,
+        "tool_call_id": "call00001",
+        "name": _NAME,
+        "tool_name": _NAME,
+    }
+    return [_USER, answer, result]
+
+
+def _text(
+    template: ChatTemplate, messages: Sequence[dict[str, Any]], tools: list[Any] | None
+) -> str | None:
+    try:
+        return render(template, messages, bos_token="<s>", eos_token="</s>", tools=tools)
+    except UnsupportedError:
+        raise
+    except (TokenizerError, InputError):
+        return None

@@ -1,0 +1,85 @@
+"""Arguments that are written as text, brought to what a tool's schema says of them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trinity.conversation.tools import Tool
+
+_TYPES: dict[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    type(None): ("null",),
+    list: ("array",),
+    dict: ("object",),
+}
+
+
+def types_of(tool: Tool, key: str) -> frozenset[str]:
+    """The JSON types that an argument may have; none where the schema does not say."""
+    properties = tool.parameters.get("properties")
+    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    return _types(schema, 0)
+
+
+def as_json(text: str, types: frozenset[str]) -> str:
+    """The JSON text of an argument that stands there as bare text.
+
+    It is a string where it has to be, or is no JSON of a type that is allowed.
+    """
+    bare = text.strip()
+    if types != {"string"}:
+        found, value = _read(bare)
+        allowed = not types or not types.isdisjoint(_TYPES.get(type(value), ()))
+        if not isinstance(value, str) and allowed:
+            return found
+        if isinstance(value, str) and value is not bare and not types:
+            return found
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _read(bare: str) -> tuple[str, object]:
+    """The JSON text of a value in JSON's form or Python's, and the value; else the text itself."""
+    try:
+        return bare, json.loads(bare, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        pass
+    if bare in ("True", "False", "None") or bare[:1] in ("[", "{"):
+        try:
+            value = ast.literal_eval(bare)
+            return json.dumps(value, ensure_ascii=False, allow_nan=False), value
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            pass
+    return bare, bare
+
+
+def escaped(text: str) -> str:
+    """A piece of text as it stands within a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _types(schema: object, depth: int) -> frozenset[str]:
+    if not isinstance(schema, Mapping) or depth > 8:
+        return frozenset()
+    given = schema.get("type")
+    if isinstance(given, str):
+        return frozenset((given,))
+    if isinstance(given, list):
+        return frozenset(one for one in given if isinstance(one, str))
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(values, list):
+        return frozenset(name for value in values for name in _TYPES.get(type(value), ()))
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            found = [_types(one, depth + 1) for one in schema[key]]
+            return frozenset().union(*found) if all(found) else frozenset()
+    return frozenset()

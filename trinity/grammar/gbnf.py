@@ -1,0 +1,58 @@
+"""Grammars in llama.cpp's GBNF, which llguidance's own script turns into Lark.
+
+Source of the syntax: llama.cpp, grammars/README.md.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trinity.errors import InputError
+from trinity.grammar.limits import DEEPEST
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))|\\.", re.DOTALL
+)
+_PART: Final = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|\#[^\n]*|(?P<token>!?<[^<>\s]+>)|(?P<bracket>[()])',
+    re.DOTALL,
+)
+
+
+def is_gbnf(text: str) -> bool:
+    """Whether a grammar is written in GBNF rather than Lark."""
+    return re.search(r"^\s*[A-Za-z][\w-]*\s*::=", text, re.MULTILINE) is not None
+
+
+def lark_of(text: str) -> str:
+    """The grammar in Lark. Raises: InputError where it is none."""
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    depth = 0
+    for part in _PART.finditer(text):
+        if part["token"]:
+            raise InputError(f"the grammar names the token {part['token']}: write it in Lark")
+        depth += {"(": 1, ")": -1}.get(part["bracket"] or "", 0)
+        if depth > DEEPEST:
+            raise InputError(f"the grammar has more than {DEEPEST} levels of brackets")
+    if not re.search(r"^\s*root\s*::=", text, re.MULTILINE):
+        raise InputError("the grammar has no rule root, with which an answer begins")
+    try:
+        found: str = any_to_lark(_ESCAPE.sub(_plain, text))
+    except RecursionError:
+        raise InputError("the grammar is no GBNF: it is too deep") from None
+    except Exception as error:  # the script raises plain ones, too, and what it runs into
+        raise InputError(f"the grammar is no GBNF: {error}") from error
+    return found
+
+
+def _plain(escape: re.Match[str]) -> str:
+    """The escape of a character as that character, which the script reads rightly."""
+    digits = escape[1] or escape[2] or escape[3]
+    if digits is None:
+        return escape[0]
+    code = int(digits, 16)
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise InputError(f"the grammar has {escape[0]}, which is no character")
+    return f"\\x{code:02x}" if code < 0x80 else chr(code)

@@ -1,0 +1,161 @@
+"""The description of what an answer may be, which any model can follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import InputError
+from trinity.grammar import gbnf
+from trinity.grammar.guide import MatcherGuide
+from trinity.grammar.lark import checked_lark, numbered
+from trinity.grammar.library import llguidance
+from trinity.grammar.limits import DEEPEST, MOST_CHOICES, check_size, parser_limits, short
+from trinity.grammar.schema import read_schema
+from trinity.grammar.trial import checked
+from trinity.grammar.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from trinity.tokenizers import Tokenizer
+
+# How JSON is written: as Python's json.dumps does, so that a grammar forces all that is no value.
+ONE_LINE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+ANY_SPACE: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an answer may be, for the option ``grammar`` of every method that generates.
+
+    Immutable, and of no model: the first answer of a model that follows it compiles it. It is made
+    by the class methods below. They check it: an InputError says what cannot be kept to, of a
+    schema with the path; nothing is passed over silently. They may take a second, of which a
+    limit sees to it, and need ``pip install "trinity-llm[grammar]"``.
+
+    Attributes:
+        kind: "json_schema" or "lark", the language that it has become.
+        text: the schema as JSON, or the grammar.
+    """
+
+    kind: str
+    text: str
+
+    def __post_init__(self) -> None:
+        check_size("the grammar", self.text)
+        text = self.text if self.kind == "json_schema" else numbered(self.text, lambda name: 65)
+        checked(self.kind, text)
+
+    @classmethod
+    def json_schema(
+        cls, schema: Mapping[str, Any] | str | bool, *, whitespace: bool = False
+    ) -> Grammar:
+        """JSON that a schema lets through: a dict, or its JSON text.
+
+        ``whitespace`` lets any white space stand between the parts. Without it they are written as
+        Python's json.dumps does, in one line, which is faster: more of it is forced.
+
+        Properties come in the schema's order, then others. Formats are enforced. Raises: InputError
+        with the path of a keyword that cannot be enforced (docs/structured_output.md lists them).
+        """
+        found = read_schema(schema)
+        found.check()
+        if isinstance(found.schema, bool):
+            found.schema = {} if found.schema else {"enum": []}
+        style = ANY_SPACE if whitespace else ONE_LINE
+        return cls("json_schema", json.dumps({**found.schema, "x-guidance": style}))
+
+    @classmethod
+    def json_object(cls, *, whitespace: bool = False) -> Grammar:
+        """Any JSON object."""
+        return cls.json_schema({"type": "object"}, whitespace=whitespace)
+
+    @classmethod
+    def regex(cls, pattern: str) -> Grammar:
+        """A text of which the whole matches a regular expression, without look-around.
+
+        ``\\d`` is 0 to 9. Source of the syntax: https://docs.rs/regex.
+        """
+        check_size("the regular expression", pattern)
+        if max_depth(pattern) > DEEPEST:
+            raise InputError(f"the regular expression has more than {DEEPEST} levels of brackets")
+        text = llguidance().regex_to_lark(pattern, "d")
+        return cls("lark", f"start: /{text}/" if text else 'start: ""')
+
+    @classmethod
+    def lark(cls, text: str) -> Grammar:
+        """A grammar in llguidance's Lark, which begins with the rule ``start``.
+
+        ``<name>`` is the token of that text in the model's vocabulary, a control or user-defined
+        one, such as ``<|call|>``; ``%json {...}`` is JSON of a schema, as in ``json_schema``.
+
+        Source of the syntax: https://github.com/guidance-ai/llguidance, docs/syntax.md.
+        """
+        check_size("the grammar", text)
+        return cls("lark", checked_lark(text, ONE_LINE))
+
+    @classmethod
+    def gbnf(cls, text: str) -> Grammar:
+        """A grammar in llama.cpp's GBNF, which begins with the rule ``root``."""
+        check_size("the grammar", text)
+        llguidance()
+        return cls("lark", gbnf.lark_of(text))
+
+    @classmethod
+    def choice(cls, texts: Sequence[str]) -> Grammar:
+        """One of several texts."""
+        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"a choice is a list of texts, at least one, not {texts!r:.80}")
+        if len(texts) > MOST_CHOICES:
+            raise InputError(f"the choice has {len(texts)} texts; at most {MOST_CHOICES} are taken")
+        return cls("lark", "start: " + " | ".join(map(quoted, dict.fromkeys(texts))))
+
+    def guide(self, tokenizer: Tokenizer, vocab_size: int) -> MatcherGuide:
+        """A guide at the beginning of an answer, for logits of ``vocab_size``.
+
+        Raises: InputError where the vocabulary lacks a token that the grammar names.
+        """
+        vocabulary = vocabulary_of(tokenizer)
+        return MatcherGuide(
+            vocabulary.matcher(self, self.compiled), vocabulary.table.vocab_size, vocab_size
+        )
+
+    def compiled(self, table: Any, ids: Mapping[str, int]) -> Any:
+        """llguidance's matcher over a table of tokens. Raises: InputError."""
+        if self.kind == "json_schema":
+            part = {"json_schema": json.loads(self.text)}
+        else:
+            part = {"lark_grammar": numbered(self.text, lambda name: token_of(name, ids))}
+        text = json.dumps({"grammars": [part]})
+        matcher = llguidance().LLMatcher(table, text, log_level=0, limits=parser_limits())
+        if matcher.is_error():
+            raise InputError(f"the grammar cannot be used: {short(matcher.get_error())}")
+        return matcher
+
+
+def token_of(name: str, ids: Mapping[str, int]) -> int:
+    """The id of a token that a grammar names. Raises: InputError."""
+    found = ids.get(name)
+    if found is None:
+        some = ", ".join(sorted(text for text in ids if text.startswith("<"))[:20])
+        raise InputError(
+            f"the grammar names the token {name}, which the model's vocabulary does not have; it "
+            f"has {some or 'none that can be named'}"
+        )
+    return found
+
+
+def quoted(text: str) -> str:
+    """A text as Lark writes it."""
+    check_size("a text of the choice", text)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def max_depth(pattern: str) -> int:
+    """The most brackets that are open at once, at least."""
+    depth = deepest = 0
+    for character in pattern:
+        depth += (character == "(") - (character == ")")
+        deepest = max(deepest, depth)
+    return deepest

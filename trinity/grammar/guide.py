@@ -1,0 +1,58 @@
+"""The state of a grammar in one answer: a matcher of llguidance behind the runtime's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity.grammar.limits import short
+
+WORD_BITS = 32
+
+
+class MatcherGuide:
+    """A ``trinity.runtime.guide.Guide``. It fails closed: once the matcher errs, so does all."""
+
+    def __init__(self, matcher: Any, table_size: int, vocab_size: int) -> None:
+        self._matcher = matcher
+        self._bits = np.zeros(-(-table_size // WORD_BITS), np.int32)
+        self._vocab_size = vocab_size
+        self.complete: bool = matcher.is_stopped()  # the text is whole, and nothing may follow
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """Which tokens may come next.
+
+        Shapes: (vocab_size,). Raises: InputError where the grammar is too complex for a step.
+        """
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        self._check()
+        found = np.unpackbits(self._bits.view(np.uint8), bitorder="little").view(np.bool_)
+        if len(found) < self._vocab_size:  # the model has logits for tokens that do not exist
+            found = np.concatenate([found, np.zeros(self._vocab_size - len(found), np.bool_)])
+        found = found[: self._vocab_size]
+        if not found.any() and not self._matcher.is_accepting():
+            raise InputError(
+                "the grammar wants something that no token of the model's vocabulary begins with"
+            )
+        return found
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Go on behind ``tokens``. Raises: InputError where the grammar does not allow them."""
+        if not self._matcher.consume_tokens(list(tokens)):
+            self._check()
+            raise InputError("the grammar does not go on")
+        self.complete = self._matcher.is_stopped()
+
+    def forced(self) -> list[int]:
+        """Tokens of which the grammar leaves no choice."""
+        tokens: list[int] = self._matcher.compute_ff_tokens()
+        self._check()
+        return tokens
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise InputError(f"the grammar cannot go on: {short(self._matcher.get_error())}")

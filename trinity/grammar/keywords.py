@@ -1,0 +1,61 @@
+"""The keywords of JSON Schema: what is enforced, what is a note, what is refused and why.
+
+Source: JSON Schema 2020-12, Core and Validation, and the older names that are still in use.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Where schemas lie inside of schemas.
+SCHEMA_KEYS: Final = frozenset({"additionalProperties", "items", "additionalItems"})
+MAP_KEYS: Final = frozenset({"properties", "patternProperties"})
+LIST_KEYS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+# Schemas that apply only where they are referred to.
+DEFINITIONS: Final = frozenset({"$defs", "definitions"})
+
+COUNTS: Final = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
+)
+NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+ENFORCED: Final = (
+    SCHEMA_KEYS | MAP_KEYS | LIST_KEYS | COUNTS | NUMBERS
+    | {"$ref", "const", "enum", "type", "required", "pattern", "format", "multipleOf",
+       "dependentRequired"}
+)  # fmt: skip
+TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+
+ANNOTATIONS: Final = frozenset(
+    {"$anchor", "$comment", "$dynamicAnchor", "$id", "id", "$schema", "title", "description",
+     "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "contentEncoding",
+     "contentMediaType", "contentSchema", "discriminator", "xml", "externalDocs"}
+)  # fmt: skip
+
+_SAY = "what it excludes cannot be kept to token by token"
+REFUSED: Final = {
+    "$dynamicRef": "only $ref is followed",
+    "$recursiveRef": "only $ref is followed",
+    "$recursiveAnchor": "only $ref is followed",
+    "$vocabulary": "it belongs to meta-schemas",
+    "not": f"{_SAY}; say what is allowed instead",
+    "if": f"{_SAY}; write anyOf of both cases instead",
+    "then": "it needs if",
+    "else": "it needs if",
+    "contains": _SAY,
+    "minContains": _SAY,
+    "maxContains": _SAY,
+    "uniqueItems": _SAY,
+    "propertyNames": "write patternProperties and additionalProperties: false instead",
+    "unevaluatedProperties": "write additionalProperties instead",
+    "unevaluatedItems": "write items instead",
+    "dependentSchemas": "write anyOf of the cases instead",
+    "dependencies": "write dependentRequired, or anyOf of the cases, instead",
+    "nullable": 'write "null" among the types instead',
+}
+KNOWN: Final = ENFORCED | ANNOTATIONS | DEFINITIONS | REFUSED.keys()
+
+DIALECTS: Final = frozenset(
+    {"json-schema.org/schema"}
+    | {f"json-schema.org/draft-{n}/schema" for n in ("03", "04", "05", "06", "07")}
+    | {f"json-schema.org/draft/{n}/schema" for n in ("2019-09", "2020-12")}
+)

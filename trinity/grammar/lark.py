@@ -1,0 +1,90 @@
+"""Texts of grammars in llguidance's Lark: what must be looked at before it gets them.
+
+Source of the syntax: llguidance, docs/syntax.md and parser/src/lark/lexer.rs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from trinity.errors import InputError
+from trinity.grammar.limits import DEEPEST
+from trinity.grammar.schema import read_schema
+
+_PART: Final = re.compile(
+    r"""(?P<skip>(?:\#|//)[^\n]*|"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/)
+    |(?P<json>%json\b)|(?P<block>%(?:regex|llguidance|lark)\b)
+    |(?P<name><[^<>\s]+>)|(?P<open>[(\[])|(?P<close>[)\]])
+    |(?P<option>\b(?:temperature|stop)\b)(?=\s*=)""",
+    re.VERBOSE,
+)
+_NUMBERS: Final = re.compile(r"<\[\^?[0-9,\-*]+\]>")
+_HOW: Final = {
+    "temperature": "it is an option of the request, for the whole answer",
+    "stop": "text that was written is not taken back; end the rule with the text instead",
+}
+
+
+def checked_lark(text: str, style: dict[str, Any]) -> str:
+    """A grammar with its JSON schemas made ready; ``style`` says how JSON is to be written.
+
+    Raises: InputError for what llguidance would pass over, and for brackets too deep.
+    """
+    depth = 0
+
+    def seen(kind: str, found: str) -> None:
+        nonlocal depth
+        depth += {"open": 1, "close": -1}.get(kind, 0)
+        if depth > DEEPEST:
+            raise InputError(f"the grammar has more than {DEEPEST} levels of brackets")
+        if kind == "option":
+            raise InputError(f"the grammar says {found}: {_HOW[found]}")
+
+    def schema(value: Any) -> str:
+        found = read_schema(value)
+        found.check()
+        if isinstance(found.schema, dict):
+            found.schema["x-guidance"] = style
+        return json.dumps(found.schema)
+
+    return _scanned(text, seen=seen, schema=schema)
+
+
+def numbered(text: str, number: Callable[[str], int]) -> str:
+    """A grammar whose tokens, such as <|call|>, are numbers: ``number`` gives that of a text."""
+
+    def name(found: str) -> str:
+        return found if _NUMBERS.fullmatch(found) else f"<[{number(found)}]>"
+
+    return _scanned(text, name=name)
+
+
+def _scanned(
+    text: str,
+    *,
+    name: Callable[[str], str] = str,
+    seen: Callable[[str, str], None] = lambda kind, found: None,
+    schema: Callable[[Any], str] | None = None,
+) -> str:
+    """A grammar with names and schemas replaced; strings, expressions and comments stay."""
+    out: list[str] = []
+    at = 0
+    while match := _PART.search(text, at):
+        kind, found = str(match.lastgroup), match[0]
+        out.append(text[at : match.start()])
+        at = match.end()
+        seen(kind, found)
+        if kind in ("json", "block") and not found.startswith("%lark"):
+            start = len(text) - len(text[at:].lstrip())
+            try:
+                value, end = json.JSONDecoder().raw_decode(text, start)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"the grammar has no JSON after {found}: {error}") from None
+            kept = schema is None or kind == "block"
+            found = f"{found} {text[start:end] if kept or schema is None else schema(value)}"
+            at = end
+        out.append(name(found) if kind == "name" else found)
+    return "".join(out) + text[at:]

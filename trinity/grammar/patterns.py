@@ -1,0 +1,45 @@
+"""Regular expressions of JSON Schema (ECMA-262) in the syntax of llguidance (Rust's regex).
+
+Where the two read something differently, or validators do, what is left is what all of them let
+through: `.` and `\\s` mean fewer characters, those of `[^...]` and `\\S` not among them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SPACE: Final = "\t\n\x0b\x0c\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_PERHAPS_SPACE: Final = "\x1c-\x1f\x85\u180e\ufeff"  # to some
+_PART = re.compile(r"\\(?:u\{[^}]*\}|p\{[^}]*\}|P\{[^}]*\}|.)|\[\^?|\]|\{,|&&|~~|.", re.DOTALL)
+
+
+def rust_pattern(pattern: str) -> str:
+    """The expression for llguidance. Raises: ValueError for what it would misread."""
+    out: list[str] = []
+    within, negated = False, False
+    for part in _PART.findall(pattern):
+        if part == r"\s":
+            space = _SPACE + (_PERHAPS_SPACE if negated else "")
+            out.append(space if within else f"[{space}]")
+        elif part == r"\S":
+            if within:
+                raise ValueError(r"\S within [...] cannot be enforced; name the characters")
+            out.append(f"[^{_SPACE}{_PERHAPS_SPACE}]")
+        elif part in (r"\A", r"\Z", r"\z", r"\G", r"\Q", r"\E"):
+            raise ValueError(f"{part} is no escape of JSON Schema's regular expressions")
+        elif within:
+            if part == "]":
+                within = negated = False
+                out.append(part)
+            else:  # characters there, set operations in Rust
+                escaped = part.startswith("[") or part in ("&&", "~~")
+                out.append("".join(f"\\{c}" for c in part) if escaped else part)
+        elif part.startswith("["):
+            within, negated = True, part == "[^"
+            out.append(part)
+        elif part == ".":
+            out.append("[^\n\r\u2028\u2029]")
+        else:
+            out.append(r"\{," if part == "{," else part)
+    return "".join(out)

@@ -1,0 +1,436 @@
+"""A JSON schema made ready for llguidance: every keyword is enforced, a mere note, or refused.
+
+llguidance passes over some keywords, and some it takes for less than they say. Here each one is
+looked at, with its path (a JSON pointer such as #/properties/age/minimum) for whoever has to mend
+it, and what can be said in other words is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+from trinity.errors import InputError
+from trinity.grammar import formats
+from trinity.grammar.keywords import (
+    ANNOTATIONS,
+    COUNTS,
+    DEFINITIONS,
+    DIALECTS,
+    KNOWN,
+    LIST_KEYS,
+    MAP_KEYS,
+    NUMBERS,
+    REFUSED,
+    SCHEMA_KEYS,
+    TYPES,
+)
+from trinity.grammar.limits import DEEPEST, check_size
+from trinity.grammar.patterns import rust_pattern
+
+State = Literal["enforced", "note", "refused"]
+LARGEST_INTEGER = 1 << 53  # beyond it not every integer is a float, which llguidance reckons with
+LARGEST_COUNT = 1 << 31
+ALIKE = 0.86  # of a keyword's letters, in a name that is taken for a misspelt one
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """What becomes of a keyword. ``path`` is a JSON pointer; ``reason`` explains a refusal."""
+
+    path: str
+    name: str
+    state: State
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Schema:
+    """A schema in llguidance's terms, and what became of each keyword of the original."""
+
+    schema: Any
+    keywords: list[Keyword] = field(default_factory=list)
+
+    @property
+    def refused(self) -> list[Keyword]:
+        """The keywords that cannot be enforced."""
+        return [keyword for keyword in self.keywords if keyword.state == "refused"]
+
+    def check(self) -> None:
+        """Raise InputError, with the path, where a keyword is refused."""
+        refused = self.refused
+        if refused:
+            more = f" (and {len(refused) - 1} more: trinity schema lists them)"
+            raise InputError(
+                f"the JSON schema cannot be enforced: {refused[0].path}: {refused[0].reason}"
+                + (more if len(refused) > 1 else "")
+            )
+
+
+def read_schema(schema: Mapping[str, Any] | str | bool) -> Schema:
+    """A schema, or its JSON text, with what becomes of each keyword.
+
+    Only what applies is looked at: of the definitions those that are referred to. Raises:
+    InputError for what is no JSON, or too large or too deep.
+    """
+    reader = _Reader(loaded(schema))
+    reader.read()
+    return Schema(reader.root, reader.keywords)
+
+
+def loaded(schema: Mapping[str, Any] | str | bool) -> Any:
+    """A private copy of a schema. Raises: InputError where it is no JSON."""
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
+        check_size("the JSON schema", text)
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the JSON schema is no JSON: {error}") from None
+    except RecursionError:
+        raise InputError(f"the JSON schema is more than {DEEPEST} levels deep") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+class _RefusedError(Exception):
+    """A keyword cannot be enforced: why."""
+
+
+class _Note(Exception):  # noqa: N818
+    """A keyword excludes nothing."""
+
+
+class _Reader:
+    """Goes through a schema, from the root on and along its references, and changes it in place."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.keywords: list[Keyword] = []
+        own = root.get("$id", root.get("id")) if isinstance(root, dict) else None
+        self._id = own.removesuffix("#") if isinstance(own, str) else None
+        self._anchors: dict[str, str] = {}
+        self._seen: set[int] = set()
+        self._bases: list[str] = []  # parts in which references are taken from elsewhere
+        self._left: list[tuple[Any, str]] = []
+
+    def read(self) -> None:
+        self._look(self.root, "#", 0)
+        self._left.append((self.root, "#"))
+        while self._left:
+            self._schema(*self._left.pop(0))
+
+    def _look(self, node: Any, path: str, depth: int, is_data: bool = False) -> None:
+        """Find anchors and bases. Raises: InputError where it is too deep."""
+        if depth > DEEPEST:
+            raise InputError(f"the JSON schema is more than {DEEPEST} levels deep: {path[:80]}")
+        parts: Any = ()
+        if isinstance(node, dict):
+            for key in ("$anchor", "$dynamicAnchor"):
+                if isinstance(node.get(key), str) and not is_data:
+                    self._anchors.setdefault(node[key], path)
+            if path != "#" and isinstance(node.get("$id", node.get("id")), str):
+                self._bases.append(path)
+            parts = node.items()
+        elif isinstance(node, list):
+            parts = enumerate(node)
+        for key, part in parts:
+            self._look(part, below(path, key), depth + 1, is_data or key in DATA)
+
+    def _schema(self, node: Any, path: str) -> None:
+        """Read one schema."""
+        if isinstance(node, bool) or id(node) in self._seen:
+            return
+        if not isinstance(node, dict):
+            self._add(
+                path, "", "refused", f"a schema is an object, true or false, not {_kind(node)}"
+            )
+            return
+        self._seen.add(id(node))
+        more: list[Any] = []  # schemas that say keywords in other words
+        for key in list(node):
+            if key in DEFINITIONS or key not in node:
+                continue
+            where = below(path, key)
+            try:
+                self._keyword(node, key, where, more)
+                self._add(where, key, "enforced")
+            except _Note:
+                self._add(where, key, "note")
+            except _RefusedError as error:
+                self._add(where, key, "refused", str(error))
+        for key in DROPPED:
+            node.pop(key, None)
+        if more:
+            node["allOf"] = [*node.pop("allOf", ()), *more]
+
+    def _add(self, path: str, name: str, state: State, reason: str = "") -> None:
+        self.keywords.append(Keyword(path, name, state, reason))
+
+    def _keyword(self, node: Any, key: str, path: str, more: list[Any]) -> None:
+        value = node[key]
+        if key in SCHEMA_KEYS:
+            self._inner_schema(node, key, path)
+        elif key in MAP_KEYS:
+            _want(isinstance(value, dict), "an object", value)
+            if key == "patternProperties":
+                node[key] = {_pattern(name): part for name, part in value.items()}
+            self._left += [(part, below(path, name)) for name, part in value.items()]
+        elif key in LIST_KEYS:
+            _want(isinstance(value, list) and bool(value), "a list of schemas", value)
+            self._left += [(part, below(path, i)) for i, part in enumerate(value)]
+        elif key == "$ref":
+            node[key] = self._reference(value, path)
+        elif key == "format":
+            self._format(node, more)
+        elif key in ("dependentRequired", "dependencies"):
+            more += _dependent(key, node.pop(key))
+        else:
+            _plain_keyword(node, key)
+
+    def _inner_schema(self, node: Any, key: str, path: str) -> None:
+        value = node[key]
+        if key == "additionalItems" and not isinstance(node.get("items"), list):
+            del node[key]  # llguidance would take it for a word of older schemas
+            raise _Note
+        if key == "items" and isinstance(value, list):
+            if "prefixItems" in node:
+                raise _RefusedError("items is a list of schemas, beside prefixItems")
+            self._left += [(part, below(path, i)) for i, part in enumerate(value)]
+        else:
+            self._left.append((value, path))
+
+    def _reference(self, value: object, path: str) -> str:
+        """A reference as a JSON pointer from the root; what it leads to is read, too."""
+        if not isinstance(value, str):
+            raise _RefusedError(f"expected text, found {_kind(value)}")
+        if any(path.startswith(f"{base}/") for base in self._bases):
+            raise _RefusedError("references within a part that has an $id are not followed")
+        if self._id and value.startswith((f"{self._id}#", self._id)):
+            value = value.removeprefix(self._id) or "#"
+        if not value.startswith("#"):
+            raise _RefusedError(
+                f"{value[:80]!r} is outside of the document, where no reference is followed"
+            )
+        fragment = unquote(value[1:])
+        if fragment and not fragment.startswith("/"):
+            if fragment not in self._anchors:
+                raise _RefusedError(f"the document has no anchor {fragment[:80]!r}")
+            fragment = self._anchors[fragment][1:]
+        target = self._at(fragment)
+        self._left.append((target, f"#{fragment}"))
+        return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
+
+    def _at(self, pointer: str) -> Any:
+        node: Any = self.root
+        for step in pointer.split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            try:
+                node = node[int(name) if isinstance(node, list) else name]
+            except (KeyError, IndexError, ValueError, TypeError):
+                raise _RefusedError(f"there is nothing at #{pointer[:80]}") from None
+        return node
+
+    def _format(self, node: Any, more: list[Any]) -> None:
+        name, types = node["format"], node.get("type", "string")
+        _want(isinstance(name, str), "text", name)
+        texts = types == "string" or (isinstance(types, list) and "string" in types)
+        if name in formats.NOTES or not texts:
+            del node["format"]
+            raise _Note
+        if name in formats.PATTERNS:
+            del node["format"]
+            more.append({"type": "string", "pattern": f"^(?:{formats.PATTERNS[name]})$"})
+            if types != "string" or "type" not in node:
+                more[-1] = {"anyOf": [more[-1], {"type": sorted(TYPES - {"string", "integer"})}]}
+        elif name in formats.NATIVE:
+            node["format"] = formats.NATIVE[name]
+        else:
+            known = ", ".join(formats.NAMES)
+            raise _RefusedError(f"the format {name[:40]!r} is not known; those are {known}")
+
+
+# Keywords whose values are no schemas.
+DATA = ("const", "enum", "default", "examples")
+# Of no meaning to llguidance once they are read, or of another one.
+DROPPED = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
+INERT: dict[str, Callable[[Any, Any], bool]] = {
+    # Keywords that exclude nothing with these values, or beside these others: (schema, value).
+    "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),
+    "nullable": lambda node, value: value is False,
+    "propertyNames": lambda node, value: value in (True, {}),
+    "unevaluatedProperties": lambda node, value: value in (True, {}),
+    "unevaluatedItems": lambda node, value: value in (True, {}),
+    "minContains": lambda node, value: "contains" not in node,
+    "maxContains": lambda node, value: "contains" not in node,
+    "then": lambda node, value: "if" not in node,
+    "else": lambda node, value: "if" not in node,
+    "if": lambda node, value: "then" not in node and "else" not in node,
+}
+IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "if", "not", "dependentSchemas", "dependencies")
+CLOSED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
+
+
+def _plain_keyword(node: Any, key: str) -> None:
+    """A keyword that holds no schema that is looked at."""
+    value = node[key]
+    if key in INERT and INERT[key](node, value):
+        del node[key]
+        raise _Note
+    if key in CLOSED and value is False and not any(name in node for name in IN_PLACE):
+        del node[key]
+        node.setdefault(CLOSED[key], False)
+    elif key in REFUSED:
+        raise _RefusedError(REFUSED[key])
+    elif key == "$schema":
+        dialect = value.partition("://")[2].rstrip("#") if isinstance(value, str) else ""
+        if dialect not in DIALECTS:
+            raise _RefusedError(f"{value!r:.80} is no version of JSON Schema that is known")
+        raise _Note
+    elif key in ANNOTATIONS:
+        raise _Note
+    elif key in CHECKS:
+        node[key] = CHECKS[key](node, value)
+    else:
+        alike = difflib.get_close_matches(key.lower(), _LOWER, 1, ALIKE)
+        # What begins as no keyword does, such as _format or x-type, is somebody's note.
+        if alike and key[:1].lower() == alike[0][0]:
+            raise _RefusedError(f"no keyword of JSON Schema; {_LOWER[alike[0]]} is one")
+        raise _Note
+
+
+def _pattern(value: object) -> str:
+    if not isinstance(value, str):
+        raise _RefusedError(f"expected text, found {_kind(value)}")
+    try:
+        return rust_pattern(value)
+    except ValueError as error:
+        raise _RefusedError(str(error)) from None
+
+
+def _count(node: Any, value: Any) -> int:
+    fits = _is_number(value) and 0 <= value <= LARGEST_COUNT and value == int(value)
+    _want(fits, f"an integer from 0 to {LARGEST_COUNT}", value)
+    return int(value)
+
+
+def _least_properties(node: Any, value: Any) -> int:
+    count, required = _count(node, value), node.get("required", ())
+    # A name may come again where names are free.
+    if count > len(set(map(str, required))) + 1:
+        raise _RefusedError("it can count one property beside the required ones; require them")
+    return count
+
+
+def _number(node: Any, value: Any) -> Any:
+    _want(_is_number(value) and _is_exact(value), "a number of at most 53 bits", value)
+    return value
+
+
+def _bound(node: Any, value: Any) -> Any:
+    return value if isinstance(value, bool) else _number(node, value)
+
+
+def _multiple(node: Any, value: Any) -> Any:
+    _want(_is_number(value) and _is_exact(value) and value > 0, "a number above 0", value)
+    return value
+
+
+def _type(node: Any, value: Any) -> Any:
+    names = value if isinstance(value, list) else [value]
+    for name in names:
+        _want(isinstance(name, str) and name in TYPES, f"one of {', '.join(sorted(TYPES))}", name)
+    _want(bool(names), "at least one type", value)
+    return value
+
+
+def _required(node: Any, value: Any) -> Any:
+    names = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    _want(names, "a list of names", value)
+    return value
+
+
+def _enum(node: Any, value: Any) -> Any:
+    _want(isinstance(value, list) and bool(value), "a list of values", value)
+    return _const(node, value)
+
+
+def _const(node: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        for part in value.values():
+            _const(node, part)
+    elif isinstance(value, list):
+        for part in value:
+            _const(node, part)
+    elif _is_number(value):
+        _number(node, value)
+    return value
+
+
+CHECKS: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(COUNTS, _count),
+    **dict.fromkeys(NUMBERS, _number),
+    "minProperties": _least_properties,
+    "exclusiveMinimum": _bound,
+    "exclusiveMaximum": _bound,
+    "multipleOf": _multiple,
+    "type": _type,
+    "required": _required,
+    "enum": _enum,
+    "const": _const,
+    "pattern": lambda node, value: _pattern(value),
+}
+_LOWER = {name.lower(): name for name in KNOWN - ANNOTATIONS}
+
+
+def _dependent(key: str, value: object) -> list[Any]:
+    """Who has a property has others: either it is absent, or all are there."""
+    names = isinstance(value, dict) and all(
+        isinstance(part, list) and all(isinstance(name, str) for name in part)
+        for part in value.values()
+    )
+    if not names and key in REFUSED:
+        raise _RefusedError(REFUSED[key])
+    _want(names, "an object of lists of names", value)
+    assert isinstance(value, dict)
+    others = {"type": sorted(TYPES - {"object", "integer"})}
+    return [
+        {"anyOf": [
+            others,
+            {"type": "object", "properties": {name: False}},
+            {"type": "object", "required": [name, *needed]},
+        ]}
+        for name, needed in value.items()
+    ]  # fmt: skip
+
+
+def below(path: str, key: object) -> str:
+    """The JSON pointer to a part."""
+    return f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_exact(value: float) -> bool:
+    if isinstance(value, int):
+        return abs(value) <= LARGEST_INTEGER
+    return math.isfinite(value)
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    return names.get(type(value), "null" if value is None else "a number")
+
+
+def _want(fits: bool, what: str, found: object) -> None:
+    if not fits:
+        shown = json.dumps(found)
+        raise _RefusedError(f"expected {what}, found {shown[:60]}{'...' if shown[60:] else ''}")

@@ -1,0 +1,119 @@
+"""A vocabulary as llguidance wants it: the bytes of each token, made once for a tokenizer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any
+
+from trinity.errors import TrinityError
+from trinity.grammar.library import llguidance
+from trinity.tokenizers import Tokenizer
+
+KEPT = 32  # compiled grammars
+MARK = b"\xff"  # before the name of a token that no text becomes; a byte that no text has
+
+
+class Vocabulary:
+    """The tokens of a tokenizer, with the table that llguidance looks them up in.
+
+    A control or unknown token is never part of a text: a grammar has to name it; so, too, a
+    user-defined one behind which a vocabulary drops a space. All others stand for the bytes that
+    they add to a text.
+
+    Attributes:
+        size: number of tokens.
+        ids: the tokens that a grammar may name, by their texts: control and user-defined ones.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        pieces = list(tokenizer.pieces())
+        self.size = len(pieces)
+        self.ids = {raw.decode(): i for i, (raw, is_plain) in enumerate(pieces) if not is_plain}
+        drops = tokenizer.add_space_prefix
+        marked = [
+            MARK + raw if tokenizer.is_special(i) or (drops and not is_plain) else raw
+            for i, (raw, is_plain) in enumerate(pieces)
+        ]
+        self._cutter = _Cutter(tokenizer, marked)
+        self._ends = sorted(tokenizer.eog_ids)
+        # A long text has the tokenizer make its tables, which would else come amid an answer.
+        tokenizer.encode("a " * 1000, add_bos=False)
+        self._matchers: dict[Hashable, Any] = {}
+
+    @cached_property
+    def table(self) -> Any:
+        """The LLTokenizer; a large vocabulary takes a second."""
+        return llguidance().LLTokenizer(self._cutter, eos_token=self._ends or None)
+
+    def matcher(self, key: Hashable, compiled: Callable[[Any, dict[str, int]], Any]) -> Any:
+        """A matcher of one's own of ``compiled(table, ids)``, which is called once for a key."""
+        found = self._matchers.pop(key, None)
+        if found is None:
+            found = compiled(self.table, self.ids)
+        self._matchers[key] = found  # the newest is the last
+        while len(self._matchers) > KEPT:
+            self._matchers.pop(next(iter(self._matchers)), None)
+        return found.deep_copy()
+
+
+class _Cutter:
+    """What llguidance asks of a tokenizer: its tokens, and the ids of a text that is forced.
+
+    It knows the tokenizer weakly, for the table refers to it from where no garbage is collected.
+    """
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+    special_token_ids: tuple[int, ...] = ()  # they are marked already
+
+    def __init__(self, tokenizer: Tokenizer, tokens: list[bytes]) -> None:
+        self.tokens = tokens
+        self.eos_token_id = min(tokenizer.eog_ids, default=None)
+        self._tokenizer = weakref.ref(tokenizer)
+
+    def __call__(self, text: str) -> list[int]:
+        """The ids of a text as the tokenizer cuts it; longest tokens first where it changes it.
+
+        Some vocabularies drop white space after a special token, or have no token for a character.
+        """
+        tokenizer = self._tokenizer()
+        try:
+            ids = tokenizer.encode(text, add_bos=False, continuation=True) if tokenizer else []
+        except TrinityError:  # llguidance has no use for it
+            ids = []
+        if b"".join(self.tokens[i] for i in ids) == text.encode():
+            return ids
+        return self._greedy(text.encode())
+
+    @cached_property
+    def _by_bytes(self) -> dict[bytes, int]:
+        return {raw: i for i, raw in enumerate(self.tokens) if not raw.startswith(MARK)}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._by_bytes), default=0)
+
+    def _greedy(self, raw: bytes) -> list[int]:
+        ids: list[int] = []
+        at = 0
+        while at < len(raw):
+            ends = range(min(len(raw), at + self._longest), at, -1)
+            end = next((end for end in ends if raw[at:end] in self._by_bytes), None)
+            if end is None:
+                return ids  # a byte that no token has
+            ids.append(self._by_bytes[raw[at:end]])
+            at = end
+        return ids
+
+
+_known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """A tokenizer's, which lives as long as it does."""
+    found = _known.get(tokenizer)
+    if found is None:
+        found = _known.setdefault(tokenizer, Vocabulary(tokenizer))
+    return found

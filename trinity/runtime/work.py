@@ -1,0 +1,31 @@
+"""How much work a scheduler has, as seen from any thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a scheduler has to do at a moment, and what its steps cost.
+
+    ``waiting`` requests have had no step yet or lost their place, ``running`` ones have pages.
+    ``pending_tokens`` of those that run, and ``next_tokens`` of the first that waits, are to be
+    evaluated before that one has its first token. ``soonest_end`` is the fewest tokens after which
+    one that runs must end, None where that is not known. ``step_seconds`` is a moving mean of a
+    step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    pending_tokens: int = 0
+    next_tokens: int = 0
+    soonest_end: int | None = None
+    step_seconds: float = 0.0
+    row_seconds: float = 0.0
+
+    @property
+    def seconds_until_room(self) -> float:
+        """About how long until the first that waits begins: evaluation, or somebody's end."""
+        evaluation = (self.pending_tokens + self.next_tokens) * self.row_seconds
+        return evaluation + (self.soonest_end or 0) * self.step_seconds

@@ -1,0 +1,107 @@
+"""The ASGI application: routes of the table of endpoints, guarded, with every error in its form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trinity.server.dispatch import Dispatch, refusal
+from trinity.server.endpoint import ASGI
+from trinity.server.endpoints import ENDPOINTS
+from trinity.server.errors import OPENAI, ApiError, Family
+from trinity.server.metrics import Metrics
+from trinity.server.models import Models
+from trinity.server.security import Guard
+from trinity.server.service import NO_DEFAULTS, Service
+from trinity.server.settings import ServerOptions
+
+
+def make_app(
+    models: Models,
+    settings: ServerOptions | None = None,
+    failed: Callable[[BaseException], None] = lambda error: None,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> Starlette:
+    """The application that answers for ``models``, loading the first at its start.
+
+    ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
+    that do not give them.
+    """
+    settings = settings or ServerOptions()
+    service = Service(settings, models, Metrics(), defaults)
+
+    async def load_first() -> None:
+        try:
+            await models.load_first()
+        except Exception as error:
+            failed(error)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
+        loading = asyncio.create_task(load_first())
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await models.close()
+
+    def refuse(path: str, error: ApiError) -> ASGI:
+        return refusal(family_of(path), error)
+
+    async def wrong_route(request: Request, error: Exception) -> ASGIApp:
+        assert isinstance(error, HTTPException)
+        path, method = request.url.path, request.method
+        if error.status_code == 405:
+            what = ApiError(405, f"{path} does not take {method}", headers=error.headers or {})
+        else:
+            what = ApiError(404, f"there is no {path:.200}", code="unknown_path")
+        return refuse(path, what)
+
+    by_path: dict[str, dict[str, ASGI]] = {}
+    for endpoint in ENDPOINTS:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(endpoint, service)
+    routes = [
+        Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()
+    ]
+    open_paths = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.open)
+    guard = Middleware(Guard, settings=settings, refuse=refuse, open_paths=open_paths)
+    app = Starlette(
+        routes=routes,
+        middleware=[guard],
+        exception_handlers={HTTPException: wrong_route},  # type: ignore[dict-item]
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class ByMethod:
+    """The endpoints of one path."""
+
+    def __init__(self, methods: dict[str, ASGI]) -> None:
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by the request's method; HEAD as GET."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self._methods[method](scope, receive, send)
+
+
+def family_of(path: str) -> Family:
+    """The family of an endpoint's path, or whose prefix a path has that exists nowhere."""
+    for endpoint in ENDPOINTS:
+        if endpoint.path == path:
+            return endpoint.family
+    for endpoint in ENDPOINTS:
+        if endpoint.family.prefixes and path.startswith(endpoint.family.prefixes):
+            return endpoint.family
+    return OPENAI

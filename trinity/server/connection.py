@@ -1,0 +1,55 @@
+"""A connection that bears requests which never come, or come broken."""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Seconds for the line and the headers of a request, however few bytes come at a time.
+HEADER_SECONDS = 60.0
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, which ends where a request's headers take too long.
+
+    uvicorn itself bounds the time between requests alone, and only until the first byte of one.
+    It also fails where the rest of a body is broken whose request has been answered.
+    """
+
+    _heads: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; where an answer has begun already, close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def _watch(self) -> None:
+        """Bound the time until the headers are whole; more bytes do not extend it."""
+        if self.conn.their_state is not h11.IDLE:
+            self._unwatch()
+        elif self._heads is None:
+            self._heads = self.loop.call_later(HEADER_SECONDS, self.timeout_keep_alive_handler)
+
+    def _unwatch(self) -> None:
+        if self._heads is not None:
+            self._heads.cancel()
+            self._heads = None

@@ -1,0 +1,130 @@
+"""One request of one endpoint: body, handler, and the end of both when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.errors import ApiError, Family, api_error
+from trinity.server.schemas import decoded
+from trinity.server.service import Service
+
+log = logging.getLogger("trinity.server")
+
+
+class LeftError(Exception):
+    """The client has gone."""
+
+
+class Dispatch:
+    """The ASGI application of an endpoint."""
+
+    def __init__(self, endpoint: Endpoint, service: Service) -> None:
+        self._endpoint = endpoint
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and count it."""
+        began = time.perf_counter()
+        status = 499  # the client left before there was one
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, watched)
+        except LeftError:
+            pass
+        except Exception as error:
+            if status != 499:
+                raise  # it was being written; the connection ends
+            await refusal(self._endpoint.family, error)(scope, receive, watched)
+        finally:
+            self._service.metrics.answered(self._endpoint.path, status)
+            if self._service.settings.log_requests:
+                seconds = time.perf_counter() - began
+                log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body, then answer while it is watched whether the client is still there."""
+        settings = self._service.settings
+        deadline = asyncio.get_running_loop().time() + settings.request_seconds
+        scope["trinity.deadline"] = deadline
+        check_encoding(scope)
+        try:
+            async with asyncio.timeout_at(deadline):
+                body = await read_body(scope, receive, settings.max_body)
+        except TimeoutError:
+            raise ApiError(408, "the body did not come in time") from None
+        working = asyncio.ensure_future(self._work(body, scope, receive, send))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+        finally:
+            leaving.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait({working})
+
+    async def _work(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoint
+        content: Any = None
+        if endpoint.body is not None:
+            content = decoded(body, endpoint.body)
+        elif body and endpoint.method == "GET":
+            raise ApiError(400, "this endpoint takes no body")
+        call = Call(self._service, content, Request(scope, receive))
+        async with asyncio.timeout_at(scope["trinity.deadline"]):
+            answer = await endpoint.handle(call)
+        await answer(scope, receive, send)
+
+
+def refusal(family: Family, error: Exception) -> ASGI:
+    """The answer that says what is wrong; what is the server's own fault is logged."""
+    told = api_error(error)
+    if told.status == 500:
+        log.error("a request failed", exc_info=error)
+    return Json(family.form(told), told.status, dict(told.headers))
+
+
+def check_encoding(scope: Scope) -> None:
+    """Raises: ApiError 415 for a body that is compressed, which could grow without bound."""
+    for name, value in scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
+
+
+async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
+    """The whole body. Raises: ApiError 413 where it is too long, LeftError."""
+    too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            raise too_long
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise LeftError
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > most:
+            raise too_long
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def _left(receive: Receive) -> None:
+    """Returns when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,75 @@
+"""What an endpoint is: a line of the table from which routes and the OpenAPI document are made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from trinity.server.errors import OPENAI, Family
+from trinity.server.schemas import encode
+from trinity.server.service import Service
+
+B = TypeVar("B")
+ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B]):
+    """One request: the decoded body, the service behind it, and what starlette knows of it."""
+
+    service: Service
+    body: B
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method and a path, and the function that answers.
+
+    ``body`` is the Struct of the request's JSON body, if it has one. ``answer`` is the type of the
+    JSON answer, ``event`` that of the data of a streamed one; ``status`` that of a good answer.
+    ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
+    ``chosen``: a request may say which fields the answer has.
+    ``family`` gives errors their form.
+    """
+
+    method: str
+    path: str
+    handle: Callable[[Call[Any]], Awaitable[ASGI]]
+    summary: str
+    body: Any = None
+    answer: Any = None
+    event: Any = None
+    media_type: str = "application/json"
+    stream_type: str = "text/event-stream"
+    family: Family = OPENAI
+    open: bool = False
+    done: bool = False
+    chosen: bool = False
+
+
+class Json:
+    """An answer of one JSON document: a Struct, or what ``msgspec`` encodes."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
+        self.body = encode(content)
+        self.status = status
+        self.headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(self.body)),
+            *(
+                (k.lower().encode("latin-1"), v.encode("latin-1"))
+                for k, v in (headers or {}).items()
+            ),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})

@@ -1,0 +1,36 @@
+"""The table of all endpoints. A new API is a file with ENDPOINTS, and a name here."""
+
+from __future__ import annotations
+
+from trinity.server.endpoint import Endpoint
+from trinity.server.endpoints import (
+    anthropic,
+    chat_completions,
+    completions,
+    embeddings,
+    health,
+    llama_completion,
+    llama_props,
+    metrics,
+    models,
+    ollama,
+    openapi,
+    responses,
+    tokens,
+)
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *health.ENDPOINTS,
+    *chat_completions.ENDPOINTS,
+    *responses.ENDPOINTS,
+    *anthropic.ENDPOINTS,
+    *embeddings.ENDPOINTS,
+    *ollama.ENDPOINTS,
+    *completions.ENDPOINTS,
+    *models.ENDPOINTS,
+    *tokens.ENDPOINTS,
+    *llama_completion.ENDPOINTS,
+    *llama_props.ENDPOINTS,
+    *metrics.ENDPOINTS,
+    *openapi.ENDPOINTS,
+)

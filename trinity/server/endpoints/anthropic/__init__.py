@@ -1,0 +1,85 @@
+"""Anthropic's messages: POST /v1/messages, and how many tokens one has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from functools import partial
+
+import msgspec
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.anthropic.answer import (
+    MessageAnswer,
+    MessageWriter,
+    Ping,
+    StreamEvent,
+)
+from trinity.server.endpoints.anthropic.errors import ANTHROPIC
+from trinity.server.endpoints.anthropic.request import CountRequest, MessagesRequest
+from trinity.server.job import End
+from trinity.server.prepared import prepared
+from trinity.server.schemas import encode
+from trinity.server.service import Answers
+from trinity.server.stream import Stream, event
+
+
+class TokenCount(msgspec.Struct):
+    """Tokens of a prompt."""
+
+    input_tokens: int
+
+
+async def messages(call: Call[MessagesRequest]) -> ASGI:
+    """Answer a conversation, streamed or whole."""
+    body = call.body
+    started = call.service.start(body.model, await asyncio.to_thread(body.whole_job))
+    if body.stream:
+        return Stream(started, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
+    with await started as answers:
+        writer = writer_of(body, answers)
+        async for one in answers:
+            for _ in writer.end(one) if isinstance(one, End) else writer.add(one):
+                pass
+        return Json(writer.message)
+
+
+async def events(body: MessagesRequest, answers: Answers) -> AsyncGenerator[bytes, None]:
+    """The events of a stream."""
+    writer = writer_of(body, answers)
+    for first in writer.begin():
+        yield written(first)
+    async for one in answers:
+        for found in writer.end(one) if isinstance(one, End) else writer.add(one):
+            yield written(found)
+
+
+def written(one: StreamEvent) -> bytes:
+    """An event under its name."""
+    return event(str(one.__struct_config__.tag), encode(one))
+
+
+def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
+    """What writes the message."""
+    return MessageWriter(
+        answers.name, answers.prompt_tokens[0], body.max_tokens, shows_thinking=body.shows_thinking
+    )
+
+
+async def count_tokens(call: Call[CountRequest]) -> ASGI:
+    """Tokens that a conversation has as a prompt; nothing is evaluated."""
+    with await call.service.models.lease(call.body.model) as model:
+        ready = await asyncio.to_thread(lambda: prepared(model, call.service.told(call.body.job())))
+        return Json(TokenCount(len(ready.prompts[0])))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/messages", messages, "Answer a conversation.",
+        body=MessagesRequest, answer=MessageAnswer, event=StreamEvent, family=ANTHROPIC,
+    ),
+    Endpoint(
+        "POST", "/v1/messages/count_tokens", count_tokens, "Count the tokens of a conversation.",
+        body=CountRequest, answer=TokenCount, family=ANTHROPIC,
+    ),
+)  # fmt: skip

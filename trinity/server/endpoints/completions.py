@@ -1,0 +1,256 @@
+"""OpenAI's text completions: POST /v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from trinity.conversation.parts import Text
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.logprobs import finite
+from trinity.server.endpoints.sampling import Sampling
+from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of
+from trinity.server.errors import ApiError
+from trinity.server.job import End, Piece, TextJob
+from trinity.server.schemas import encode
+from trinity.server.service import Answers
+from trinity.server.stream import DONE, Stream, data
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.runtime.sampler import TokenLogprob
+
+USUAL_TOKENS = 16  # OpenAI's max_tokens where none is given
+Prompt = str | list[int]
+Prompts = str | list[str | int | list[int]]
+
+
+class CompletionRequest(Sampling, kw_only=True):
+    """The body of POST /v1/completions.
+
+    ``prompt`` is a text, token ids, or several of either. Only 1 is allowed for ``best_of``.
+    """
+
+    prompt: Prompts
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    suffix: str | None = None
+    best_of: Literal[1] | None = None
+
+    def job(self, *, whole: bool) -> TextJob:
+        """What the service runs. Raises: ApiError for a prompt of another form."""
+        options = self.options()
+        options.setdefault("max_tokens", USUAL_TOKENS)
+        if self.logprobs is not None:
+            options["logprobs"] = self.logprobs
+        if self.stream_options is not None and not self.stream:
+            raise ApiError(400, "stream_options needs stream: true", "stream_options")
+        if self.suffix and self.echo:
+            raise ApiError(400, "suffix cannot be used with echo", "suffix")
+        return TextJob(prompts_of(self.prompt), options, self.n or 1, whole)
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """Log-probabilities, each list with a place for each token.
+
+    The first token of a prompt that is echoed has none, null.
+    """
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct):
+    """One answer, or what a chunk adds to it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: Literal["stop", "length"] | None = None
+
+
+class TextCompletion(msgspec.Struct):
+    """The answers to prompts, and each chunk of a stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    object: Literal["text_completion"] = "text_completion"
+    usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: str = FINGERPRINT
+
+
+@dataclass(slots=True)
+class Writer:
+    """The text of one answer so far, and what precedes it where the prompt is echoed."""
+
+    wants: bool
+    offset: int = 0
+    text: list[str] = field(default_factory=list)
+    found: CompletionLogprobs = field(default_factory=lambda: CompletionLogprobs([], [], [], []))
+
+    def add(self, text: str, tokens: Sequence[TokenLogprob | tuple[str, None]]) -> None:
+        """A piece of text with its tokens; (text, None) for one without a log-probability."""
+        self.text.append(text)
+        for one in tokens if self.wants else ():
+            name = one[0] if isinstance(one, tuple) else one.text
+            self.found.tokens.append(name)
+            self.found.text_offset.append(self.offset)
+            # A token that was put before a prompt is no part of its text.
+            if not isinstance(one, tuple) or text.startswith(name):
+                self.offset += len(name)
+            if isinstance(one, tuple):
+                self.found.token_logprobs.append(None)
+                self.found.top_logprobs.append(None)
+                continue
+            top = {other.text: finite(other.logprob) for other in reversed(one.top)}
+            top.setdefault(one.text, finite(one.logprob))
+            self.found.token_logprobs.append(finite(one.logprob))
+            self.found.top_logprobs.append(top)
+
+    def take(self) -> tuple[str, CompletionLogprobs | None]:
+        """What was added since the last time."""
+        text, found = "".join(self.text), self.found
+        self.text, self.found = [], CompletionLogprobs([], [], [], [])
+        return text, found if self.wants else None
+
+
+async def completions(call: Call[CompletionRequest]) -> ASGI:
+    """Complete prompts, streamed or whole."""
+    body = call.body
+    job = body.job(whole=not body.stream)
+    if body.suffix:
+        with await call.service.models.lease(body.model) as model:
+            job = await asyncio.to_thread(infilling, model, job, body.suffix)
+    started = call.service.start(body.model, job)
+    if body.stream:
+
+        async def written(answers: Answers) -> AsyncGenerator[bytes, None]:
+            async for chunk in chunks(answers, job, body):
+                yield data(encode(chunk))
+            yield DONE
+
+        return Stream(started, written)
+    with await started as answers:
+        writers = await beginnings(answers, job, body)
+        ends: dict[int, End] = {}
+        async for event in answers:
+            if isinstance(event, End):
+                ends[event.index] = event
+            else:
+                writers[event.index].add(text_of(event), event.logprobs)
+        choices = [
+            CompletionChoice(i, *writer.take(), reason_of(ends[i]))
+            for i, writer in enumerate(writers)
+        ]
+        usage = usage_of(list(ends.values()), job.n)
+        return Json(TextCompletion(new_id(), answers.created, answers.name, choices, usage=usage))
+
+
+async def chunks(
+    answers: Answers, job: TextJob, body: CompletionRequest
+) -> AsyncGenerator[TextCompletion, None]:
+    """The events of a stream."""
+    name = new_id()
+    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    none: UnsetType | None = None if usage else UNSET
+    writers = await beginnings(answers, job, body)
+
+    def chunk(index: int, reason: Literal["stop", "length"] | None = None) -> TextCompletion:
+        choice = CompletionChoice(index, *writers[index].take(), reason)
+        if reason is not None and not choice.text:
+            choice.logprobs = None
+        return TextCompletion(name, answers.created, answers.name, [choice], usage=none)
+
+    if body.echo:
+        for index in range(len(writers)):
+            yield chunk(index)
+    ends: list[End] = []
+    async for event in answers:
+        if isinstance(event, End):
+            ends.append(event)
+            yield chunk(event.index, reason_of(event))
+        else:
+            writers[event.index].add(text_of(event), event.logprobs)
+            if event.parts:
+                yield chunk(event.index)
+    if usage:
+        counted = usage_of(ends, job.n)
+        yield TextCompletion(name, answers.created, answers.name, [], usage=counted)
+
+
+async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) -> list[Writer]:
+    """A writer for each answer, which has its prompt already where that is echoed."""
+    wants = body.logprobs is not None
+    writers = [Writer(wants) for _ in range(job.n * len(job.prompts))]
+    for place, prompt in enumerate(job.prompts if body.echo else ()):
+        model = answers.model
+        text = prompt if isinstance(prompt, str) else model.detokenize(prompt)
+        tokens: list[TokenLogprob | tuple[str, None]] = []
+        if body.logprobs is not None:
+            first, rest = await model.aprompt_logprobs(prompt, top=body.logprobs)
+            tokens = [(first, None), *rest]
+        for writer in writers[place * job.n : (place + 1) * job.n]:
+            writer.add(text, tokens)
+    return writers
+
+
+def prompts_of(prompt: Prompts) -> list[Prompt]:
+    """Each prompt, a text or token ids. Raises: ApiError."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise ApiError(400, "prompt is an empty list", "prompt")
+    ids = [one for one in prompt if isinstance(one, int)]
+    if len(ids) == len(prompt):
+        return [ids]
+    if ids:
+        raise ApiError(400, "prompt mixes token ids with other prompts", "prompt")
+    return [one for one in prompt if not isinstance(one, int)]
+
+
+def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
+    """The job of finding what stands between each prompt and ``suffix``. Raises: ApiError."""
+    marks = model.tokenizer.infill_ids
+    if marks is None:
+        raise ApiError(400, "suffix: the model has no tokens for infilling", "suffix")
+
+    def tokens(text: str | Sequence[int]) -> list[int]:
+        return model.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
+
+    bos = model.tokenize("")  # the token that the model begins with, if any
+    before, after, middle = marks
+    found = [[*bos, before, *tokens(one), after, *tokens(suffix), middle] for one in job.prompts]
+    return replace(job, prompts=found)
+
+
+def text_of(piece: Piece) -> str:
+    """The text of a piece of a TextJob."""
+    return "".join(part.text for part in piece.parts if isinstance(part, Text))
+
+
+def reason_of(end: End) -> Literal["stop", "length"]:
+    """OpenAI's word for why an answer ended."""
+    return "length" if end.reason == "length" else "stop"
+
+
+def new_id() -> str:
+    """The name of an answer."""
+    return f"cmpl-{uuid.uuid4().hex}"
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/completions", completions, "Complete prompts.",
+        body=CompletionRequest, answer=TextCompletion, event=TextCompletion, done=True,
+    ),
+)  # fmt: skip

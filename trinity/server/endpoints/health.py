@@ -1,0 +1,31 @@
+"""Whether the server is ready: GET /health."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.errors import ApiError
+
+
+class Health(msgspec.Struct):
+    """A model is loaded."""
+
+    status: Literal["ok"] = "ok"
+
+
+async def health(call: Call[Any]) -> ASGI:
+    """It never waits for a model."""
+    if not call.service.models.ready:
+        raise ApiError(503, "loading model", code="loading", headers={"Retry-After": "1"})
+    return Json(Health())
+
+
+ENDPOINTS = tuple(
+    Endpoint(
+        "GET", path, health, "Whether a model is loaded.", answer=Health, open=path == "/health"
+    )
+    for path in ("/health", "/v1/health")
+)

@@ -1,0 +1,62 @@
+"""What llama.cpp's clients ask of a server: GET /props and /slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.llama_completion import settings
+from trinity.server.endpoints.usage import FINGERPRINT
+from trinity.server.prepared import CHATML
+
+
+class Props(msgspec.Struct):
+    """What llama.cpp's clients ask of a server."""
+
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+    model_path: str
+    chat_template: str
+    build_info: str
+
+
+async def props(call: Call[Any]) -> ASGI:
+    """What the first model is, and what its answers have where nothing is given."""
+    with await call.service.models.lease(None) as model:
+        templates = model.chat_templates
+        return Json(
+            Props(
+                {"n_ctx": model.context_length, "params": settings(model, call.service.defaults)},
+                1,
+                call.service.models.first.ref,
+                templates[0].text if templates else CHATML,
+                FINGERPRINT,
+            )
+        )
+
+
+class Slot(msgspec.Struct):
+    """A place of an answer."""
+
+    id: int
+    n_ctx: int
+    is_processing: bool
+
+
+async def slots(call: Call[Any]) -> ASGI:
+    """A slot for each answer of the first model that runs; one that is idle where none does.
+
+    Places are made as answers come, so there is no fixed number of them.
+    """
+    with await call.service.models.lease(None) as model:
+        running = model.load_of_work().running
+        length = model.context_length
+        return Json([Slot(i, length, i < running) for i in range(max(1, running))])
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/props", props, "What the first model is.", answer=Props),
+    Endpoint("GET", "/slots", slots, "Which answers run.", answer=list[Slot]),
+)

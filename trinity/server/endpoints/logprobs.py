@@ -1,0 +1,65 @@
+"""Log-probabilities of tokens in OpenAI's two forms. All of them are finite, so JSON has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.runtime.sampler import TokenLogprob
+
+# What stands for minus infinity, as OpenAI has it.
+LEAST = -9999.0
+
+
+class TopLogprob(msgspec.Struct):
+    """A token's text, its bytes, and the natural logarithm of its probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(msgspec.Struct):
+    """A token of the answer, and the most probable ones in its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """Of all tokens of an answer, or of a chunk."""
+
+    content: list[ChatLogprob]
+    refusal: None = None
+
+
+def finite(logprob: float) -> float:
+    """A log-probability that JSON can hold."""
+    return logprob if logprob > LEAST else LEAST
+
+
+def chat_logprobs(model: Model, found: Iterable[TokenLogprob]) -> list[ChatLogprob]:
+    """Log-probabilities as chat completions have them."""
+    return [
+        ChatLogprob(
+            one.text,
+            finite(one.logprob),
+            token_bytes(model, one.token_id),
+            [
+                TopLogprob(top.text, finite(top.logprob), token_bytes(model, top.token_id))
+                for top in one.top
+            ],
+        )
+        for one in found
+    ]
+
+
+def token_bytes(model: Model, token: int) -> list[int]:
+    """The bytes of a token, which need be no text by themselves."""
+    return list(model.tokenizer.stream(skip_special=False).bytes_of(token))

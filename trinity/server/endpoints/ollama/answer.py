@@ -1,0 +1,186 @@
+"""Answers of Ollama's API, whole or as lines of JSON, from the events of a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
+from trinity.runtime.sampler import TokenLogprob
+from trinity.server.endpoints.logprobs import ChatLogprob
+from trinity.server.endpoints.ollama.errors import now
+from trinity.server.job import End, Piece
+
+NANO = 1_000_000_000
+
+
+class OllamaFunction(msgspec.Struct):
+    """A function that is called, with its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+    index: int = 0
+
+
+class OllamaToolCall(msgspec.Struct):
+    """A call."""
+
+    function: OllamaFunction
+    id: str | UnsetType = UNSET
+
+
+class OllamaAnswerMessage(msgspec.Struct):
+    """The message that answers, or more of it."""
+
+    content: str
+    role: Literal["assistant"] = "assistant"
+    thinking: str | UnsetType = UNSET
+    tool_calls: list[OllamaToolCall] | UnsetType = UNSET
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """What the last line of an answer has besides; durations are in nanoseconds.
+
+    ``load_duration`` is the time until the model began, for a queue or for its file.
+    """
+
+    model: str
+    created_at: str
+    done: bool = False
+    done_reason: Literal["stop", "length", "load"] | UnsetType = UNSET
+    total_duration: int | UnsetType = UNSET
+    load_duration: int | UnsetType = UNSET
+    prompt_eval_count: int | UnsetType = UNSET
+    prompt_eval_duration: int | UnsetType = UNSET
+    eval_count: int | UnsetType = UNSET
+    eval_duration: int | UnsetType = UNSET
+    logprobs: list[ChatLogprob] | UnsetType = UNSET
+
+
+class ChatAnswer(Figures, kw_only=True):
+    """A line of a chat's answer, or the whole."""
+
+    message: OllamaAnswerMessage
+
+
+class GenerateAnswer(Figures, kw_only=True):
+    """A line of an answer, or the whole."""
+
+    response: str
+    thinking: str | UnsetType = UNSET
+
+
+Answer = ChatAnswer | GenerateAnswer
+# A line of (model, text, thinking, calls).
+Line = Callable[[str, str, str, list[OllamaToolCall]], Answer]
+
+
+def chat_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
+    """A line of a chat's answer."""
+    message = OllamaAnswerMessage(text, thinking=thinking or UNSET, tool_calls=calls or UNSET)
+    return ChatAnswer(model=model, created_at=now(), message=message)
+
+
+def generate_answer(model: str, text: str, thinking: str, calls: list[OllamaToolCall]) -> Answer:
+    """A line of an answer."""
+    return GenerateAnswer(model=model, created_at=now(), response=text, thinking=thinking or UNSET)
+
+
+class AnswerWriter:
+    """Writes one answer. ``line`` makes its lines; ``began`` is when the request came.
+
+    ``logprobs`` gives log-probabilities their form. A call comes whole; one that was cut does not.
+    """
+
+    def __init__(
+        self, model: str, began: float, line: Line,
+        logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
+    ) -> None:  # fmt: skip
+        self._model = model
+        self._began = began
+        self._line = line
+        self._logprobs = logprobs
+        self._call: CallStart | None = None  # that is being read
+        self._arguments: list[str] = []
+
+    def add(self, piece: Piece) -> Iterator[Answer]:
+        """The line of a piece."""
+        texts, thoughts, calls = list[str](), list[str](), list[OllamaToolCall]()
+        for part in piece.parts:
+            if isinstance(part, CallArguments):
+                self._arguments.append(part.text)
+                continue
+            calls += self._called()
+            if isinstance(part, CallStart):
+                self._call = part
+            elif isinstance(part, Reasoning):
+                thoughts.append(part.text)
+            elif isinstance(part, Text):
+                texts.append(part.text)
+        if texts or thoughts or calls or piece.logprobs:
+            line = self._line(self._model, "".join(texts), "".join(thoughts), calls)
+            if piece.logprobs:
+                line.logprobs = self._logprobs(piece.logprobs)
+            yield line
+
+    def end(self, end: End) -> Iterator[Answer]:
+        """The last line, behind that of a call."""
+        calls = self._called()
+        if calls:
+            yield self._line(self._model, "", "", calls)
+        line, timings = self._line(self._model, "", "", []), end.timings
+        line.done = True
+        line.done_reason = "length" if end.reason == "length" else "stop"
+        line.total_duration = int((time.perf_counter() - self._began) * NANO)
+        line.prompt_eval_count = timings.prompt_tokens
+        line.prompt_eval_duration = int(timings.prompt_seconds * NANO)
+        line.eval_count = timings.completion_tokens
+        line.eval_duration = int(timings.completion_seconds * NANO)
+        spent = line.prompt_eval_duration + line.eval_duration
+        line.load_duration = max(0, line.total_duration - spent)
+        yield line
+
+    def _called(self) -> list[OllamaToolCall]:
+        """The call that was being read, if it is whole."""
+        call, text = self._call, "".join(self._arguments)
+        self._call = None
+        self._arguments.clear()
+        if call is None:
+            return []
+        try:
+            arguments = msgspec.json.decode(text or "{}", type=dict[str, Any])
+        except (msgspec.DecodeError, ValueError):
+            return []
+        return [OllamaToolCall(OllamaFunction(call.name, arguments, call.index), call.id)]
+
+
+def loaded(line: Answer) -> Answer:
+    """The answer to a request that only loads the model."""
+    line.done = True
+    line.done_reason = "load"
+    return line
+
+
+def whole(lines: list[Answer]) -> Answer:
+    """All lines of an answer as one."""
+    last = lines[-1]
+    logprobs = [one for line in lines if line.logprobs is not UNSET for one in line.logprobs]
+    if logprobs:
+        last.logprobs = logprobs
+    if isinstance(last, GenerateAnswer):
+        own = [line for line in lines if isinstance(line, GenerateAnswer)]
+        last.response = "".join(line.response for line in own)
+        last.thinking = "".join(x.thinking for x in own if x.thinking is not UNSET) or UNSET
+        return last
+    messages = [line.message for line in lines if isinstance(line, ChatAnswer)]
+    calls = [call for one in messages if one.tool_calls is not UNSET for call in one.tool_calls]
+    last.message = OllamaAnswerMessage(
+        "".join(one.content for one in messages),
+        thinking="".join(one.thinking for one in messages if one.thinking is not UNSET) or UNSET,
+        tool_calls=calls or UNSET,
+    )
+    return last

@@ -1,0 +1,43 @@
+"""Errors, times and names as Ollama's API has them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from trinity.server.errors import ApiError, Family
+from trinity.server.models import Models
+
+LATEST = ":latest"
+
+
+class OllamaError(msgspec.Struct):
+    """An error."""
+
+    error: str
+
+
+def ollama_error(error: ApiError) -> OllamaError:
+    """An error in Ollama's form, which names a parameter in the message alone."""
+    named = error.param is None or error.param in error.message
+    return OllamaError(error.message if named else f"{error.param}: {error.message}")
+
+
+OLLAMA = Family("Ollama", ollama_error, OllamaError, lambda body: body + b"\n", prefixes=("/api/",))
+
+
+def now() -> str:
+    """The time, as answers have it."""
+    return timestamp(datetime.now(UTC))
+
+
+def timestamp(time: datetime) -> str:
+    """RFC 3339, in UTC."""
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def known_name(models: Models, name: str) -> str:
+    """The model's own name, which may be given with ":latest" as Ollama's clients do."""
+    own = name.removesuffix(LATEST)
+    return own if name not in models.served and own in models.served else name

@@ -1,0 +1,136 @@
+"""The document of this API, made of the table of endpoints: GET /openapi.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from trinity import __version__
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+
+PLACE = "#/components/schemas/{name}"
+# What every endpoint may answer beside what it is for.
+REFUSALS = {
+    "400": "What is wrong with the request.", "401": "The key is missing or wrong.",
+    "403": "The Host or the Origin is not let in.", "404": "There is no such model.",
+    "408": "The body did not come in time.", "413": "The body is too long.",
+    "415": "The body is compressed.", "429": "Too many wait; Retry-After says when to come.",
+    "500": "The server failed.", "503": "The model is not loaded, or the server is being stopped.",
+    "504": "The request took too much time.",
+}  # fmt: skip
+
+
+async def openapi(call: Call[Any]) -> ASGI:
+    """The document."""
+    from trinity.server.endpoints import ENDPOINTS
+
+    return Json(document(ENDPOINTS))
+
+
+@cache
+def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
+    """The OpenAPI 3.2 document of endpoints."""
+    kinds = _kinds(endpoints)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=PLACE)
+    by_kind = dict(zip(map(repr, kinds), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", endpoint.path)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, path, by_kind)
+    return {
+        "openapi": "3.2.0",
+        "info": {"title": "trinity", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
+    found: dict[str, Any] = {}
+    for endpoint in endpoints:
+        for kind in (endpoint.body, endpoint.answer, endpoint.event, endpoint.family.schema):
+            if kind is not None:
+                found.setdefault(repr(kind), kind)
+    return list(found.values())
+
+
+def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if endpoint.answer is not None:
+        content[endpoint.media_type] = {"schema": _answer(endpoint, schemas)}
+    elif endpoint.media_type != "application/json":
+        content[endpoint.media_type] = {"schema": {"type": "string"}}
+    else:
+        content[endpoint.media_type] = {"schema": {"type": "object"}}
+    if endpoint.event is not None:
+        content[endpoint.stream_type] = {"itemSchema": _item(endpoint, schemas)}
+    error = {"application/json": {"schema": schemas[repr(endpoint.family.schema)]}}
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{path}").strip("_"),
+        "responses": {
+            "200": {"description": "As asked.", "content": content},
+            **{
+                status: {"description": text, "content": error} for status, text in REFUSALS.items()
+            },
+        },
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schemas[repr(endpoint.body)]}},
+        }
+    names = re.findall(r"\{(\w+)\}", path)
+    if names:
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    if endpoint.open:
+        operation["security"] = []
+    return operation
+
+
+def _answer(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an answer."""
+    answer: dict[str, Any] = schemas[repr(endpoint.answer)]
+    if not endpoint.chosen:
+        return answer
+    fields = {"type": "object", "description": "The fields that the request chose."}
+    return {"anyOf": [answer, fields, {"type": "array", "items": fields}]}
+
+
+def _item(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of one item of a stream: an object of an event's fields, or a line's JSON."""
+    data = {"anyOf": [schemas[repr(kind)] for kind in (endpoint.event, endpoint.family.schema)]}
+    if endpoint.chosen:
+        data["anyOf"].append({"type": "object"})
+    if endpoint.stream_type != "text/event-stream":
+        return data
+    event = {
+        "type": "object",
+        "properties": {
+            "event": {"type": "string"},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": data,
+            },
+        },
+        "required": ["data"],
+    }
+    if not endpoint.done:
+        return event
+    last = {"type": "object", "properties": {"data": {"const": "[DONE]"}}, "required": ["data"]}
+    return {"anyOf": [last, event]}
+
+
+ENDPOINTS = (Endpoint("GET", "/openapi.json", openapi, "This document."),)

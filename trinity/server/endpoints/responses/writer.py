@@ -1,0 +1,191 @@
+"""A response as it grows: the events of a job become items, and the events of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
+from trinity.runtime.sampler import TokenLogprob
+from trinity.server.endpoints.logprobs import ChatLogprob
+from trinity.server.endpoints.responses.answer import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    CallOutput,
+    Completed,
+    Created,
+    CutShort,
+    Failed,
+    Incomplete,
+    InItem,
+    InProgress,
+    InputDetails,
+    Item,
+    ItemAdded,
+    ItemDone,
+    MessageOutput,
+    OutputDetails,
+    OutputText,
+    OutputTextDelta,
+    PartAdded,
+    PartDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningOutput,
+    ReasoningText,
+    Response,
+    ResponseFailure,
+    ResponseUsage,
+    Status,
+    StreamEvent,
+    TextDone,
+    new_id,
+)
+from trinity.server.job import End, Piece
+
+E = TypeVar("E", bound=InItem)
+
+
+class ResponseWriter:
+    """Writes one response; ``response`` is what there is of it.
+
+    ``logprobs`` gives log-probabilities their form. ``begin``, ``add`` and ``end`` or ``fail``
+    give a stream's events in order; for a whole response they are only run through.
+    """
+
+    def __init__(
+        self, response: Response, logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]]
+    ) -> None:
+        self.response = response
+        self._logprobs = logprobs
+        self._number = -1
+        self._item: Item | None = None  # that is open, the last of the response's
+        self._texts: list[str] = []  # of it
+        self._pending: list[TokenLogprob] = []
+        self._reasoning_tokens = 0
+
+    def begin(self) -> Iterator[StreamEvent]:
+        """The events before any of the answer."""
+        yield Created(sequence_number=self._next(), response=self.response)
+        yield InProgress(sequence_number=self._next(), response=self.response)
+
+    def add(self, piece: Piece) -> Iterator[StreamEvent]:
+        """The events of a piece."""
+        self._pending += piece.logprobs
+        thought = [isinstance(part, Reasoning) for part in piece.parts]
+        if all(thought) if thought else isinstance(self._item, ReasoningOutput):
+            self._reasoning_tokens += len(piece.token_ids)
+        for part in piece.parts:
+            yield from self._open(part)
+            if not isinstance(part, CallStart):
+                yield self._delta(part)
+        if piece.parts:
+            self._pending.clear()  # of reasoning and calls, which have none
+
+    def end(self, end: End) -> Iterator[StreamEvent]:
+        """The events behind the last piece."""
+        cut = end.reason == "length"
+        if not self.response.output:
+            yield from self._open(Text(""))
+        if self._pending and isinstance(self._item, MessageOutput):
+            yield self._delta(Text(""))
+        yield from self._close("incomplete" if cut else "completed")
+        timings, response = end.timings, self.response
+        response.usage = ResponseUsage(
+            timings.prompt_tokens,
+            InputDetails(timings.cached_tokens),
+            timings.completion_tokens,
+            OutputDetails(self._reasoning_tokens),
+            timings.prompt_tokens + timings.completion_tokens,
+        )
+        if cut:
+            response.status = "incomplete"
+            response.incomplete_details = Incomplete()
+            yield CutShort(sequence_number=self._next(), response=response)
+        else:
+            response.status = "completed"
+            response.completed_at = int(time.time())
+            yield Completed(sequence_number=self._next(), response=response)
+
+    def fail(self, message: str) -> StreamEvent:
+        """The event of a failure, after which none comes."""
+        self.response.status = "failed"
+        self.response.error = ResponseFailure(message)
+        return Failed(sequence_number=self._next(), response=self.response)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _inside(self, kind: type[E], **fields: Any) -> E:
+        """An event about the open item."""
+        assert self._item is not None
+        return kind(
+            sequence_number=self._next(),
+            item_id=self._item.id,
+            output_index=len(self.response.output) - 1,
+            **fields,
+        )
+
+    def _open(self, part: Part) -> Iterator[StreamEvent]:
+        """See to it that the item that a part belongs to is open."""
+        item = self._item
+        if isinstance(part, Text) and isinstance(item, MessageOutput):
+            return
+        if isinstance(part, Reasoning) and isinstance(item, ReasoningOutput):
+            return
+        if isinstance(part, CallArguments):
+            return
+        yield from self._close("completed")
+        if isinstance(part, CallStart):
+            item = CallOutput(new_id("fc"), part.id, part.name, "", "in_progress")
+        elif isinstance(part, Text):
+            item = MessageOutput(new_id("msg"), [], "in_progress")
+        else:
+            item = ReasoningOutput(new_id("rs"), [], "in_progress")
+        self._item = item
+        self.response.output.append(item)
+        index = len(self.response.output) - 1
+        yield ItemAdded(sequence_number=self._next(), output_index=index, item=item)
+        if isinstance(item, MessageOutput):
+            item.content.append(OutputText("", [], []))
+            yield self._inside(PartAdded, part=item.content[0])
+        elif isinstance(item, ReasoningOutput):
+            item.content.append(ReasoningText(""))
+            yield self._inside(PartAdded, part=item.content[0])
+
+    def _delta(self, part: Text | Reasoning | CallArguments) -> StreamEvent:
+        item = self._item
+        self._texts.append(part.text)
+        if isinstance(item, CallOutput):
+            return self._inside(ArgumentsDelta, delta=part.text)
+        if isinstance(item, ReasoningOutput):
+            return self._inside(ReasoningDelta, delta=part.text)
+        assert isinstance(item, MessageOutput)
+        found = self._logprobs(self._pending)
+        self._pending.clear()
+        item.content[0].logprobs += found
+        return self._inside(OutputTextDelta, delta=part.text, logprobs=found)
+
+    def _close(self, status: Status) -> Iterator[StreamEvent]:
+        """The open item is whole, or all there will be of it."""
+        item, text = self._item, "".join(self._texts)
+        if item is None:
+            return
+        item.status = status
+        if isinstance(item, CallOutput):
+            item.arguments = text
+            yield self._inside(ArgumentsDone, name=item.name, arguments=text)
+        else:
+            item.content[0].text = text
+            if isinstance(item, MessageOutput):
+                logprobs = item.content[0].logprobs
+                yield self._inside(TextDone, text=text, logprobs=logprobs)
+            else:
+                yield self._inside(ReasoningDone, text=text)
+            yield self._inside(PartDone, part=item.content[0])
+        index = len(self.response.output) - 1
+        yield ItemDone(sequence_number=self._next(), output_index=index, item=item)
+        self._texts.clear()
+        self._item = None

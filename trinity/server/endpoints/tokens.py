@@ -1,0 +1,150 @@
+"""Texts, tokens and chat templates in llama.cpp's form: /tokenize and others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.messages import Message, Tool, messages_of, tools_of
+from trinity.server.job import ChatJob
+from trinity.server.prepared import chat_prompt
+from trinity.server.schemas import Body
+
+
+class TokenizeRequest(Body):
+    """A text; ``add_special`` adds the token that the model begins with."""
+
+    content: str
+    model: str | None = None
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class TokenPiece(msgspec.Struct):
+    """A token and its text, or its bytes where these are no text."""
+
+    id: int
+    piece: str | list[int]
+
+
+class Tokens(msgspec.Struct):
+    """The tokens of a text."""
+
+    tokens: list[int | TokenPiece]
+
+
+class DetokenizeRequest(Body):
+    """Tokens."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
+class Content(msgspec.Struct):
+    """The text of tokens."""
+
+    content: str
+
+
+class TemplateRequest(Body):
+    """A conversation."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    model: str | None = None
+    tools: list[Tool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool = True
+
+    def job(self) -> ChatJob:
+        """The conversation."""
+        return ChatJob(
+            messages_of(self.messages),
+            tools=tools_of(self.tools),
+            variables=self.chat_template_kwargs or {},
+            add_generation_prompt=self.add_generation_prompt,
+        )
+
+
+class PromptText(msgspec.Struct):
+    """A conversation as the model reads it."""
+
+    prompt: str
+
+
+class TokenCount(msgspec.Struct):
+    """The number of tokens of a conversation."""
+
+    input_tokens: int
+
+
+async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
+    """The tokens of a text."""
+    body = call.body
+    with await call.service.models.lease(body.model) as model:
+
+        def tokens() -> list[int | TokenPiece]:
+            ids = model.tokenize(
+                body.content, add_bos=body.add_special, parse_special=body.parse_special
+            )
+            if not body.with_pieces:
+                return [*ids]
+            stream = model.tokenizer.stream(skip_special=False)
+            return [TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids]
+
+        return Json(Tokens(await asyncio.to_thread(tokens)))
+
+
+async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
+    """The text of tokens."""
+    with await call.service.models.lease(call.body.model) as model:
+        return Json(Content(await asyncio.to_thread(model.detokenize, call.body.tokens)))
+
+
+async def apply_template(call: Call[TemplateRequest]) -> ASGI:
+    """A conversation as the model reads it."""
+    job = call.service.told(call.body.job())
+    with await call.service.models.lease(call.body.model) as model:
+        prompt = await asyncio.to_thread(chat_prompt, model, job)
+        return Json(PromptText(prompt.text))
+
+
+async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
+    """How many tokens a conversation has."""
+    job = call.service.told(call.body.job())
+    with await call.service.models.lease(call.body.model) as model:
+        prompt = await asyncio.to_thread(chat_prompt, model, job)
+        return Json(TokenCount(len(prompt.ids)))
+
+
+def _piece(data: bytes) -> str | list[int]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/tokenize", tokenize, "The tokens of a text.", body=TokenizeRequest, answer=Tokens
+    ),
+    Endpoint(
+        "POST", "/detokenize", detokenize, "The text of tokens.", body=DetokenizeRequest,
+        answer=Content,
+    ),
+    Endpoint(
+        "POST", "/apply-template", apply_template, "A conversation as the model reads it.",
+        body=TemplateRequest, answer=PromptText,
+    ),
+    *(
+        Endpoint(
+            "POST", path, input_tokens, "How many tokens a conversation has.",
+            body=TemplateRequest, answer=TokenCount,
+        )
+        for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
+    ),
+)  # fmt: skip

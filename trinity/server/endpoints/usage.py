@@ -1,0 +1,37 @@
+"""What a request has cost, in tokens, as OpenAI counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from trinity import __version__
+from trinity.server.job import End
+
+# What answered.
+FINGERPRINT = f"build-trinity-{__version__}"
+
+
+class PromptDetails(msgspec.Struct):
+    """Tokens of the prompt that were evaluated before."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct):
+    """Tokens of prompts and answers."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+def usage_of(ends: Sequence[End], n: int) -> Usage:
+    """Of all answers; a prompt counts once for its ``n`` answers, cached where its first was."""
+    answered = sum(end.timings.completion_tokens for end in ends)
+    first = [end.timings for end in ends if end.index % n == 0]
+    prompt = sum(timings.prompt_tokens for timings in first)
+    cached = sum(timings.cached_tokens for timings in first)
+    return Usage(prompt, answered, prompt + answered, PromptDetails(cached))

@@ -1,0 +1,88 @@
+"""Vectors of texts, some at a time so that others get their turn: what all embedding APIs share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity.model import Model
+from trinity.runtime.prompts import check_ids
+from trinity.runtime.sequence import check_context
+from trinity.server.errors import ApiError
+from trinity.server.schemas import encode
+from trinity.server.service import Service
+
+MOST_TEXTS = 2048  # of one request, as OpenAI has it
+AT_ONCE = 16
+
+Text = str | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """``rows`` (n_texts, dimensions) of Euclidean length 1, the model's name, all texts' tokens."""
+
+    name: str
+    rows: NDArray[np.float32]
+    tokens: int
+
+
+async def vectors(
+    service: Service, name: str | None, texts: Sequence[Text], *, param: str,
+    dimensions: int | None = None,
+) -> Vectors:  # fmt: skip
+    """A vector for each text; the first ``dimensions`` of it, made of length 1 again.
+
+    ``param`` is the parameter that has the texts. Raises: ApiError, ContextLengthError.
+    """
+    if not 1 <= len(texts) <= MOST_TEXTS:
+        raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
+    lease = await service.models.lease(name)
+    with lease as model:
+        size = model.config.hidden_size
+        if dimensions is not None and dimensions > size:
+            raise ApiError(
+                400, f"dimensions is {dimensions}; the model's vectors have {size}", "dimensions"
+            )
+        with lease.entering(min(len(texts), AT_ONCE), service.settings.max_queue):
+            rows = await asyncio.to_thread(_ids, model, texts, param)
+        found = np.empty((len(rows), size), np.float32)
+        for start in range(0, len(rows), AT_ONCE):
+            found[start : start + AT_ONCE] = await model.aembed(rows[start : start + AT_ONCE])
+    if dimensions is not None:
+        found = found[:, :dimensions]
+        lengths = np.sqrt((found**2).sum(axis=1, keepdims=True))
+        found /= np.where(lengths == 0, np.float32(1), lengths)
+    return Vectors(lease.name, found, sum(map(len, rows)))
+
+
+async def written(rows: NDArray[np.float32]) -> list[Any]:
+    """Each vector as JSON, which ``encode`` takes as it is.
+
+    A thread writes them one by one: all at once would keep the event loop from its work.
+    """
+    return await asyncio.to_thread(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
+
+
+def _ids(model: Model, texts: Sequence[Text], param: str) -> list[list[int]]:
+    """The tokens of all texts; of too long a one nothing is cut. Raises: as ``vectors``."""
+    found = []
+    for number, text in enumerate(texts):
+        where = param if len(texts) == 1 else f"{param}[{number}]"
+        if not text:
+            raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
+        ids = model.tokenizer.encode(text, add_eos=True) if isinstance(text, str) else [*text]
+        check_context(len(ids), model.context_length)
+        try:
+            check_ids(np.asarray(ids), model.config.vocab_size)
+        except InputError as error:
+            raise ApiError(400, f"{where}: {error}", param) from error
+        found.append(ids)
+    return found

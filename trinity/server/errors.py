@@ -1,0 +1,139 @@
+"""What goes wrong with a request, and the form that each family of APIs gives it.
+
+A handler raises ``ApiError``, or lets the package's own errors pass. The family of the endpoint
+makes the answer's body of it; so it does for paths that do not exist, wrong methods and keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from trinity.errors import (
+    ConfigError,
+    ContextLengthError,
+    FormatError,
+    InputError,
+    TokenizerError,
+    TrinityError,
+    UnsupportedError,
+)
+from trinity.runtime.options import GenerationOptions
+
+# OpenAI's words for the kinds of errors.
+TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
+    404: "not_found_error", 405: "invalid_request_error", 408: "timeout_error",
+    413: "invalid_request_error", 415: "invalid_request_error", 429: "rate_limit_error",
+    503: "unavailable_error", 504: "timeout_error",
+}  # fmt: skip
+
+
+@dataclass
+class ApiError(Exception):
+    """The status, the message, and what is wrong: ``param`` is the JSON path, without ``$.``.
+
+    ``more`` are further fields of the error, such as counts; ``kind`` goes before the status's
+    word in OpenAI's form.
+    """
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    kind: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def type(self) -> str:
+        """OpenAI's word for the kind of error."""
+        return TYPES.get(self.status, "server_error" if self.status >= 500 else TYPES[400])
+
+
+class ErrorBody(msgspec.Struct):
+    """What is wrong."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | int | None = None
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorAnswer(msgspec.Struct):
+    """An error in OpenAI's form."""
+
+    error: ErrorBody
+
+
+def openai_error(error: ApiError) -> ErrorAnswer:
+    """OpenAI's form."""
+    return ErrorAnswer(
+        ErrorBody(
+            error.message, error.kind or error.type, error.param, error.code, **dict(error.more)
+        )
+    )
+
+
+def openai_event(body: bytes) -> bytes:
+    """An error in a stream of data lines."""
+    return b"data: %b\n\n" % body
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How the APIs of one family say what is wrong.
+
+    ``form`` makes the body's Struct of an error, ``schema`` is its class. ``event`` makes of the
+    encoded body what a stream ends with that fails after it began. ``prefixes``: of paths that
+    exist nowhere, those that begin so belong to the family.
+    """
+
+    name: str
+    form: Callable[[ApiError], msgspec.Struct]
+    schema: type[msgspec.Struct]
+    event: Callable[[bytes], bytes] = openai_event
+    prefixes: tuple[str, ...] = ()
+
+
+OPENAI = Family("OpenAI", openai_error, ErrorAnswer)
+
+
+def api_error(error: BaseException) -> ApiError:
+    """What a request is told of an exception; 500 without details where it is the server's."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ContextLengthError):
+        counts = {"n_prompt_tokens": error.length, "n_ctx": error.limit}
+        # OpenAI's code; llama.cpp's words, which its clients look for.
+        return ApiError(
+            400, f"the request exceeds the available context size: {error}",
+            code="context_length_exceeded", more=counts, kind="exceed_context_size_error",
+        )  # fmt: skip
+    if isinstance(error, InputError | TokenizerError | UnsupportedError):
+        return ApiError(400, str(error), param=_option_of(str(error)))
+    if isinstance(error, FormatError | ConfigError):
+        return ApiError(503, f"the model cannot be used: {error}")
+    if isinstance(error, TimeoutError):
+        return ApiError(504, "the request took more time than the server gives to one")
+    if isinstance(error, MemoryError):
+        return ApiError(503, "there is too little memory for the request at the moment")
+    if isinstance(error, TrinityError):
+        return ApiError(500, str(error))
+    return ApiError(500, "the server failed; its own output says where")
+
+
+def _option_of(message: str) -> str | None:
+    """The option that an InputError is about, which its message begins with."""
+    word = re.match(r"\w+", message)
+    known = word is not None and word[0] in GenerationOptions.__annotations__
+    return word[0] if known and word is not None else None

@@ -1,0 +1,83 @@
+"""A request as every API's endpoint hands it on, and what comes back of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trinity.conversation.parts import Part
+from trinity.runtime.generation import FinishReason, Timings
+from trinity.runtime.sampler import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class ChatJob:
+    """A conversation to go on with, in ``n`` answers.
+
+    ``messages`` and ``tools`` have OpenAI's form of /v1/chat/completions, which chat templates
+    know; content is a string, or None beside tool calls. ``tool_choice`` is "none", "auto",
+    "required" or the name of the one function to call. ``options`` are GenerationOptions that were
+    given. ``variables`` are further names for the chat template, such as enable_thinking.
+    ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
+    model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
+    ``add_generation_prompt``: the prompt ends with the beginning of an answer.
+    ``default_variables`` are the server's, which ``effort`` and ``variables`` go before.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool = True
+    n: int = 1
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False  # each answer as one Piece, for what is not streamed: it costs less
+    reasoning_budget: int | None = None
+    effort: str | None = None
+    effort_param: str = "reasoning_effort"
+    add_generation_prompt: bool = True
+    default_variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """Prompts, texts or token ids, to complete as they are, each in ``n`` answers.
+
+    Answer ``index`` belongs to prompt ``index // n``. The parts of its pieces are Text.
+    """
+
+    prompts: Sequence[str | Sequence[int]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    n: int = 1
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Parts of the answer ``index``, with the tokens they came from and, if asked, their logprobs.
+
+    A token comes with the piece that it completes, or with a later one without parts.
+    """
+
+    index: int
+    parts: tuple[Part, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the answer ``index``.
+
+    ``called``: it ended with calls of tools. ``stop`` is the stop string that ended it, if one did.
+    """
+
+    index: int
+    reason: FinishReason
+    timings: Timings
+    called: bool = False
+    stop: str | None = None
+
+
+Event = Piece | End

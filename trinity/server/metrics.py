@@ -1,0 +1,79 @@
+"""Figures of the server for Prometheus, in a registry of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from trinity.runtime.work import Work
+
+if TYPE_CHECKING:
+    from trinity.runtime.generation import Timings
+    from trinity.server.models import Models
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """Counters that requests add to."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        model = ("model",)
+        self._requests = Counter(
+            "trinity_requests", "Requests answered.", ("path", "status"), registry=registry
+        )
+        self._prompt = Counter(
+            "trinity_prompt_tokens", "Tokens of prompts.", model, registry=registry
+        )
+        self._cached = Counter(
+            "trinity_cached_prompt_tokens", "Tokens of prompts that were evaluated before.", model,
+            registry=registry,
+        )  # fmt: skip
+        self._generated = Counter(
+            "trinity_generated_tokens", "Tokens of answers.", model, registry=registry
+        )
+        self._waiting = Histogram(
+            "trinity_queue_seconds", "Time until an answer's first step.", model,
+            registry=registry, buckets=SECONDS,
+        )  # fmt: skip
+        self._first = Histogram(
+            "trinity_first_token_seconds", "Time until an answer's first token.", model,
+            registry=registry, buckets=SECONDS,
+        )  # fmt: skip
+        self._token = Histogram(
+            "trinity_token_seconds", "Mean time of an answer's further tokens.", model,
+            registry=registry, buckets=SECONDS,
+        )  # fmt: skip
+        self._queue = Gauge(
+            "trinity_waiting_answers", "Answers that wait for a step.", model, registry=registry
+        )
+        self._running = Gauge(
+            "trinity_running_answers", "Answers with a place in steps.", model, registry=registry
+        )
+        self._loaded = Gauge(
+            "trinity_model_loaded", "Whether a model is loaded.", model, registry=registry
+        )
+
+    def look(self, models: Models) -> None:
+        """Note the figures of the moment."""
+        for served in models.served.values():
+            work = Work() if served.model is None else served.model.load_of_work()
+            self._queue.labels(served.name).set(work.waiting)
+            self._running.labels(served.name).set(work.running)
+            self._loaded.labels(served.name).set(served.model is not None)
+
+    def answered(self, path: str, status: int) -> None:
+        """Count a request by its endpoint's path and its status."""
+        self._requests.labels(path, str(status)).inc()
+
+    def ended(self, model: str, timings: Timings) -> None:
+        """Count what an answer has cost."""
+        self._prompt.labels(model).inc(timings.prompt_tokens)
+        self._cached.labels(model).inc(timings.cached_tokens)
+        self._generated.labels(model).inc(timings.completion_tokens)
+        self._waiting.labels(model).observe(timings.waiting_seconds)
+        self._first.labels(model).observe(timings.waiting_seconds + timings.prompt_seconds)
+        if timings.decode_steps:
+            self._token.labels(model).observe(timings.completion_seconds / timings.decode_steps)

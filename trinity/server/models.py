@@ -1,0 +1,175 @@
+"""The models that a server has: loaded when they are asked for, unloaded by least use."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from trinity.errors import TrinityError
+from trinity.server.errors import ApiError
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+
+
+@dataclass(eq=False)
+class Served:
+    """A model that may be asked for: its name, what it is called elsewhere, how it is loaded.
+
+    ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
+    """
+
+    name: str
+    ref: str
+    load: Callable[[], Model]
+    weigh: Callable[[], int] = lambda: 0
+    created: int = field(default_factory=lambda: int(time.time()))
+    model: Model | None = None
+    users: int = 0
+    entering: int = 0
+    used: int = 0
+    bytes: int = 0
+
+
+class Lease:
+    """A model in use: it stays loaded until ``release``."""
+
+    def __init__(self, served: Served, model: Model, freed: asyncio.Event) -> None:
+        self.name = served.name
+        self.model = model
+        self._served = served
+        self._freed = freed
+        self._held = True
+        served.users += 1
+
+    def release(self) -> None:
+        """Let it go; again is harmless."""
+        if self._held:
+            self._held = False
+            self._served.users -= 1
+            self._freed.set()
+
+    def __enter__(self) -> Model:
+        return self.model
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+    @contextmanager
+    def entering(self, count: int, most: int) -> Iterator[None]:
+        """While ``count`` answers are prepared. Raises: ApiError 429 where ``most`` wait."""
+        served, load = self._served, self.model.load_of_work()
+        if load.waiting + served.entering >= most:
+            raise ApiError(
+                429,
+                f"{load.waiting + served.entering} answers of {self.name} wait; at most {most} may",
+                code="queue_full",
+                headers={"Retry-After": str(min(max(1, math.ceil(load.seconds_until_room)), 3600))},
+            )
+        served.entering += count
+        try:
+            yield
+        finally:
+            served.entering -= count
+
+
+class Models:
+    """Every model of a server, the first of which answers requests that name none."""
+
+    def __init__(
+        self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
+    ) -> None:
+        self.served = {one.name: one for one in served}
+        self.first = served[0]
+        self._memory_limit = memory_limit
+        self._any_name = any_name
+        self._loading = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self._uses = count(1)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a model is loaded."""
+        return any(one.model is not None for one in self.served.values())
+
+    def find(self, name: str | None) -> Served:
+        """The model of a name, None for the first. Raises: ApiError 404."""
+        found = self.first if name is None else self.served.get(name)
+        if found is None and self._any_name:
+            found = self.first
+        if found is None:
+            known = ", ".join(self.served)
+            raise ApiError(
+                404, f"there is no model {name!r:.200}; there is {known}", "model",
+                "model_not_found",
+            )  # fmt: skip
+        return found
+
+    async def lease(self, name: str | None) -> Lease:
+        """The model of a name, loaded. Raises: ApiError 404 without one, 503 if it fails."""
+        served = self.find(name)
+        served.used = next(self._uses)
+        while served.model is None:
+            await self._load(served)
+        return Lease(served, served.model, self._freed)
+
+    async def _load(self, served: Served) -> None:
+        async with self._loading:
+            if served.model is not None:
+                return
+            try:
+                need = 0
+                if self._memory_limit is not None:
+                    need = await asyncio.to_thread(served.weigh)
+                    await self._make_room(need, served)
+                served.model = await asyncio.to_thread(served.load)
+            except TrinityError as error:
+                raise ApiError(503, f"the model {served.name} cannot be loaded: {error}") from error
+            # What keys and values may take is known only now.
+            served.bytes = need + served.model.engine.pool.limit
+            await self._make_room(0, served)
+
+    async def _make_room(self, need: int, wanted: Served) -> None:
+        """Unload the least used models until ``need`` bytes are left, as far as nobody uses them.
+
+        It waits for users where nothing is loaded yet of what is wanted.
+        """
+        limit = self._memory_limit
+        while limit is not None:
+            loaded = [one for one in self.served.values() if one.model is not None]
+            if sum(one.bytes for one in loaded) + need <= limit:
+                return
+            others = [one for one in loaded if one is not wanted]
+            idle = [one for one in others if not one.users]
+            if idle:
+                await self._unload(min(idle, key=lambda one: one.used))
+            elif not others and need:
+                raise ApiError(
+                    503,
+                    f"the model {wanted.name} takes {need} bytes; the limit of memory is {limit}",
+                )
+            elif need:
+                self._freed.clear()
+                await self._freed.wait()
+            else:
+                return
+
+    async def _unload(self, served: Served) -> None:
+        model, served.model, served.bytes = served.model, None, 0
+        if model is not None:
+            await asyncio.to_thread(model.close)
+
+    async def load_first(self) -> None:
+        """Load the first model."""
+        (await self.lease(None)).release()
+
+    async def close(self) -> None:
+        """Unload every model."""
+        for served in self.served.values():
+            await self._unload(served)

@@ -1,0 +1,143 @@
+"""From a job to prompts, options and readers of the answers: where a model's own forms are known.
+
+The conversation becomes the model's prompt, forced calls and forms of answers become a grammar, and
+a reader finds reasoning and calls of tools in the text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trinity.conversation.parts import Part, Text
+from trinity.errors import InputError
+from trinity.grammar.grammar import Grammar
+from trinity.server.errors import ApiError
+from trinity.server.job import ChatJob, TextJob
+from trinity.server.thinking import effort_variables
+
+if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
+    from trinity.model import Model
+
+# For models whose files have no chat template, as llama.cpp's server has it.
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Reader(Protocol):
+    """Finds the parts of one answer in its text, piece by piece."""
+
+    @property
+    def called(self) -> bool:
+        """Whether the answer has a call of a tool."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether no more is wanted of the answer."""
+        ...
+
+    def push(self, text: str) -> Sequence[Part]:
+        """The parts that are certain after ``text``."""
+        ...
+
+    def finish(self) -> Sequence[Part]:
+        """What was held back, once no more text comes."""
+        ...
+
+
+class PlainReader:
+    """Every text is the answer's own."""
+
+    called = complete = False
+
+    def push(self, text: str) -> Sequence[Part]:
+        """The text."""
+        return (Text(text),)
+
+    def finish(self) -> Sequence[Part]:
+        """Nothing is held back."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is submitted, and what makes a reader for each answer."""
+
+    prompts: Sequence[str | Sequence[int]]
+    options: Mapping[str, Any]
+    reader: Callable[[], Reader] = PlainReader
+
+
+def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
+    """A job's prompts, options and readers; it takes its time, so not in the event loop."""
+    if isinstance(job, TextJob):
+        return Prepared(job.prompts, job.options)
+    prompt = chat_prompt(model, job)
+    options = {**job.options, "skip_special": prompt.skip_special}
+    wanted = options.get("grammar")
+    if wanted is not None and prompt.form.tools:
+        raise ApiError(
+            400, "tools cannot be called in an answer whose form is given; use one of both", "tools"
+        )
+    try:
+        forced = prompt.form.forced
+        budget = job.reasoning_budget
+        grammar = forced_grammar(prompt, budget) if forced else within(prompt, wanted, budget)
+    except InputError as error:  # of the budget, or of tools that are too many
+        at = "tools" if forced and budget is None else job.effort_param
+        raise ApiError(400, f"{at}: {error}", at) from error
+    if grammar is not None:
+        options["grammar"] = grammar
+    return Prepared([prompt.ids], options, prompt.reader)
+
+
+def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
+    """A conversation as the model reads it. Raises: as ``Model.chat_prompt``."""
+    return model.chat_prompt(
+        job.messages,
+        template=None if model.chat_templates else CHATML,
+        tools=job.tools,
+        tool_choice=job.tool_choice,
+        parallel_tool_calls=job.parallel_tool_calls,
+        variables=variables_of(model, job),
+        add_generation_prompt=job.add_generation_prompt,
+    )
+
+
+def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
+    """Names for the chat template: the server's, those of the effort, those given."""
+    template = "\n".join(one.text for one in model.chat_templates) or CHATML
+    effort = effort_variables(job.effort, job.effort_param, template)
+    known = {k: v for k, v in job.default_variables.items() if k in template}
+    return {**known, **effort, **job.variables}
+
+
+def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:
+    """The grammar of an answer that must be calls, after ``budget`` tokens of reasoning."""
+    text = prompt.grammar(budget=budget)
+    return None if text is None else Grammar.lark(text)
+
+
+def within(prompt: ChatPrompt, grammar: Grammar | None, budget: int | None) -> Grammar | None:
+    """The grammar of an answer that may, or must, reason before it has the form of ``grammar``.
+
+    Reasoning takes ``budget`` tokens at most.
+    """
+    if grammar is None:
+        text = prompt.grammar(budget=budget)
+        return None if text is None else Grammar.lark(text)
+    if grammar.kind != "json_schema":
+        if prompt.form.inside:
+            raise ApiError(400, "the model reasons first, so only JSON can be asked for")
+        return grammar
+    schema = json.loads(grammar.text)
+    schema.pop("x-guidance", None)
+    text = prompt.grammar(f"%json {json.dumps(schema)}", budget)
+    # Without reasoning the schema alone is the faster form.
+    return grammar if text is None or text.startswith("start: calls") else Grammar.lark(text)

@@ -1,0 +1,64 @@
+"""JSON in and out: bodies become Structs, or an error that names the JSON path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from trinity.server.errors import ApiError
+
+T = TypeVar("T")
+encode = msgspec.json.Encoder().encode
+_PLACE = re.compile(r" - at `(?:key` in `)?\$?\.?(?P<path>.*)`$")
+_FIELD = re.compile(r"(?:unknown|required) field `(?P<name>[^`]*)`")
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of all requests' bodies: a field that is not declared is refused by its name."""
+
+
+@cache
+def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
+    """The decoder of a type, made once."""
+    return msgspec.json.Decoder(cast(Any, kind))
+
+
+def decoded(data: bytes, kind: type[T]) -> T:
+    """The body of a request. Raises: ApiError 400 whose ``param`` is the JSON path."""
+    reader = decoder(cast(Hashable, kind))
+    try:
+        found: T = reader.decode(data)
+        return found
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error)) from None
+    except RecursionError:
+        raise ApiError(400, "the JSON is nested too deeply", code="invalid_json") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+
+
+def converted(value: Any, kind: type[T], where: str) -> T:
+    """A part of a body, decoded already, that lies at ``where``. Raises: as ``decoded``."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), where) from None
+
+
+def _refusal(message: str, where: str = "") -> ApiError:
+    """msgspec's words, and the path in them, below ``where``."""
+    place = _PLACE.search(message)
+    path = where if place is None else ".".join(filter(None, (where, place["path"])))
+    field = _FIELD.search(message)
+    if field is not None:
+        path = f"{path}.{field['name']}".lstrip(".")
+    unknown = field is not None and "unknown" in message
+    if unknown:
+        return ApiError(400, f"{path} is no parameter of this endpoint", path, "unknown_parameter")
+    text = message if place is None else message[: place.start()]
+    named = f"{path}: {text}" if path else text
+    return ApiError(400, named, path or None)

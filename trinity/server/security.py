@@ -1,0 +1,160 @@
+"""Who may ask: names of hosts, origins of web pages, keys. Looked at before anything else is.
+
+A name that a stranger's page resolves to this machine (DNS rebinding) shows in Host, the page in
+Origin; both must be known. An address needs no name service, so it cannot be rebound.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trinity.server.errors import ApiError
+from trinity.server.settings import ServerOptions
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE = ("0.0.0.0", "::", "")
+METHODS = "GET, POST, DELETE, OPTIONS"
+ASKED = "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"
+# Seconds for which a browser keeps the answer to its question.
+KEPT = "600"
+
+
+class Guard:
+    """ASGI middleware. ``refuse`` makes the answer of an error at a path.
+
+    ``open_paths`` need no key.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: ServerOptions, refuse: Callable[[str, ApiError], ASGIApp],
+        open_paths: frozenset[str],
+    ) -> None:  # fmt: skip
+        self._app = app
+        self._refuse = refuse
+        self._open_paths = open_paths
+        self._keys = [sha256(key.encode()).digest() for key in settings.all_keys()]
+        self._hosts = {one.lower() for one in (*LOOPBACK, settings.host, *settings.allowed_host)}
+        self._any_host = "*" in settings.allowed_host
+        self._any_address = settings.host in EVERYWHERE
+        self._origins = {one.lower().rstrip("/") for one in settings.allowed_origin}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        path = scope["path"]
+        origin = headers.get("origin")
+        app = self._app
+        try:
+            self._check_host(headers)
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                app = _preflight
+                # A foreign page is not told that it may ask, so its browser does not.
+                origin = origin if self._is_known(headers, origin) else None
+            else:
+                self._check_origin(headers, origin)
+                if path not in self._open_paths:
+                    self._check_key(headers)
+        except ApiError as error:
+            app = self._refuse(path, error)
+            if error.status == 403:
+                origin = None
+        await app(scope, receive, send if origin is None else _told(send, origin))
+
+    def _check_host(self, headers: Mapping[str, str]) -> None:
+        host = headers.get("host")
+        if host is None or self._any_host:
+            return
+        name = host_name(host)
+        if name not in self._hosts and not (self._any_address and is_address(name)):
+            raise ApiError(
+                403,
+                f"the Host {host!r:.200} is not one of this server's; let it in with "
+                "--allowed-host",
+                code="host_not_allowed",
+            )
+
+    def _is_known(self, headers: Mapping[str, str], origin: str | None) -> bool:
+        if origin is None or "*" in self._origins or origin.lower() in self._origins:
+            return True
+        try:
+            place = urlsplit(origin)
+            name = (place.hostname or "").lower()
+        except ValueError:
+            name = ""
+        # A page of this server, which its Host has passed, or of a server of this machine.
+        own = name != "" and place.netloc.lower() == headers.get("host", "").lower()
+        return own or (name in LOOPBACK and place.scheme in ("http", "https"))
+
+    def _check_origin(self, headers: Mapping[str, str], origin: str | None) -> None:
+        if not self._is_known(headers, origin):
+            raise ApiError(
+                403,
+                f"pages of {origin!r:.200} may not ask this server; let them with --allowed-origin",
+                code="origin_not_allowed",
+            )
+
+    def _check_key(self, headers: Mapping[str, str]) -> None:
+        """Compare with every key, in a time that tells nothing of them."""
+        if not self._keys:
+            return
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            key = headers.get("x-api-key", "")
+        given = sha256(key.strip().encode()).digest()
+        if not sum(hmac.compare_digest(given, known) for known in self._keys):
+            raise ApiError(
+                401,
+                "the API key is missing or wrong; send it as `Authorization: Bearer KEY` or as "
+                "`x-api-key: KEY`",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+
+def host_name(host: str) -> str:
+    """The name or address of a Host header, without the port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def is_address(name: str) -> bool:
+    """Whether it is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _told(send: Send, origin: str) -> Send:
+    """``send`` that lets the page of an origin read the answer; never with its credentials."""
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["Access-Control-Allow-Origin"] = origin
+            headers.add_vary_header("Origin")
+        await send(message)
+
+    return told
+
+
+async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
+    headers = [
+        (b"access-control-allow-methods", METHODS.encode()),
+        (b"access-control-allow-headers", ASKED.encode()),
+        (b"access-control-max-age", KEPT.encode()),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

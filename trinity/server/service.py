@@ -1,0 +1,163 @@
+"""What all endpoints share: settings, models, figures, and how a job is run.
+
+An endpoint that answers at once:
+
+    async def handle(call: Call[Body]) -> ASGI:
+        job = ChatJob(messages, options, whole=True)
+        with await call.service.start(call.body.model, job) as answers:
+            async for event in answers:      # a Piece, then an End, for each of the n answers
+                ...
+        return Json(...)
+
+One that streams gives ``Stream`` the same awaitable and a generator of what is written:
+
+    async def written(answers: Answers) -> AsyncGenerator[bytes]:
+        async for event in answers:
+            yield data(encode(...))
+
+    async def handle(call: Call[Body]) -> ASGI:
+        return Stream(call.service.start(call.body.model, job), written, FAMILY)
+
+``start`` raises what is wrong with the request, before anything was written. A client that leaves
+ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from trinity.server.errors import ApiError
+from trinity.server.job import ChatJob, End, Event, Piece, TextJob
+from trinity.server.metrics import Metrics
+from trinity.server.models import Lease, Models
+from trinity.server.prepared import Prepared, prepared
+from trinity.server.settings import ServerOptions
+
+if TYPE_CHECKING:
+    from trinity.runtime.client import AsyncAnswers
+    from trinity.runtime.generation import Chunk
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+
+
+class Answers:
+    """Answers under way: iterate for their events; ``close``, or ``with``, ends what is left.
+
+    ``name`` is that of the model; ``prompt_tokens`` has the number of tokens of each prompt;
+    ``created`` is the time in seconds since the epoch. ``model`` is the model itself, ``options``
+    are the GenerationOptions that were asked for.
+    """
+
+    def __init__(
+        self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int
+    ) -> None:
+        self.name = lease.name
+        self.model = lease.model
+        self.created = int(time.time())
+        self.options = ready.options
+        self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
+        self._lease = lease
+        self._answers = answers
+        self._readers = [ready.reader() for _ in answers.prompt_tokens]
+        self._metrics = metrics
+        self._events: deque[Event] = deque()
+
+    def __aiter__(self) -> Answers:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            self._read(*await anext(self._answers))
+        return self._events.popleft()
+
+    def close(self) -> None:
+        """End what is left, and let go of the model; again is harmless."""
+        self._answers.close()
+        self._lease.release()
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _read(self, index: int, chunk: Chunk) -> None:
+        reader = self._readers[index]
+        parts = tuple(reader.push(chunk.text)) if chunk.text else ()
+        if chunk.finish_reason is not None:
+            parts += tuple(reader.finish())
+        if parts or chunk.token_ids:
+            self._events.append(Piece(index, parts, chunk.logprobs or (), chunk.token_ids))
+        if chunk.finish_reason is None:
+            if reader.complete:
+                self._answers.cancel(index)
+            return
+        reason = chunk.finish_reason
+        if reason == "cancelled" and reader.complete:
+            reason = "stop"
+        if reason == "cancelled":
+            raise ApiError(503, "the server is being stopped")
+        assert chunk.timings is not None
+        self._metrics.ended(self.name, chunk.timings)
+        self._events.append(End(index, reason, chunk.timings, reader.called, chunk.stop))
+
+
+class Service:
+    """The settings, the models and the figures of a server."""
+
+    def __init__(
+        self, settings: ServerOptions, models: Models, metrics: Metrics,
+        defaults: Mapping[str, Any] = NO_DEFAULTS,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.defaults = defaults
+        self.models = models
+        self.metrics = metrics
+
+    async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
+        """Check a job and submit it to the model ``name``, None for the first.
+
+        Raises: ApiError (no such model; too many wait) and the errors of ``Model.asubmit``.
+        """
+        self._check_size(job)
+        job = replace(job, options={**self.defaults, **job.options})
+        if isinstance(job, ChatJob):
+            job = self.told(job)
+        lease = await self.models.lease(name)
+        try:
+            count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
+            with lease.entering(count, self.settings.max_queue):
+                ready = await asyncio.to_thread(prepared, lease.model, job)
+                answers = await lease.model.asubmit(
+                    ready.prompts, n=job.n, whole=job.whole, **ready.options
+                )
+            return Answers(lease, answers, ready, self.metrics, job.n)
+        except BaseException:
+            lease.release()
+            raise
+
+    def told(self, job: ChatJob) -> ChatJob:
+        """A conversation with the server's names for chat templates."""
+        return replace(job, default_variables=self.settings.chat_template_kwargs or {})
+
+    def _check_size(self, job: ChatJob | TextJob) -> None:
+        most = self.settings.max_answers
+        if isinstance(job, ChatJob):
+            if len(job.messages) > self.settings.max_messages:
+                raise ApiError(
+                    400,
+                    f"there are {len(job.messages)} messages; at most "
+                    f"{self.settings.max_messages} are taken",
+                    "messages",
+                )
+            count = job.n
+        else:
+            count = job.n * len(job.prompts)
+        if count > most:
+            raise ApiError(400, f"{count} answers are asked for; at most {most} are given", "n")

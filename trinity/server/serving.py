@@ -1,0 +1,191 @@
+"""The server as a process: its models by name, its socket, and its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from trinity.errors import InputError, TrinityError
+from trinity.loading import load, open_weights
+from trinity.model import Model
+from trinity.server.app import make_app
+from trinity.server.connection import Connection
+from trinity.server.models import Models, Served
+from trinity.server.security import EVERYWHERE
+from trinity.server.service import NO_DEFAULTS
+from trinity.server.settings import ServerOptions, read_template
+
+Say = Callable[[str], None]
+# A name before "=": nothing that begins a path or another form of reference.
+_NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
+# After a request's end a connection is kept for the next one, in seconds.
+KEPT_SECONDS = 75
+
+
+def serve(
+    refs: Sequence[str], options: ServerOptions, loading: Mapping[str, Any], say: Say,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> int | None:  # fmt: skip
+    """Serve models until a signal comes, whose number is returned.
+
+    ``refs`` are NAME=REF or REF, with REF as ``trinity.load`` takes it, ``loading`` its options.
+    ``say`` gets lines that whoever starts the server should see. ``defaults`` are
+    GenerationOptions of requests that do not give them. Raises: TrinityError.
+    """
+    options.all_keys()
+    template = None if options.chat_template is None else read_template(options.chat_template)
+    served = served_models(refs, loading, say, template)
+    models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
+    errors: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        errors.append(error)
+        server.should_exit = True
+
+    app = make_app(models, options, failed, defaults)
+    if options.log_requests:
+        log_to(say)
+    with listening(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
+        say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+        if options.host in EVERYWHERE and not options.all_keys():
+            say(
+                f"warning: {options.host} is every address of this machine, and there is no API "
+                "key: whoever reaches it can use the models; give --api-key, or --host 127.0.0.1"
+            )
+        server = Server(config(app, options))
+        server.run(sockets=[listener])
+    if errors:
+        (error,) = errors
+        raise error if isinstance(error, TrinityError) else TrinityError(str(error)) from error
+    return server.ended_by
+
+
+def config(app: Any, options: ServerOptions) -> uvicorn.Config:
+    """How uvicorn runs the application."""
+    return uvicorn.Config(
+        app, http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
+        access_log=False, server_header=False, proxy_headers=False,
+        timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
+        h11_max_incomplete_event_size=options.max_header,
+    )  # fmt: skip
+
+
+class Server(uvicorn.Server):
+    """Ends in good order at the first signal, and at once at the second."""
+
+    ended_by: int | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take no more requests; the second time wait for none."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.ended_by = sig
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server while it runs; whoever started it then goes on.
+
+        They come to the main thread alone.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def served_models(
+    refs: Sequence[str], loading: Mapping[str, Any], notice: Say, template: str | None = None
+) -> list[Served]:
+    """The models of a command line, with ``template`` in place of their own chat templates.
+
+    Raises: InputError for a name that is used twice.
+    """
+
+    def loaded(ref: str) -> Model:
+        model = load(ref, **loading, progress=notice)
+        if template is not None:
+            model.use_chat_template(template)
+        return model
+
+    found: dict[str, Served] = {}
+    for text in refs:
+        name, ref = name_and_ref(text)
+        if name in found:
+            raise InputError(
+                f"two models are called {name!r:.80}; give one another name: NAME={ref:.200}"
+            )
+        found[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
+    return list(found.values())
+
+
+def name_and_ref(text: str) -> tuple[str, str]:
+    """The name and the reference of NAME=REF, or of REF, which has a name of its own."""
+    named = None if os.path.lexists(text) else _NAMED.fullmatch(text)
+    if named is not None:
+        return named["name"], named["ref"]
+    kind, colon, rest = text.partition(":")
+    if colon and kind in ("hf", "ollama"):
+        return rest, text
+    stem = os.path.basename(os.path.normpath(text))
+    return stem.removesuffix(".gguf").removesuffix(".safetensors"), text
+
+
+def weight_bytes(ref: str) -> int:
+    """Bytes of a model's weights."""
+    provider = open_weights(ref)
+    try:
+        return sum(provider.tensor(name).nbytes for name in provider.tensor_names())
+    finally:
+        provider.close()
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens. Raises: InputError where the address cannot be had."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
+                                   flags=socket.AI_PASSIVE)  # fmt: skip
+        family, _, _, _, address = found[0]
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port}: {error}") from error
+    with listener:
+        yield listener
+
+
+class _Lines(logging.Handler):
+    """Writes records by a function."""
+
+    def __init__(self, say: Say) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self._say(self.format(record))
+
+
+def log_to(say: Say) -> None:
+    """Write a line for each request."""
+    log = logging.getLogger("trinity.server")
+    log.setLevel(logging.INFO)
+    log.addHandler(_Lines(say))
+    log.propagate = False

@@ -1,0 +1,233 @@
+"""How the server listens, whom it lets in, and what it bears: the options of `trinity serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from trinity.checks import check_text, parse_bytes
+from trinity.errors import InputError
+from trinity.option import Option, check_options
+
+SHORTEST_KEY = 8
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """Several texts, none of them empty. Raises InputError."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} is {value!r:.40}; it must be a list of texts")
+    for one in value:
+        if not check_text(f"one of {name}", one).strip():
+            raise InputError(f"one of {name} is empty")
+    return tuple(value)
+
+
+def names(name: str, value: object) -> Mapping[str, object] | None:
+    """Names with values. Raises InputError."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(f"{name} is {value!r:.40}; it must be an object of names and values")
+    return value
+
+
+def read_names(flag: str, text: str) -> Mapping[str, object]:
+    """A JSON object. Raises InputError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{flag} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{flag} is {text!r:.40}; it must be a JSON object")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Options of the HTTP server. Raises: InputError for a value that is out of range."""
+
+    host: Annotated[
+        str,
+        Option(
+            "Address to listen on; 0.0.0.0 for all, which others can then reach.",
+            ("--host",),
+            metavar="ADDRESS",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Option("Port to listen on; 0 for any that is free.", ("--port",), low=0, high=65535)
+    ] = 8080
+    api_key: Annotated[
+        Sequence[str],
+        Option(
+            "Key that requests must have, all but GET /health; may be several.",
+            ("--api-key",),
+            check=texts,
+            values="texts",
+            repeated=True,
+            read=texts,
+            metavar="KEY",
+        ),
+    ] = ()
+    api_key_file: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "File with such keys, one a line.",
+            ("--api-key-file",),
+            values="a path",
+            metavar="FILE",
+        ),
+    ] = None
+    allowed_host: Annotated[
+        Sequence[str],
+        Option(
+            "Further name that a request's Host may have; * for any; may be several.",
+            ("--allowed-host",),
+            check=texts,
+            values="texts",
+            repeated=True,
+            read=texts,
+            metavar="NAME",
+        ),
+    ] = ()
+    allowed_origin: Annotated[
+        Sequence[str],
+        Option(
+            "Further origin of web pages that may ask, such as https://example.org; * for any; "
+            "may be several.",
+            ("--allowed-origin",),
+            check=texts,
+            values="texts",
+            repeated=True,
+            read=texts,
+            metavar="ORIGIN",
+        ),
+    ] = ()
+    any_model_name: Annotated[
+        bool,
+        Option(
+            "Let the first model answer requests that name a model that is not there.",
+            ("--any-model-name",),
+        ),
+    ] = False
+    chat_template: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "File with a chat template (Jinja2) in place of the models' own.",
+            ("--chat-template",),
+            values="a path",
+            metavar="FILE",
+        ),
+    ] = None
+    chat_template_kwargs: Annotated[
+        Mapping[str, object] | None,
+        Option(
+            "JSON object of names for chat templates where a request does not give them, such as "
+            '{"enable_thinking": false}.',
+            ("--chat-template-kwargs",),
+            check=names,
+            values="an object",
+            read=read_names,
+            metavar="JSON",
+        ),
+    ] = None
+    max_body: Annotated[
+        int,
+        Option(
+            "Most bytes of a request's body.",
+            ("--max-body",),
+            low=1,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = 16 << 20
+    max_header: Annotated[
+        int,
+        Option(
+            "Most bytes of a request's line and headers.",
+            ("--max-header",),
+            low=1024,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = 64 << 10
+    max_messages: Annotated[
+        int, Option("Most messages of a conversation.", ("--max-messages",), low=1)
+    ] = 2048
+    max_answers: Annotated[
+        int,
+        Option("Most answers to one request: prompts times n.", ("--max-answers",), low=1),
+    ] = 64
+    max_queue: Annotated[
+        int,
+        Option(
+            "Most answers of a model that wait for their first step; then 429.",
+            ("--max-queue",),
+            low=1,
+        ),
+    ] = 256
+    request_seconds: Annotated[
+        float,
+        Option("Most seconds that a request takes.", ("--request-seconds",), above=0),
+    ] = 3600.0
+    drain: Annotated[
+        float,
+        Option(
+            "Seconds in which running answers may end after SIGTERM or Ctrl-C.",
+            ("--drain",),
+            low=0,
+        ),
+    ] = 30.0
+    memory_limit: Annotated[
+        int | None,
+        Option(
+            "Bytes that several models may take together; the least used ones are unloaded.",
+            ("--memory-limit",),
+            low=1,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = None
+    log_requests: Annotated[
+        bool,
+        Option("Write a line for each request: method, path, status, time.", ("--log-requests",)),
+    ] = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def all_keys(self) -> tuple[str, ...]:
+        """All keys, those of the file too. Raises: InputError for a file that gives none."""
+        found = list(self.api_key)
+        if self.api_key_file is not None:
+            found += read_keys(self.api_key_file)
+        for key in found:
+            if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable():
+                raise InputError(
+                    f"an API key has {len(key)} characters; it must have at least {SHORTEST_KEY}, "
+                    "printable ones of ASCII"
+                )
+        return tuple(found)
+
+
+def read_template(path: str | os.PathLike[str]) -> str:
+    """The text of a chat template's file. Raises: InputError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(path)}: no chat template can be read: {error}") from error
+
+
+def read_keys(path: str | os.PathLike[str]) -> list[str]:
+    """The keys of a file, one a line; empty lines count for nothing. Raises: InputError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            keys = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{os.fspath(path)}: no file of API keys can be read: {error}") from error
+    keys = [key for key in keys if key]
+    if not keys:
+        raise InputError(f"{os.fspath(path)}: there is no API key in it; write one on a line")
+    return keys

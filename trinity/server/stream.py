@@ -1,0 +1,116 @@
+"""Answers that are written while they are made: server-sent events, or lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from starlette.types import Receive, Scope, Send
+
+from trinity.server.errors import OPENAI, Family, api_error
+from trinity.server.schemas import encode
+
+if TYPE_CHECKING:
+    from trinity.server.service import Answers
+
+# Seconds for which errors can still become a status; then the stream begins, whatever comes.
+PATIENCE = 10.0
+# Seconds of silence after which a stream says that it is alive: proxies give up after 30 to 60.
+BEAT = 10.0
+BEAT_COMMENT = b": keep-alive\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def data(encoded: bytes) -> bytes:
+    """An event without a name."""
+    return b"data: %b\n\n" % encoded
+
+
+def event(name: str, encoded: bytes) -> bytes:
+    """An event with a name."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encoded)
+
+
+class Stream:
+    """Starts answers, and writes what ``written`` makes of them; closes them in the end.
+
+    ``started`` is what ``Service.start`` returns. Its errors have their status where they come
+    within ``PATIENCE`` seconds; later ones end the stream in the family's form. ``beat`` is what
+    keeps a silent connection alive.
+    """
+
+    def __init__(
+        self,
+        started: Awaitable[Answers],
+        written: Callable[[Answers], AsyncGenerator[bytes, None]],
+        *,
+        family: Family = OPENAI,
+        media_type: str = "text/event-stream",
+        beat: bytes = BEAT_COMMENT,
+    ) -> None:
+        self._started = started
+        self._written = written
+        self._family = family
+        self._media_type = media_type
+        self._beat = beat
+        self._silent = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Start, write and end."""
+        starting = asyncio.ensure_future(self._started)
+        beating: asyncio.Task[None] | None = None
+        try:
+            await asyncio.wait([starting], timeout=PATIENCE)
+            if starting.done():
+                starting.result()
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+            beating = asyncio.create_task(self._keep_alive(send))
+            try:
+                async with asyncio.timeout_at(scope["trinity.deadline"]):
+                    answers = await starting
+                    async with aclosing(self._written(answers)) as pieces:
+                        async for piece in pieces:
+                            self._silent = False
+                            await send(_body(piece))
+            except Exception as error:
+                await _closed(starting)
+                async with asyncio.timeout(BEAT):  # a client may have stopped reading
+                    await send(_body(self.failure(error)))
+            beating.cancel()
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            if beating is not None:
+                beating.cancel()
+            await _closed(starting)
+
+    def failure(self, error: Exception) -> bytes:
+        """What a stream ends with that fails after it began."""
+        return self._family.event(encode(self._family.form(api_error(error))))
+
+    async def _keep_alive(self, send: Send) -> None:
+        while True:
+            self._silent = True
+            await asyncio.sleep(BEAT)
+            if self._silent:
+                await send(_body(self._beat))
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"content-type", f"{self._media_type}; charset=utf-8".encode()),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+
+
+def _body(piece: bytes) -> dict[str, object]:
+    return {"type": "http.response.body", "body": piece, "more_body": True}
+
+
+async def _closed(starting: asyncio.Future[Answers]) -> None:
+    """End answers that nobody will read."""
+    if not starting.done():
+        starting.cancel()
+    elif not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
