@@ -90,6 +90,12 @@ def render_conversation(
     return first_known(templates, by)
 
 
+def has_variable(template: ChatTemplate, name: str) -> bool:
+    """Whether a template looks at the variable ``name``."""
+    known = _GO_VARIABLES.get(name, "$^") if template.language == "go" else re.escape(name)
+    return re.search(rf"\b{known}\b", template.text) is not None
+
+
 def _has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
     return any("tool_calls" in message or message["role"] == "tool" for message in messages)
 
@@ -98,8 +104,7 @@ def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) ->
     for name in variables:
         if name in _RESERVED:
             raise InputError(f"{name} is no variable of the chat template's own")
-        known = _GO_VARIABLES.get(name, "$^") if template.language == "go" else re.escape(name)
-        if not re.search(rf"\b{known}\b", template.text):
+        if not has_variable(template, name):
             raise InputError(f"the chat template has no variable {name!r:.80}")
 
 

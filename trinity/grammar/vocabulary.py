@@ -53,8 +53,8 @@ class Vocabulary:
         if found is None:
             found = compiled(self.table, self.ids)
         self._matchers[key] = found  # the newest is the last
-        while len(self._matchers) > KEPT:
-            self._matchers.pop(next(iter(self._matchers)), None)
+        for old in list(self._matchers)[:-KEPT]:  # a copy: requests come from several threads
+            self._matchers.pop(old, None)
         return found.deep_copy()
 
 

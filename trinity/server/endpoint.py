@@ -31,7 +31,7 @@ class Endpoint:
     """A method and a path, and the function that answers.
 
     ``body`` is the Struct of the request's JSON body, if it has one. ``answer`` is the type of the
-    JSON answer, ``event`` that of the data of a streamed one; ``status`` that of a good answer.
+    JSON answer, ``event`` that of the data of a streamed one.
     ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
     ``chosen``: a request may say which fields the answer has.
     ``family`` gives errors their form.

@@ -22,7 +22,6 @@ class ChatJob:
     ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
     model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
     ``add_generation_prompt``: the prompt ends with the beginning of an answer.
-    ``default_variables`` are the server's, which ``effort`` and ``variables`` go before.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -37,7 +36,6 @@ class ChatJob:
     effort: str | None = None
     effort_param: str = "reasoning_effort"
     add_generation_prompt: bool = True
-    default_variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

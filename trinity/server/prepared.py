@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.conversation.parts import Part, Text
+from trinity.conversation.rendering import has_variable
 from trinity.errors import InputError
 from trinity.grammar.grammar import Grammar
 from trinity.server.errors import ApiError
@@ -74,11 +75,14 @@ class Prepared:
     reader: Callable[[], Reader] = PlainReader
 
 
-def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
-    """A job's prompts, options and readers; it takes its time, so not in the event loop."""
+def prepared(model: Model, job: ChatJob | TextJob, names: Mapping[str, Any]) -> Prepared:
+    """A job's prompts, options and readers; it takes its time, so not in the event loop.
+
+    ``names`` as for ``chat_prompt``.
+    """
     if isinstance(job, TextJob):
         return Prepared(job.prompts, job.options)
-    prompt = chat_prompt(model, job)
+    prompt = chat_prompt(model, job, names)
     options = {**job.options, "skip_special": prompt.skip_special}
     wanted = options.get("grammar")
     if wanted is not None and prompt.form.tools:
@@ -97,24 +101,31 @@ def prepared(model: Model, job: ChatJob | TextJob) -> Prepared:
     return Prepared([prompt.ids], options, prompt.reader)
 
 
-def chat_prompt(model: Model, job: ChatJob) -> ChatPrompt:
-    """A conversation as the model reads it. Raises: as ``Model.chat_prompt``."""
+def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPrompt:
+    """A conversation as the model reads it. Raises: as ``Model.chat_prompt``.
+
+    ``names`` are the server's own for chat templates: those that the model's templates know count
+    where the job does not say otherwise.
+    """
     return model.chat_prompt(
         job.messages,
         template=None if model.chat_templates else CHATML,
         tools=job.tools,
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
-        variables=variables_of(model, job),
+        variables=variables_of(model, job, names),
         add_generation_prompt=job.add_generation_prompt,
     )
 
 
-def variables_of(model: Model, job: ChatJob) -> dict[str, Any]:
-    """Names for the chat template: the server's, those of the effort, those given."""
+def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables of the chat template: the server's ``names``, those of the effort, those given."""
     template = "\n".join(one.text for one in model.chat_templates) or CHATML
     effort = effort_variables(job.effort, job.effort_param, template)
-    known = {k: v for k, v in job.default_variables.items() if k in template}
+    known = {
+        name: value for name, value in names.items()
+        if any(has_variable(one, name) for one in model.chat_templates)
+    }  # fmt: skip
     return {**known, **effort, **job.variables}
 
 

@@ -27,10 +27,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob
@@ -44,6 +44,19 @@ if TYPE_CHECKING:
     from trinity.runtime.generation import Chunk
 
 NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+T = TypeVar("T", covariant=True)
+
+
+class Writer(Protocol[T]):
+    """Makes of an answer's events what an API sends: events of its own, or lines."""
+
+    def add(self, piece: Piece) -> Iterable[T]:
+        """What a piece adds."""
+        ...
+
+    def end(self, end: End) -> Iterable[T]:
+        """What the end adds."""
+        ...
 
 
 class Answers:
@@ -75,6 +88,12 @@ class Answers:
         while not self._events:
             self._read(*await anext(self._answers))
         return self._events.popleft()
+
+    async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
+        """What ``writer`` makes of the events, one after the other."""
+        async for event in self:
+            for made in writer.end(event) if isinstance(event, End) else writer.add(event):
+                yield made
 
     def close(self) -> None:
         """End what is left, and let go of the model; again is harmless."""
@@ -127,13 +146,11 @@ class Service:
         """
         self._check_size(job)
         job = replace(job, options={**self.defaults, **job.options})
-        if isinstance(job, ChatJob):
-            job = self.told(job)
         lease = await self.models.lease(name)
         try:
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
-                ready = await asyncio.to_thread(prepared, lease.model, job)
+                ready = await asyncio.to_thread(prepared, lease.model, job, self.template_names)
                 answers = await lease.model.asubmit(
                     ready.prompts, n=job.n, whole=job.whole, **ready.options
                 )
@@ -142,9 +159,10 @@ class Service:
             lease.release()
             raise
 
-    def told(self, job: ChatJob) -> ChatJob:
-        """A conversation with the server's names for chat templates."""
-        return replace(job, default_variables=self.settings.chat_template_kwargs or {})
+    @property
+    def template_names(self) -> Mapping[str, Any]:
+        """The server's variables for chat templates that have them."""
+        return self.settings.chat_template_kwargs or {}
 
     def _check_size(self, job: ChatJob | TextJob) -> None:
         most = self.settings.max_answers

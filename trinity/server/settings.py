@@ -141,7 +141,7 @@ class ServerOptions:
             read=parse_bytes,
             metavar="SIZE",
         ),
-    ] = 16 << 20
+    ] = 4 << 20
     max_header: Annotated[
         int,
         Option(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from trinity.conversation.cursor import Steps
 from trinity.conversation.dialects import lark
-from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.dialects.dialect import Mark
+from trinity.conversation.dialects.section import Section
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
 
@@ -14,41 +15,23 @@ _FIRST, _LAST = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _BEGIN, _MIDDLE, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 
 
-class DeepSeek(Dialect):
+class DeepSeek(Section):
     """Both forms: V3 and R1 write "function", the name in a line, and JSON in a fence."""
 
     name = "deepseek"
-    marks = (_FIRST, _BEGIN)
+    first, begin, middle, end, last = _FIRST, _BEGIN, _MIDDLE, _END, _LAST
 
     def __init__(self, *, fenced: bool = False) -> None:
         self.fenced = fenced
         if fenced:
             self.name = "deepseek-fenced"
 
-    @property
-    def all_marks(self) -> tuple[str, ...]:
-        """With those within a call."""
-        return (_FIRST, _BEGIN, _MIDDLE, _END, _LAST)
-
     def claims(self, template: str) -> bool:
         """By its mark, and by whether JSON is in a fence."""
         return _BEGIN in template and ("```json" in template) == self.fenced
 
-    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Calls up to the last mark."""
-        cursor = reading.cursor
-        if mark == _FIRST:
-            yield from cursor.white()
-            yield from cursor.expect(_BEGIN)
-        while True:
-            yield from self._call(reading)
-            yield from cursor.white()
-            if reading.complete or not (yield from cursor.skip(_BEGIN)):
-                break
-        yield from cursor.skip(_LAST)
-        reading.commit()
-
-    def _call(self, reading: Reading) -> Steps[None]:
+    def read_call(self, reading: Reading) -> Steps[None]:
+        """The arguments may lie in a fence."""
         cursor = reading.cursor
         name = (yield from cursor.collect((_MIDDLE,))).strip()
         fenced = name == "function" and name not in reading.tools
@@ -63,8 +46,6 @@ class DeepSeek(Dialect):
         if fenced:
             yield from cursor.skip("```")
             yield from cursor.white()
-        yield from cursor.skip(_END)
-        reading.commit()
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """Calls between the first and the last mark."""

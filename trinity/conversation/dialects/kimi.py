@@ -8,7 +8,8 @@ from typing import Any
 
 from trinity.conversation.cursor import Steps
 from trinity.conversation.dialects import lark
-from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.dialects.dialect import Mark
+from trinity.conversation.dialects.section import Section
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
 
@@ -17,38 +18,22 @@ _BEGIN, _MIDDLE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>"
 _END = "<|tool_call_end|>"
 
 
-class Kimi(Dialect):
+class Kimi(Section):
     """Calls are numbered over the whole conversation."""
 
     name = "kimi"
-    marks = (_FIRST, _BEGIN)
-
-    @property
-    def all_marks(self) -> tuple[str, ...]:
-        """With those within a call."""
-        return (_FIRST, _BEGIN, _MIDDLE, _END, _LAST)
+    first, begin, middle, end, last = _FIRST, _BEGIN, _MIDDLE, _END, _LAST
 
     def claims(self, template: str) -> bool:
         """By its marks."""
         return _BEGIN in template and _FIRST in template
 
-    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Calls up to the last mark."""
+    def read_call(self, reading: Reading) -> Steps[None]:
+        """A name has a number behind it."""
         cursor = reading.cursor
-        if mark == _FIRST:
-            yield from cursor.white()
-            yield from cursor.expect(_BEGIN)
-        while True:
-            said = (yield from cursor.collect((_MIDDLE,))).strip()
-            yield from reading.call(said.removeprefix("functions.").rpartition(":")[0] or said)
-            yield from cursor.white()
-            yield from cursor.skip(_END)
-            reading.commit()
-            yield from cursor.white()
-            if reading.complete or not (yield from cursor.skip(_BEGIN)):
-                break
-        yield from cursor.skip(_LAST)
-        reading.commit()
+        said = (yield from cursor.collect((_MIDDLE,))).strip()
+        yield from reading.call(said.removeprefix("functions.").rpartition(":")[0] or said)
+        yield from cursor.white()
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
         """As the models write them."""

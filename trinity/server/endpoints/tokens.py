@@ -107,17 +107,17 @@ async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
     """A conversation as the model reads it."""
-    job = call.service.told(call.body.job())
+    job, names = call.body.job(), call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
-        prompt = await asyncio.to_thread(chat_prompt, model, job)
+        prompt = await asyncio.to_thread(chat_prompt, model, job, names)
         return Json(PromptText(prompt.text))
 
 
 async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
     """How many tokens a conversation has."""
-    job = call.service.told(call.body.job())
+    job, names = call.body.job(), call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
-        prompt = await asyncio.to_thread(chat_prompt, model, job)
+        prompt = await asyncio.to_thread(chat_prompt, model, job, names)
         return Json(TokenCount(len(prompt.ids)))
 
 

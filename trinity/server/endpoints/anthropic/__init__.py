@@ -17,7 +17,6 @@ from trinity.server.endpoints.anthropic.answer import (
 )
 from trinity.server.endpoints.anthropic.errors import ANTHROPIC
 from trinity.server.endpoints.anthropic.request import CountRequest, MessagesRequest
-from trinity.server.job import End
 from trinity.server.prepared import prepared
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
@@ -38,9 +37,8 @@ async def messages(call: Call[MessagesRequest]) -> ASGI:
         return Stream(started, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
     with await started as answers:
         writer = writer_of(body, answers)
-        async for one in answers:
-            for _ in writer.end(one) if isinstance(one, End) else writer.add(one):
-                pass
+        async for _ in answers.by(writer):
+            pass
         return Json(writer.message)
 
 
@@ -49,9 +47,8 @@ async def events(body: MessagesRequest, answers: Answers) -> AsyncGenerator[byte
     writer = writer_of(body, answers)
     for first in writer.begin():
         yield written(first)
-    async for one in answers:
-        for found in writer.end(one) if isinstance(one, End) else writer.add(one):
-            yield written(found)
+    async for found in answers.by(writer):
+        yield written(found)
 
 
 def written(one: StreamEvent) -> bytes:
@@ -69,7 +66,8 @@ def writer_of(body: MessagesRequest, answers: Answers) -> MessageWriter:
 async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Tokens that a conversation has as a prompt; nothing is evaluated."""
     with await call.service.models.lease(call.body.model) as model:
-        ready = await asyncio.to_thread(lambda: prepared(model, call.service.told(call.body.job())))
+        names = call.service.template_names
+        ready = await asyncio.to_thread(lambda: prepared(model, call.body.job(), names))
         return Json(TokenCount(len(ready.prompts[0])))
 
 

@@ -14,7 +14,6 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import chat_logprobs
 from trinity.server.endpoints.messages import Tool, tools_of
 from trinity.server.endpoints.ollama.answer import (
-    Answer,
     AnswerWriter,
     ChatAnswer,
     GenerateAnswer,
@@ -27,7 +26,7 @@ from trinity.server.endpoints.ollama.answer import (
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.options import Generating
 from trinity.server.errors import ApiError
-from trinity.server.job import ChatJob, End, TextJob
+from trinity.server.job import ChatJob, TextJob
 from trinity.server.schemas import Body, encode
 from trinity.server.service import Answers, Service
 from trinity.server.stream import Stream
@@ -171,10 +170,7 @@ async def _answered(
         return Stream(started, written, family=OLLAMA, media_type=NDJSON, beat=beat)
     with await started as answers:
         writer = _writer(answers, body.model, began, line)
-        found: list[Answer] = []
-        async for one in answers:
-            found += writer.end(one) if isinstance(one, End) else writer.add(one)
-        return Json(whole(found))
+        return Json(whole([found async for found in answers.by(writer)]))
 
 
 async def _started(service: Service, body: Generating, job: ChatJob | TextJob) -> Answers:
@@ -186,9 +182,8 @@ async def lines(
 ) -> AsyncGenerator[bytes, None]:
     """The lines of an answer."""
     writer = _writer(answers, model, began, line)
-    async for one in answers:
-        for found in writer.end(one) if isinstance(one, End) else writer.add(one):
-            yield encode(found) + b"\n"
+    async for found in answers.by(writer):
+        yield encode(found) + b"\n"
 
 
 def _writer(answers: Answers, model: str, began: float, line: Line) -> AnswerWriter:

@@ -15,7 +15,6 @@ from trinity.server.endpoints.responses.answer import Response, StreamEvent, new
 from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter
 from trinity.server.errors import api_error
-from trinity.server.job import End
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, event
@@ -29,9 +28,8 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
         return Stream(started, partial(events, body))
     with await started as answers:
         writer = writer_of(body, answers)
-        async for one in answers:
-            for _ in writer.end(one) if isinstance(one, End) else writer.add(one):
-                pass
+        async for _ in answers.by(writer):
+            pass
         return Json(writer.response)
 
 
@@ -41,9 +39,8 @@ async def events(body: ResponsesRequest, answers: Answers) -> AsyncGenerator[byt
     for first in writer.begin():
         yield written(first)
     try:
-        async for one in answers:
-            for found in writer.end(one) if isinstance(one, End) else writer.add(one):
-                yield written(found)
+        async for found in answers.by(writer):
+            yield written(found)
     except Exception as error:
         yield written(writer.fail(api_error(error).message))
 

@@ -1,0 +1,43 @@
+"""Calls within a section: between a first and a last mark, each with three marks of its own."""
+
+from __future__ import annotations
+
+from trinity.conversation.cursor import Steps
+from trinity.conversation.dialects.dialect import Dialect
+from trinity.conversation.reading import Reading
+
+
+class Section(Dialect):
+    """``first`` call call ... ``last``; a call is ``begin`` name ``middle`` arguments ``end``."""
+
+    first = begin = middle = end = last = ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Models leave the first mark out at times."""
+        return (self.first, self.begin)
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """With those within a call."""
+        return (self.first, self.begin, self.middle, self.end, self.last)
+
+    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
+        """Calls up to the last mark."""
+        cursor = reading.cursor
+        if mark == self.first:
+            yield from cursor.white()
+            yield from cursor.expect(self.begin)
+        while True:
+            yield from self.read_call(reading)
+            yield from cursor.skip(self.end)
+            reading.commit()
+            yield from cursor.white()
+            if reading.complete or not (yield from cursor.skip(self.begin)):
+                break
+        yield from cursor.skip(self.last)
+        reading.commit()
+
+    def read_call(self, reading: Reading) -> Steps[None]:
+        """One call, from behind ``begin`` to ``end``."""
+        raise NotImplementedError
