@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import abc
 from collections.abc import AsyncGenerator, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.answer import Answer
-from trinity.runtime.generation import Chunk, Completion, collect
-from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, Joiner, NumberedSink, Sink
+from trinity.runtime.generation import Chunk, Completion, collect, joined
+from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, NumberedSink, Sink
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.options import Request
 from trinity.runtime.scheduler import Scheduler
@@ -84,7 +83,7 @@ class Client:
         """All answers, in order."""
         # No generator: a caught exception's traceback would keep it, and what it waits for.
         inbox, found = Inbox(), dict[int, Completion]()
-        collectors = [Collector(partial(_put_numbered, inbox, i)) for i in range(len(prompts))]
+        collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
         try:
             self._scheduler.submit(*answers)
@@ -100,7 +99,7 @@ class Client:
     ) -> Generator[tuple[int, Completion], None, None]:
         """Every answer with its prompt's place; they are submitted with the first ``next``."""
         inbox = Inbox()
-        collectors = [Collector(partial(_put_numbered, inbox, i)) for i in range(len(prompts))]
+        collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
         try:
             self._scheduler.submit(*answers)
@@ -131,7 +130,7 @@ class Client:
         inbox = AsyncInbox()
         sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
         if whole:
-            sinks = [Joiner(sink) for sink in sinks]
+            sinks = [Collector(sink.put, joined) for sink in sinks]
         if any(request.grammar is not None for _, request in prompts):
             answers = await asyncio.to_thread(self._answers, prompts, sinks)
         else:
@@ -191,7 +190,3 @@ class Client:
                 vocab_size=engine.config.vocab_size, context_length=engine.context_length,
                 adapters=engine.adapter_weights(request.lora),
             )  # fmt: skip
-
-
-def _put_numbered(inbox: Inbox, number: int, item: Completion | BaseException) -> None:
-    inbox.put(item if isinstance(item, BaseException) else (number, item))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from trinity.runtime.generation import Chunk, Completion, collect, joined
+from trinity.runtime.generation import Chunk, collect
 from trinity_kernels import forks
 
 
@@ -59,10 +59,16 @@ class AsyncInbox:
 
 
 class Collector:
-    """Makes the chunks of an answer one completion, so that nobody is woken for every token."""
+    """Makes one thing of an answer's chunks, so that nobody is woken for every token.
 
-    def __init__(self, deliver: Callable[[Completion | BaseException], None]) -> None:
+    ``make`` gives what is delivered: a completion, or with ``joined`` one chunk.
+    """
+
+    def __init__(
+        self, deliver: Callable[[Any], None], make: Callable[[list[Chunk]], Any] = collect
+    ) -> None:
         self._deliver = deliver
+        self._make = make
         self._chunks: list[Chunk] = []
 
     def put(self, item: Chunk | BaseException) -> None:
@@ -72,36 +78,19 @@ class Collector:
             return
         self._chunks.append(item)
         if item.finish_reason is not None:
-            self._deliver(collect(self._chunks))
+            self._deliver(self._make(self._chunks))
 
 
 class NumberedSink:
     """Puts what one of several requests has to say into their common inbox, with its number."""
 
-    def __init__(self, inbox: AsyncInbox, number: int) -> None:
+    def __init__(self, inbox: Sink, number: int) -> None:
         self._inbox = inbox
         self._number = number
 
     def put(self, item: Any) -> None:
         """Pass a result on with the number, an exception as it is."""
         self._inbox.put(item if isinstance(item, BaseException) else (self._number, item))
-
-
-class Joiner:
-    """Makes the chunks of an answer one chunk, so that nobody is woken for every token."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._chunks: list[Chunk] = []
-
-    def put(self, item: Chunk | BaseException) -> None:
-        """Keep a chunk; pass all on as one at the last one, or an exception."""
-        if isinstance(item, BaseException):
-            self._sink.put(item)
-            return
-        self._chunks.append(item)
-        if item.finish_reason is not None:
-            self._sink.put(joined(self._chunks))
 
 
 def result_of(item: Any) -> Any:
