@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ def list_models(
 
     models = list(installed(say))
     if as_json:
-        put(json_line({"models": [asdict(model) for model in models]}))
+        put(json_line({"models": [as_object(model) for model in models]}))
         return
     for (kept_by, place), found in groupby(models, lambda model: (model.kept_by, model.place)):
         kept = list(found)
@@ -32,6 +31,19 @@ def list_models(
         put()
     if not models:
         say("no models; `python -m trinity pull hf:USER/REPO` downloads one")
+
+
+def as_object(model: Installed) -> dict[str, object]:
+    """What --json prints of a model."""
+    return {
+        "model": model.name,
+        "kept_by": model.kept_by,
+        "place": model.place,
+        "bytes": model.num_bytes,
+        "type": model.type,
+        "family": model.family,
+        "problem": model.problem,
+    }
 
 
 def show(models: list[Installed]) -> None:

@@ -53,3 +53,11 @@ def decoded(data: bytes, source: str) -> str:
             f"{source}: byte {error.start} is {data[error.start]:#04x}, which is not UTF-8 text; "
             "convert it to UTF-8"
         ) from None
+
+
+def given_template(file: str) -> str:
+    """A chat template from a file, or from standard input for "-"."""
+    from trinity.tokenizers.chat import LONGEST_TEMPLATE
+
+    longest = 4 * LONGEST_TEMPLATE  # bytes of UTF-8
+    return given_text(None, file, what="template", usage="give another file", longest=longest)

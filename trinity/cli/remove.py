@@ -25,7 +25,7 @@ def remove(
     from trinity.tools.recommend import size_text
 
     if every == bool(names):
-        raise InputError("name files that trinity keeps, or give --all, one of the two")
+        raise typer.BadParameter("name files that trinity keeps, or give --all, one of the two")
     paths = own_files() if every else list(dict.fromkeys(map(own_file, names or ())))
     if not paths:
         say("trinity keeps no weights")

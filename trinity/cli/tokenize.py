@@ -32,11 +32,12 @@ def tokenize(
     from trinity.loading import load_tokenizer
 
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
-    tokenizer = load_tokenizer(model_or_demo(model), notice=say)
+    name = model_or_demo(model)
+    tokenizer = load_tokenizer(name, notice=say)
     ids = tokenizer.encode(text, **reading)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]
-        put(json_line({"ids": ids, "tokens": tokens, "count": len(ids)}))
+        put(json_line({"model": name, "ids": ids, "tokens": tokens, "count": len(ids)}))
     elif only_ids:
         put(" ".join(map(str, ids)))
     else:

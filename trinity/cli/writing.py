@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from trinity.runtime.generation import Chunk
 
 
+def write(text: str) -> None:
+    """Write and flush what a model says or reads.
+
+    That may be anything: a pipe gets it as it is, a terminal only what can be seen.
+    """
+    put_raw(escaped(text, keep="\n\t") if sys.stdout.isatty() else text, flush=True)
+
+
 def shown(chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
-    """The same chunks, each written and flushed as it passes."""
-    is_terminal = sys.stdout.isatty()
+    """The same chunks, each written as it passes."""
     for chunk in chunks:
-        # A model may say anything; a pipe gets it as it is, a terminal only what can be seen.
-        put_raw(escaped(chunk.text, keep="\n\t") if is_terminal else chunk.text, flush=True)
+        write(chunk.text)
         yield chunk
