@@ -17,7 +17,7 @@ def list_models(
 ) -> None:
     """Show the models in trinity's cache, in huggingface_hub's and in Ollama's stores."""
     from trinity.tools.installed import installed
-    from trinity.tools.recommend import size_text
+    from trinity.tools.amounts import size_text
 
     models = list(installed(say))
     if as_json:
@@ -48,7 +48,7 @@ def as_object(model: Installed) -> dict[str, object]:
 
 def show(models: list[Installed]) -> None:
     """A line for each model: its name, size, type and family, or what is wrong with it."""
-    from trinity.tools.recommend import size_text
+    from trinity.tools.amounts import size_text
 
     names = [escaped(model.name) for model in models]
     sizes = ["" if model.num_bytes is None else size_text(model.num_bytes) for model in models]

@@ -135,7 +135,7 @@ def show(found: Recommendation, total: int | None) -> None:
     from rich.text import Text
 
     from trinity.cli.inspect_tables import print_rows, printable, show_with
-    from trinity.tools.recommend import count_text, size_text
+    from trinity.tools.amounts import count_text, size_text
 
     def write(console: Console) -> None:
         numbers = ("bits per weight", "file", "memory", "tokens/s")

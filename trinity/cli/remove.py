@@ -22,7 +22,7 @@ def remove(
 ) -> None:
     """Remove weights that were quantized while loading; they are made anew when they are needed."""
     from trinity.tools.installed import own_file, own_files
-    from trinity.tools.recommend import size_text
+    from trinity.tools.amounts import size_text
 
     if every == bool(names):
         raise typer.BadParameter("name files that trinity keeps, or give --all, one of the two")

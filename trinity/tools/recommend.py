@@ -16,6 +16,7 @@ from trinity.models import find_architecture
 from trinity.quantization.assignment import Entry, Network, Overrides, assign
 from trinity.quantization.mixes import MIXES, PLAIN
 from trinity.tools.active import active_parameters, share
+from trinity.tools.amounts import UNITS, count_text, size_text
 from trinity.tools.file_type import file_type
 from trinity.tools.shapes import SHAPES
 
@@ -46,7 +47,6 @@ _WHY = {
     "balanced": "a third of the original's size, with little lost: what most people take",
     "speed": "a smaller file is a faster one, and smaller ones than this write worse text",
 }
-_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Subject:
 def parse_count(text: str) -> int:
     """Parameters from "7B", "350M" or "7e9". Raises InputError."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
-    value = float(found[1]) * _UNITS.get(found[2], 1) if found else 0.0
+    value = float(found[1]) * UNITS.get(found[2], 1) if found else 0.0
     if not _LEAST_PARAMETERS <= value <= 1e14:
         raise InputError(
             f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
@@ -270,13 +270,3 @@ def usable_memory(ram: int) -> int:
     """
     return ram - min(ram // 4, 2 * 10**9)
 
-
-def size_text(nbytes: int) -> str:
-    """A size in GB; a small one in MB."""
-    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.2f} MB"
-
-
-def count_text(parameters: float) -> str:
-    """As models are named: "7B", "360M"."""
-    unit = next((u for u in ("T", "B", "M") if parameters >= _UNITS[u]), "K")
-    return f"{float(f'{parameters / _UNITS[unit]:.3g}'):g}{unit}"
