@@ -191,6 +191,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "bench": LOADING,
     "warmup": LOADING,
     "selftest": only(LOADING, "isa"),
+    "doctor": [],
 }
 
 

@@ -12,7 +12,7 @@ from trinity.cli import options
 from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
-from trinity.cli.prompts import given_template, given_text
+from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write
 from trinity.process import INTERRUPTED
@@ -94,9 +94,7 @@ def generate(
     in_format = bool(chat) or template is not None
     if system is not None and not in_format:
         raise typer.BadParameter("--system needs --chat or --template")
-    if prompt is not None and flagged is not None:
-        raise typer.BadParameter("the prompt is given twice: as an argument and with --prompt")
-    prompt = flagged if prompt is None else prompt
+    prompt = one_of(prompt, flagged, "prompt")
     usage = "give it as an argument, with --prompt or --file, or on standard input"
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
