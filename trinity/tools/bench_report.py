@@ -88,7 +88,7 @@ def _level(report: Report) -> dict[str, object]:
             {
                 "test": profile.test,
                 "step_seconds": profile.step_seconds,
-                "operations": [asdict(total) for total in totals(profile)],
+                "operations": [_operation(total) for total in totals(profile)],
             }
             for profile in report.profiles
         ],
@@ -96,6 +96,12 @@ def _level(report: Report) -> dict[str, object]:
         "peak_rss_bytes": report.peak_rss,
         "anonymous_rss_bytes": report.anonymous_rss,
     }
+
+
+def _operation(total: OperationTotal) -> dict[str, object]:
+    values = asdict(total)
+    values["bytes"] = values.pop("nbytes")
+    return values
 
 
 def markdown(found: Found) -> str:
