@@ -57,7 +57,11 @@ def test_remarks_are_shown(run: Run, tmp_path: Path) -> None:
         (["{source}", "{out}", "--outtype", "q4_9"], 2, "--type: type is 'q4_9'"),
         (["{out}", "{out}", "--outtype", "i2_s"], 1, "there is no such file or model"),
         (["{source}", "{out}", "--outtype", "i2_s", "--weight-scale", "x"], 2, "--weight-scale"),
-        (["{source}", "{out}", "--type", "Q4_K_M", "--weight-scale", "divide"], 2, "--weight-scale"),
+        (
+            ["{source}", "{out}", "--type", "Q4_K_M", "--weight-scale", "divide"],
+            2,
+            "--weight-scale",
+        ),
     ],
 )
 def test_wrong_usage(
@@ -134,12 +138,8 @@ def test_adapter(run: Run, tmp_path: Path) -> None:
     assert "--lora keeps the adapter's types" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "type"), [("bitnet-packed", "i2_s"), ("llama-grouped", "bf16")]
-)
-def test_without_a_type_values_are_kept(
-    run: Run, tmp_path: Path, name: str, type: str
-) -> None:
+@pytest.mark.parametrize(("name", "type"), [("bitnet-packed", "i2_s"), ("llama-grouped", "bf16")])
+def test_without_a_type_values_are_kept(run: Run, tmp_path: Path, name: str, type: str) -> None:
     source, out, named = model_directory(name, tmp_path), tmp_path / "a.gguf", tmp_path / "b.gguf"
     done = run("convert", str(source), str(out))
     assert done.exit_code == 0, done.stderr

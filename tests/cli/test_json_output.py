@@ -112,9 +112,7 @@ def test_recommend_and_schema(run: Run, model: str) -> None:
     check("schema", told(run, "schema", "-", input='{"type": "null"}'))
 
 
-def test_bench(
-    run: Run, model: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bench(run: Run, model: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trinity_kernels.bandwidth.read_bandwidth", lambda threads: 1e9)
     sizes = ("-p", "4", "-n", "2", "-r", "1")
     check("bench", told(run, "bench", "-m", model, *sizes), {"models": [{"levels": [PROFILE]}]})

@@ -151,8 +151,19 @@ def test_bench_of_a_whole_model(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
         assert expected in result.stdout
 
 
-@pytest.mark.parametrize("wrong", [("-b", "17"), ("-d", "-1"), ("-d", "64", "-c", "64"), ("-p", "1,x"), ("-n", ""), ("-r", "0"),
-     ("--isa", "mmx"), ("-p", "16,2,")])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("-b", "17"),
+        ("-d", "-1"),
+        ("-d", "64", "-c", "64"),
+        ("-p", "1,x"),
+        ("-n", ""),
+        ("-r", "0"),
+        ("--isa", "mmx"),
+        ("-p", "16,2,"),
+    ],
+)
 def test_bench_refuses_before_loading(
     run: Run, model: str, engine: ToyEngine, wrong: tuple[str, str]
 ) -> None:

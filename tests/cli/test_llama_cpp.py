@@ -18,7 +18,9 @@ from trinity.cli.llama_cpp import ADVICE, given_flags
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "from-llama-cpp.md"
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-ROW = re.compile(r"^\| `(llama-[^`]*|convert[^`]*)` \| `python -m trinity ([^`]*)` \|", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `(llama-[^`]*|convert[^`]*)` \| `python -m trinity ([^`]*)` \|", re.MULTILINE
+)
 ROWS = ROW.findall(DOCUMENT.read_text("utf-8"))
 
 

@@ -146,4 +146,3 @@ def test_time_that_the_host_takes(machine: Machine, monkeypatch: pytest.MonkeyPa
 )  # fmt: skip
 def test_limits_of_groups(machine: Machine, files: Mapping[str, str], expected: Limits) -> None:
     assert limits(machine(files)) == expected
-

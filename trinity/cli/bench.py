@@ -112,8 +112,8 @@ def bench(
     context = loading.pop("context_length", None) or plan.context_length
     with options.wrong_usage():
         plan.check(context)
-        for level in isa or ():
-            options.check_level("--isa", level)
+        for name in isa or ():
+            options.check_level("--isa", name)
     levels: list[str | None] = [*isa] if isa else [None]
     # All files are opened before anything is measured: a wrong name must not cost an hour.
     models = [measured(name) for name in model or [model_or_demo(None)]]

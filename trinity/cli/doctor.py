@@ -73,7 +73,10 @@ def lines(found: Examination) -> list[tuple[str, str]]:
         ("memory limit", limit and f"{limit}, the container's"),
         ("swapped out", size(found.swapped_bytes) if found.swapped_bytes else None),
         ("read bandwidth", None if read is None else f"{read / 1e9:.1f} GB/s"),
-        ("tokens/s", None if read is None else f"about {EFFICIENCY * read / 4e9:.1f} with a file of 4 GB"),
+        (
+            "tokens/s",
+            None if read is None else f"about {EFFICIENCY * read / 4e9:.1f} with a file of 4 GB",
+        ),
         ("pages", f"{found.page_bytes} bytes; large ones: {found.large_pages or 'unknown'}"),
         ("governor", found.governor),
         ("memory nodes", str(found.nodes) if found.nodes > 1 else None),

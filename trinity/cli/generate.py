@@ -61,7 +61,8 @@ def generate(
         str | None, typer.Option("--system", help="System message, with --chat or --template.")
     ] = None,
     echo: Annotated[
-        bool, typer.Option("--echo", help="Write the prompt before the answer, as the model reads it.")
+        bool,
+        typer.Option("--echo", help="Write the prompt before the answer, as the model reads it."),
     ] = False,
     json_schema: Annotated[
         str | None,

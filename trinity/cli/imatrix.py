@@ -48,7 +48,9 @@ def imatrix(
     chunks: Annotated[
         int | None, typer.Option("--chunks", min=1, help="Chunks to evaluate; all if not given.")
     ] = None,
-    from_chunk: Annotated[int, typer.Option("--from-chunk", min=0, help="Chunks to leave out.")] = 0,
+    from_chunk: Annotated[
+        int, typer.Option("--from-chunk", min=0, help="Chunks to leave out.")
+    ] = 0,
     in_file: Annotated[
         list[str] | None,
         typer.Option(

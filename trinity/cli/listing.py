@@ -16,8 +16,8 @@ def list_models(
     as_json: options.Json = False,
 ) -> None:
     """Show the models in trinity's cache, in huggingface_hub's and in Ollama's stores."""
-    from trinity.tools.installed import installed
     from trinity.tools.amounts import size_text
+    from trinity.tools.installed import installed
 
     models = list(installed(say))
     if as_json:

@@ -127,7 +127,7 @@ def value_of(one: Declared, given: Any) -> Any:
         value = given if option.read is None else option.read(flag, given)
         replace(one, name=flag).checked(value)
         if one.name in NAMED:
-            NAMED[one.name](flag, value)
+            NAMED[one.name](flag, str(value))
     return value
 
 

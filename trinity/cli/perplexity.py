@@ -32,7 +32,9 @@ def perplexity(
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
-    ctx: Annotated[int, typer.Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")] = WINDOW,
+    ctx: Annotated[
+        int, typer.Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
+    ] = WINDOW,
     *,
     loading: options.Given,
     as_json: options.Json = False,

@@ -21,8 +21,8 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove weights that were quantized while loading; they are made anew when they are needed."""
-    from trinity.tools.installed import own_file, own_files
     from trinity.tools.amounts import size_text
+    from trinity.tools.installed import own_file, own_files
 
     if every == bool(names):
         raise typer.BadParameter("name files that trinity keeps, or give --all, one of the two")

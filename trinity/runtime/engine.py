@@ -493,8 +493,8 @@ def _tell_of_too_much(
     cores = default_threads()
     if threads is not None and threads > cores:
         progress(
-            f"warning: {threads} threads, but this process may use {cores} cores: threads that wait "
-            "for a core hold up all others; leave threads (-t) out"
+            f"warning: {threads} threads, but this process may use {cores} cores: threads that "
+            "wait for a core hold up all others; leave threads (-t) out"
         )
     if context > config.context_length:
         progress(

@@ -82,7 +82,10 @@ class SamplingParams:
     seed: Annotated[
         int | None,
         Option(
-            "Same seed, same text; random if not given, or for -1.", ("--seed", "-s"), low=0, none=-1
+            "Same seed, same text; random if not given, or for -1.",
+            ("--seed", "-s"),
+            low=0,
+            none=-1,
         ),
     ] = None
 

@@ -47,8 +47,8 @@ class MeasurableEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure: a test for each number of tokens at each depth, and for each batch size where
-    it generates.
+    """What to measure: a test for each number of tokens at each depth, and, where it generates, for
+    each batch size.
     """
 
     prompt_tokens: tuple[int, ...] = (512,)

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Literal
 
-from trinity.errors import ConfigError, TrinityError, UnsupportedError
+from trinity.errors import TrinityError
 from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
 from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import WeightProvider
 from trinity.tools.file_type import file_type
 
-Kind = Literal[
-    "model", "LoRA adapter", "importance matrix", "vocabulary", "image or audio encoder"
-]
+Kind = Literal["model", "LoRA adapter", "importance matrix", "vocabulary", "image or audio encoder"]
 MOST_LISTED, LONGEST_TEXT = 16, 256
 
 
@@ -150,7 +148,7 @@ def _of_model(provider: WeightProvider) -> dict[str, object]:
             "context_length": config.context_length,
         }
         defaults = provider.defaults
-    except (ConfigError, UnsupportedError):
+    except TrinityError:
         return facts
     own = "tokenizer.chat_template" in metadata
     return {**facts, "chat_template": own or bool(defaults.templates)}

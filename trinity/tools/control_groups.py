@@ -46,9 +46,7 @@ def limits(root: Path = Path("/")) -> Limits:
     size = _text(root / GROUPS / "memory" / "memory.limit_in_bytes")
     if size.isdecimal() and int(size) < 1 << 60:  # no limit is a number of nearly 64 bits
         sizes.append(int(size))
-    return Limits(
-        min(cpus, default=None), min(sizes, default=None), max(throttled, default=None)
-    )
+    return Limits(min(cpus, default=None), min(sizes, default=None), max(throttled, default=None))
 
 
 def _folders(root: Path) -> Iterator[Path]:

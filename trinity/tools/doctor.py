@@ -122,9 +122,7 @@ def measured(seen: Examination, root: Path = Path("/")) -> Examination:
                     "measure again later, or take a machine with cores of its own",
                 )
             )
-    return replace(
-        seen, read_bandwidth_bytes_per_second=bandwidth, findings=tuple(findings)
-    )
+    return replace(seen, read_bandwidth_bytes_per_second=bandwidth, findings=tuple(findings))
 
 
 def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[Finding]:

@@ -28,8 +28,8 @@ _FLOATS = frozenset({"F32", "F16", "BF16"})
 def file_type(provider: WeightProvider) -> str | None:
     """The mix that the file says to be, if its tensors do not belie it, else their usual type.
 
-    That is the type with the most bytes, plain numbers left out where there are others: an embedding
-    that was left as it was does not name a file. None without tensors.
+    That is the type with the most bytes, plain numbers left out where there are others: an
+    embedding that was left as it was does not name a file. None without tensors.
     """
     sizes: Counter[str] = Counter()
     for tensor in map(provider.tensor, provider.tensor_names()):

@@ -36,8 +36,8 @@ class Installed:
     """A model that lies somewhere.
 
     ``name`` is what --model takes; ``place`` the folder of models that it lies in, ``kept_by``
-    whose that is; ``type`` as ``file_type`` has it, ``family`` its architecture, ``num_bytes`` all of
-    its files. ``problem`` says why it cannot be opened; the others may then be None.
+    whose that is; ``type`` as ``file_type`` has it, ``family`` its architecture, ``num_bytes`` all
+    of its files. ``problem`` says why it cannot be opened; the others may then be None.
     """
 
     name: str
@@ -179,4 +179,3 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
         nbytes = os.path.getsize(path) if os.path.isfile(path) else None
         problem = str(error).removeprefix(f"{name}: ")
         return Installed(name, kept_by, place, nbytes, problem=problem)
-

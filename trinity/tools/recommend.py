@@ -240,7 +240,9 @@ def _choice(
             if number:
                 why = f"{order[0]} does not fit, and this is the next best that does"
             row = next(row for row in rows if row.type == name)
-            if subject.quantized and (name == subject.quantized or row.file_bytes == subject.nbytes):
+            if subject.quantized and (
+                name == subject.quantized or row.file_bytes == subject.nbytes
+            ):
                 why += "; this file is that already"
             elif subject.quantized:
                 why += f"; this file is {subject.quantized}: make that from the original instead"
@@ -269,4 +271,3 @@ def usable_memory(ram: int) -> int:
     That rest is a quarter, 2 GB at most.
     """
     return ram - min(ram // 4, 2 * 10**9)
-

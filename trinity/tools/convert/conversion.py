@@ -94,7 +94,9 @@ def convert(
         notes = [*model.notes]
         if outtype is None:
             outtype = own_type(tensors)
-            notes.append(f"no type was given: the weights become {outtype}, which keeps their values")
+            notes.append(
+                f"no type was given: the weights become {outtype}, which keeps their values"
+            )
         _check_outtype(outtype, is_ternary, provider)
         types = {tensor.name: chosen_type(tensor, outtype) for tensor in tensors}
         if not allow_requantize:
