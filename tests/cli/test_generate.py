@@ -214,17 +214,18 @@ def test_echo(run: Run, engine: ToyEngine) -> None:
     assert json.loads(run(*MODEL, "ab", "--echo", "--json").stdout)["prompt"] == "ab"
     assert "prompt" not in json.loads(run(*MODEL, "ab", "--json").stdout)
     answer = run(*MODEL, "ab", "--echo", "--chat", "-n", "0")
-    assert answer.stdout == "<s>[user]ab</s>[assistant]\n"
+    assert answer.stdout == "[user]ab[assistant]\n"  # special tokens of the toy have no text
 
 
 def test_template(run: Run, engine: ToyEngine, tmp_path: Path) -> None:
     path = tmp_path / "template.jinja"
     path.write_text("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}")
-    for also in ((), ("--chat",)):
+    for text, also in (("hi", ()), ("yo", ("--chat",))):
         engine.evaluated.clear()
-        run(*MODEL, "hi", "--template", str(path), "--system", "be", "-n", "0", *also)
+        run(*MODEL, text, "--template", str(path), "--system", "be", "-n", "0", *also)
         seen = [token for step in engine.evaluated for token in step]
-        assert seen[-len("s:be;u:hi;") :] == ids_of("s:be;u:hi;")
+        expected = ids_of(f"{text};")  # of the beginning the pages are there
+        assert seen[-len(expected) :] == expected
     result = run(*MODEL, "hi", "--template", str(path), "--raw")
     assert result.exit_code == 2
     assert "--template" in result.stderr

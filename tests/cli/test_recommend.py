@@ -12,7 +12,7 @@ from tests.tiny_models import write_tiny_model
 def test_of_a_size(run: Run) -> None:
     result = run("recommend", "--params", "7B", "--ram", "16GB", "--bandwidth", "30")
     assert result.exit_code == 0, result.stderr
-    assert "take Q4_K_M" in result.stdout
+    assert "Take Q4_K_M: " in result.stdout
     row = next(line for line in result.stdout.splitlines() if line.startswith("Q4_K_M"))
     assert row.endswith("take this")
     assert "4.08 GB" in row

@@ -553,3 +553,22 @@ def test_a_window_hides_what_is_older(tmp_path: Path, type_name: str) -> None:
     for logits in found:
         error = np.linalg.norm(logits - expected) / np.linalg.norm(expected)
         assert error < (1e-5 if type_name == "F32" else 0.03), error
+
+
+def test_what_does_no_good_is_told(tmp_path: Path) -> None:
+    """More threads than cores, a context above the model's: only where they were asked for."""
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, context_length=64)
+    cores = default_threads()
+    for threads, context, expected in (
+        (None, None, []), (cores, 64, []),
+        (cores + 1, 65, [f"{cores + 1} threads, but", "a context of 65 tokens, but the model was"]),
+    ):  # fmt: skip
+        lines: list[str] = []
+        with closing(open_weights(path)) as provider:
+            load_engine(
+                provider, threads=threads, context_length=context, progress=lines.append
+            ).close()
+        told = [line for line in lines if line.startswith("warning: ")]
+        assert len(told) == len(expected)
+        assert all(part in line for part, line in zip(expected, told, strict=True))

@@ -22,8 +22,8 @@ from trinity.tools.bench import Bench, Measurement, Plan, Profile, Report, run_b
 from trinity.tools.bench_report import Measured, as_object, markdown, quantity, totals
 
 MODEL = Measured(
-    model="toy.gguf", name="toy", path="toy.gguf", type="Q4_K_M", nbytes=2**30 + 99, tensor_bytes=2**30,
-    parameters=1_240_000_000, active=1_240_000_000,
+    model="toy.gguf", name="toy", path="toy.gguf", type="Q4_K_M", nbytes=2**30 + 99,
+    tensor_bytes=2**30, parameters=1_240_000_000, active=1_240_000_000,
 )  # fmt: skip
 OPERATIONS = (
     OperationTime("norm", "rms", 1, 0, 64, 0, 0.001),

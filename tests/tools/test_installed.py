@@ -198,7 +198,7 @@ def test_rm_of_all(places: Path) -> None:
     other.touch()
     for wrong in (["--all", "n.gguf"], []):
         result = run("rm", "--yes", *wrong)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "or give --all, one of the two" in result.stderr
     result = run("rm", "--all", input="n\n")
     assert "remove 2 of trinity's files?" in result.stderr

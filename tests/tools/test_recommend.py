@@ -209,7 +209,8 @@ def test_small_sizes_are_not_zero() -> None:
     assert size_text(520_000) == "0.52 MB"
 
 
-# GB of Llama 3.2 1B and 3B: the sizes that llama.cpp's files of them have on the hub.
+# GB of Llama 3.2 1B and 3B: the sizes that llama.cpp's files of them have on the hub, of which the
+# vocabulary of 128,256 tokens takes 8 MB.
 LLAMA_3_2 = {
     ("1B", "F16"): 2.48, ("1B", "Q8_0"): 1.32, ("1B", "Q6_K"): 1.02, ("1B", "Q5_K_M"): 0.91,
     ("1B", "Q5_K_S"): 0.89, ("1B", "Q4_K_M"): 0.81, ("1B", "Q4_K_S"): 0.78, ("3B", "F16"): 6.43,
@@ -221,7 +222,7 @@ LLAMA_3_2 = {
 def test_what_is_called_1b_and_3b_is_larger(size: str, type: str) -> None:
     found = recommend(of_size(parse_count(size)), ram=10**12, bandwidth=3e10)
     row = next(row for row in found.rows if row.type == type)
-    assert row.file_bytes / 1e9 == pytest.approx(LLAMA_3_2[size, type], rel=0.015)
+    assert row.file_bytes / 1e9 == pytest.approx(LLAMA_3_2[size, type] - 0.008, abs=0.006)
 
 
 def test_the_type_is_the_mix_that_the_file_says(tmp_path: Path) -> None:
