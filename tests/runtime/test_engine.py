@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from trinity.runtime.page_pool import PagePool
 from trinity.runtime.page_search import LEAST_COPY
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.team import default_threads
 
 HOST_LEVELS = available_levels()
 RUNNABLE = sorted(IN_FILES)

@@ -83,7 +83,7 @@ def test_what_files_show(machine: Machine, files: Mapping[str, str], what: str) 
 def test_what_the_process_shows(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     root = machine({})
     monkeypatch.setattr(doctor, "_load_average", lambda: 6.5)
-    assert "keep 6.5 of 8 CPUs busy" in said(examine(root))
+    assert "6.5 threads at work on 8 CPUs" in said(examine(root))
     monkeypatch.setattr(doctor, "_usable_cpus", lambda: 2)
     assert "2 of 8 CPUs" in said(examine(root))
     monkeypatch.setenv("TRINITY_ISA", "portable")

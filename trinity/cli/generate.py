@@ -28,7 +28,7 @@ def generate(
     prompt: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROMPT]", help="The prompt; standard input if it is - or not given."
+            metavar="PROMPT", help="The prompt; standard input if it is - or not given."
         ),
     ] = None,
     flagged: Annotated[

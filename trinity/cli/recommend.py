@@ -22,7 +22,7 @@ MOST_BANDWIDTH = 1e6  # GB/s
 
 def recommend(
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help=f"{options.MODEL_HELP}; of any type.")
+        str | None, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP}; of any type.")
     ] = None,
     params: Annotated[
         str | None,
