@@ -125,3 +125,10 @@ def test_documented_lines_parse(row: tuple[str, str]) -> None:
     command = COMMANDS[words[0]]
     context = command.make_context(words[0], words[1:], resilient_parsing=False)
     assert context.params
+
+
+@pytest.mark.parametrize("line", ["-m x -p hi", "--model=x", "-hf user/repo"])
+def test_a_line_without_a_command(run: Run, line: str) -> None:
+    result = run(*line.split())
+    assert result.exit_code == 2
+    assert "needs a command before it, such as `trinity chat -m MODEL`" in result.stderr

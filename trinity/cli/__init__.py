@@ -29,7 +29,7 @@ from trinity.cli import (
     warmup,
 )
 from trinity.cli.exit_codes import explained
-from trinity.cli.llama_cpp import Command
+from trinity.cli.llama_cpp import Command, Group
 from trinity.cli.terminal import finish, put, say, take_streams, unwritable
 from trinity.errors import TrinityError
 
@@ -56,6 +56,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 app = typer.Typer(
     name="trinity",
+    cls=Group,
     help="Run language models, ternary and quantized ones above all, on a CPU.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _GPU = "trinity computes on the CPU alone; leave it out"
 _OURS = "trinity decides that itself; leave it out"
@@ -67,6 +67,24 @@ _ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--outfile",), "give the file to write as the second argument"),
 )  # fmt: skip
 ADVICE: dict[str, str] = {flag: advice for flags, advice in _ROWS for flag in flags}
+
+
+# What a line of llama-cli begins with.
+_BEGINNINGS = ("-m", "--model", "-hf", "--hf-repo", "-p", "--prompt", "-f", "--file")
+
+
+class Group(TyperGroup):
+    """The command line as a whole, which has no option of a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As it is, after a look for a command's options without a command."""
+        if args and args[0].partition("=")[0] in _BEGINNINGS and not ctx.resilient_parsing:
+            raise typer.BadParameter(
+                f"{args[0]} needs a command before it, such as `trinity chat -m MODEL` or "
+                "`trinity generate -m MODEL PROMPT`",
+                ctx,
+            )
+        return super().parse_args(ctx, args)
 
 
 class Command(TyperCommand):

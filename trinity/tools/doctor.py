@@ -157,7 +157,8 @@ def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[F
         )
     if seen.load_average is not None and seen.load_average > seen.usable_cpus / 2:
         yield Finding(
-            f"other programs have {seen.load_average:.1f} threads at work on {seen.usable_cpus} CPUs",
+            f"other programs have {seen.load_average:.1f} threads at work on "
+            f"{seen.usable_cpus} CPUs",
             "stop them, or take fewer --threads: threads wait for the slowest of them",
         )
     preference = _text(root / CPU / "cpu0/cpufreq/energy_performance_preference")
