@@ -149,7 +149,7 @@ def test_generated_text(
 
 
 def test_there_is_one_way_to_the_terminal() -> None:
-    for path in sorted(Path(cli.__file__).parent.glob("*.py")):
+    for path in sorted(Path(cli.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

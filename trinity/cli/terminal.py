@@ -40,9 +40,10 @@ def json_line(value: object) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def say(text: str = "") -> None:
-    """Write a line to standard error."""
-    print(escaped(text), file=sys.stderr, flush=True)
+def say(text: str = "", keep: str = "", end: str = "\n") -> None:
+    """Write a line to standard error; ``keep`` are control characters that are ours."""
+    stream = getattr(sys.stderr, "unescaped", sys.stderr)
+    print(escaped(text, keep), end=end, file=stream, flush=True)
 
 
 def put(text: str = "", keep: str = "") -> None:
