@@ -138,9 +138,7 @@ def test_save_and_load(run: Run, prompts: list[str], tmp_path: Path) -> None:
     result = run(*CHAT, input=f"/load {path}\n/undo\n/save {path}\nyo\n")
     assert result.exit_code == 0, result.stderr
     assert f"(5 messages of {path})" in result.stderr
-    assert prompts[-1] == (
-        "<s>[system]be</s>[user]hi</s>[assistant]hel</s>[user]yo</s>[assistant]"
-    )
+    assert prompts[-1] == ("<s>[system]be</s>[user]hi</s>[assistant]hel</s>[user]yo</s>[assistant]")
     assert len(json.loads(path.read_text("utf-8"))["messages"]) == 3
     refused = run(*CHAT, input=f"hi\n/save {path}\n")  # another session's file
     assert refused.exit_code == 1

@@ -116,9 +116,7 @@ def test_history_of_others_eyes_becomes_private(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_long_history_loses_its_older_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_history_loses_its_older_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "LARGEST", 2000)
     path = tmp_path / "chat_history"
     kept = KeptHistory(path)

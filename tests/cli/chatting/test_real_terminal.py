@@ -102,7 +102,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield starting
     for chat in begun:
-        chat.child.close(force=True)
+        if chat.child.isalive():
+            chat.child.kill(signal.SIGKILL)
+            chat.child.wait()
+        chat.child.close()
 
 
 def paste(text: str) -> str:
@@ -148,7 +151,9 @@ def test_commands(start: Start) -> None:
     chat.enter("three")
     assert "3 messages are in kept.json" in chat.enter("/save kept.json")
     chat.enter("/clear")
-    assert "3 messages of kept.json" in chat.enter("/load k\t")  # Tab completes the name
+    chat.child.send("/load ke\t")  # which Tab completes
+    chat.expect("kept.json")
+    assert "3 messages of kept.json" in chat.enter("")
     assert chat.asked() == ["three"]
     chat.child.send("/exit\r")
     assert chat.end() == 0
@@ -221,10 +226,10 @@ def test_sigterm_gives_the_terminal_back(start: Start) -> None:
 
     chat = start(code=SLOW)
     echo = termios.ECHO | termios.ICANON
-    assert not termios.tcgetattr(chat.child.fd)[3] & echo
+    assert not termios.tcgetattr(chat.child.child_fd)[3] & echo
     chat.child.kill(signal.SIGTERM)
     chat.expect("\x1b[?2004l")
-    assert termios.tcgetattr(chat.child.fd)[3] & echo == echo
+    assert termios.tcgetattr(chat.child.child_fd)[3] & echo == echo
     assert chat.end() == -signal.SIGTERM
 
 

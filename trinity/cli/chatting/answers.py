@@ -16,7 +16,7 @@ MAKE_ROOM = (
     "/undo takes the last turn back, /reset starts anew, /set ctx_shift on forgets the oldest "
     "turns from now on, --ctx N gives more room"
 )
-NO_ROOM = "what is left is one turn, which alone is too long: /reset starts anew, --ctx N gives room"
+NO_ROOM = "one turn alone is too long here: /reset starts anew, --ctx N gives room"
 
 
 class AnswerWriter:

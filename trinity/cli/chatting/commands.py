@@ -52,7 +52,7 @@ def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
         )
     if argument and not command.takes:
         raise InputError(f"/{name} takes nothing behind it; {argument!r:.60} is there")
-    if not argument and command.takes and not command.takes.startswith("["):
+    if not argument and command.takes and not command.takes.endswith("]"):
         raise InputError(f"/{name} needs {command.takes} behind it")
     command.run(dialogue, argument)
 
