@@ -52,9 +52,10 @@ class Chat:
         self.child.delaybeforesend = None
 
     def prompt(self) -> str:
-        """Wait for a prompt; what was written before it, without sequences of the terminal."""
+        """The words before the next prompt, without line ends and the terminal's sequences."""
         self.child.expect_exact(PROMPT)
-        return re.sub("\x1b\\[[?0-9;]*[a-zA-Z]", "", self.child.before)
+        plain = re.sub("\x1b\\[[?0-9;]*[a-zA-Z]", "", self.child.before)
+        return " ".join(plain.split())
 
     def enter(self, keys: str) -> str:
         """Type at a prompt, and wait for the next one; what was written until then."""
@@ -134,7 +135,7 @@ def test_commands(start: Start) -> None:
     chat.enter("one")
     chat.enter("two")
     assert chat.asked() == ["one", "two"]
-    assert "temperature          0.1" in chat.enter("/set temperature 0.1")
+    assert "temperature 0.1" in chat.enter("/set temperature 0.1")
     assert "it must be a finite number" in chat.enter("/set temperature hot")
     assert "there is temperature" in chat.enter("/set temprature 1")
     assert "takes nothing behind it" in chat.enter("/reset now")
@@ -168,7 +169,7 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     assert "error: the prompt has" in text
     assert "/undo takes the last turn back" in text
     assert len(chat.messages()) == 2
-    assert "ctx_shift            on" in chat.enter("/set ctx_shift on")
+    assert "ctx_shift on Where" in chat.enter("/set ctx_shift on")
     chat.enter("/set max_tokens 60")
     text = chat.enter("And his father?")
     assert "2 messages are sent no longer; /save keeps them" in text
@@ -196,6 +197,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     assert chat.end() == 130
 
 
+@pytest.mark.full
 def test_history_is_there_the_next_time(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "state" / "trinity" / "chat_history"
     chat = start("-n", "1", "--no-history")
@@ -213,6 +215,7 @@ def test_history_is_there_the_next_time(start: Start, tmp_path: Path) -> None:
     assert chat.asked() == ["first\nsecond"]
 
 
+@pytest.mark.full
 def test_history_that_cannot_be_kept_is_a_note(start: Start, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     chat = start("-n", "1")
@@ -221,6 +224,7 @@ def test_history_that_cannot_be_kept_is_a_note(start: Start, tmp_path: Path) -> 
     assert chat.asked() == ["hello"]
 
 
+@pytest.mark.full
 def test_sigterm_gives_the_terminal_back(start: Start) -> None:
     import termios
 
@@ -233,6 +237,7 @@ def test_sigterm_gives_the_terminal_back(start: Start) -> None:
     assert chat.end() == -signal.SIGTERM
 
 
+@pytest.mark.full
 def test_terminal_that_cannot_move_its_cursor(start: Start) -> None:
     chat = start("-n", "3", term="dumb")
     chat.expect("> ")

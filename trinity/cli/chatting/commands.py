@@ -9,8 +9,16 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from trinity.cli.chatting.entry import QUOTES
-from trinity.cli.chatting.settings import NONE, SETTINGS, change, listed, setting, shown
-from trinity.cli.terminal import say
+from trinity.cli.chatting.settings import (
+    NONE,
+    SETTING_WIDTH,
+    SETTINGS,
+    change,
+    listed,
+    setting,
+    shown,
+)
+from trinity.cli.terminal import say, say_wrapped
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
@@ -123,13 +131,13 @@ def set_option(dialogue: Dialogue, argument: str) -> None:
     """Show all options, show one, or set one."""
     if not argument:
         for line in listed(dialogue.session):
-            say(line)
+            say_wrapped(line, SETTING_WIDTH)
         return
     name, *value = argument.split(maxsplit=1)
     one = setting(name)
     if value:
         change(dialogue.session, one, value[0])
-    say(shown(dialogue.session, one))
+    say_wrapped(shown(dialogue.session, one), SETTING_WIDTH)
 
 
 def stats(dialogue: Dialogue, _: str) -> None:
@@ -152,10 +160,11 @@ def stats(dialogue: Dialogue, _: str) -> None:
         tokens = sum(one.completion_tokens for one in timings)
         steps = sum(one.decode_steps for one in timings)
         seconds = sum(one.completion_seconds for one in timings)
-        say(
+        say_wrapped(
             f"{name}: prompt {evaluated} tokens evaluated, {cached} cached, "
             f"{per_second(evaluated, prompting)}; answer {tokens} tokens, "
-            f"{per_second(steps, seconds)}"
+            f"{per_second(steps, seconds)}",
+            2,
         )
 
 
@@ -170,9 +179,9 @@ def show_help(dialogue: Dialogue, _: str) -> None:
     width = max(map(len, usages))
     for usage, one in zip(usages, COMMANDS, strict=True):
         also = f" (also {', '.join('/' + name for name in one.also)})" if one.also else ""
-        say(f"{usage:<{width}}  {one.help}{also}")
+        say_wrapped(f"{usage:<{width}}  {one.help}{also}", width + 2)
     for line in KEYS:
-        say(line)
+        say_wrapped(line, 2)
 
 
 def leave(dialogue: Dialogue, _: str) -> None:

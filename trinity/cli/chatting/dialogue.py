@@ -10,7 +10,7 @@ from trinity.cli.chatting.commands import run_command
 from trinity.cli.chatting.entry import read_entry
 from trinity.cli.chatting.lines import Source, entries
 from trinity.cli.interrupt import interruptible
-from trinity.cli.terminal import say
+from trinity.cli.terminal import say_wrapped
 from trinity.errors import ContextLengthError, TrinityError
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class Dialogue:
             except TrinityError as error:
                 if not self._patient:
                     raise
-                say(f"error: {error}")
+                say_wrapped(f"error: {error}")
                 if isinstance(error, ContextLengthError):
-                    say(room(self.session))
+                    say_wrapped(room(self.session))
             if self.over:
                 return
 
@@ -58,7 +58,7 @@ class Dialogue:
                 raise
         writer.end()
         for remark in remarks(self.session, answer):
-            say(remark)
+            say_wrapped(remark)
 
     def _take(self, text: str) -> None:
         entry = read_entry(text)

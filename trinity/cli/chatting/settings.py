@@ -23,6 +23,7 @@ CTX_SHIFT = Declared(
 # A conversation is shown as text alone, in the model's own format.
 SETTINGS = (*options.without(options.GENERATION, "logprobs", "add_bos", "parse_special"), CTX_SHIFT)
 NONE = "none"
+NAME_WIDTH, SETTING_WIDTH = 20, 30  # columns of an option's name; of its name and value
 _BOOLS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -87,7 +88,8 @@ def shown(session: ChatSession, one: Declared) -> str:
     if isinstance(value, bool):
         value = "on" if value else "off"
     text = NONE if value is None or value == () else str(value)
-    return f"{one.name:<20} {text:<8} {one.option.help}"
+    named = f"{one.name:<{NAME_WIDTH}} {text}"
+    return f"{named:<{SETTING_WIDTH - 1}} {one.option.help}"
 
 
 def listed(session: ChatSession) -> Iterator[str]:
