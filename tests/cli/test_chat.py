@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Run, press_ctrl_c
 from tests.toy_model import BOS, EOS, ToyEngine, ToyTokenizer, ids_of
 from trinity.cli.chatting.commands import COMMANDS
+from trinity.formats.defaults import Defaults
 from trinity.model import Model
 
 CHAT = ("chat", "-m", "toy.gguf", "--temp", "0", "-n", "3")
@@ -117,6 +118,16 @@ def test_system(run: Run, prompts: list[str]) -> None:
     ]  # fmt: skip
     assert prompts[0] == "<s>[system]be\nbrief</s>[user]hi</s>[assistant]"
     assert prompts[1].startswith("<s>[user]hi</s>[assistant]hel</s>")
+
+
+def test_system_message_that_comes_with_the_model(
+    run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Model, "defaults", property(lambda self: Defaults(system="be good")))
+    result = run(*CHAT, input="/system\n/system mine\n/system\n")
+    assert result.stderr.splitlines()[1:] == [
+        "(of the model's own)", "be good", "(the system message is set)", "mine",
+    ]  # fmt: skip
 
 
 def test_regen_and_undo(run: Run, prompts: list[str]) -> None:

@@ -68,8 +68,12 @@ def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
 def set_system(dialogue: Dialogue, text: str) -> None:
     """Show, set or remove the system message."""
     if not text:
-        system = dialogue.session.system
-        say("(there is no system message)" if system is None else system, "\n\t")
+        session = dialogue.session
+        found = session.system
+        if found is None and session.model.defaults.system:
+            found = session.model.defaults.system
+            say("(of the model's own)")
+        say("(there is no system message)" if found is None else found, "\n\t")
     elif text.lower() == NONE:
         dialogue.session.system = None
         say("(the system message is removed)")
