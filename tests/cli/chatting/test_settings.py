@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.toy_model import toy_model
-from trinity.cli.chatting.settings import SETTINGS, change, listed, setting, shown
+from trinity.cli.chatting.settings import SETTINGS, change, listed, setting, shown, value_text
 from trinity.errors import InputError
 from trinity.option import Declared
 from trinity.runtime.options import Request
@@ -88,9 +88,16 @@ def test_list_has_values_and_every_option(session: ChatSession) -> None:
     assert any(line.startswith("seed") and " none " in line for line in lines)
 
 
-def test_every_value_shown_is_one_that_generation_takes(session: ChatSession) -> None:
+def test_every_value_shown_is_one_that_can_be_set(session: ChatSession) -> None:
     for one in SETTINGS:
-        if one.name not in ("ctx_shift", "stop", "logit_bias"):
-            text = shown(session, one).split()[1]
-            change(session, one, text)
+        change(session, one, value_text(one.default))
     Request.of(**session.options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("stop", "'a b' c"), ("stop", "User:"), ("logit_bias", "5=-inf 7=0.5"),
+                       ("speculative", "4"), ("ignore_eos", "on")],
+)  # fmt: skip
+def test_value_is_shown_as_it_is_typed(session: ChatSession, name: str, text: str) -> None:
+    change(session, setting(name), text)
+    assert value_text(session.options[name]) == text

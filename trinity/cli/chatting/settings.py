@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -85,11 +85,22 @@ def shown(session: ChatSession, one: Declared) -> str:
         value: object = session.shifts
     else:
         value = session.options.get(one.name, defaults.get(one.name, one.default))
-    if isinstance(value, bool):
-        value = "on" if value else "off"
-    text = NONE if value is None or value == () else str(value)
+    text = value_text(value)
     named = f"{one.name:<{NAME_WIDTH}} {text}"
     return f"{named:<{SETTING_WIDTH - 1}} {one.option.help}"
+
+
+def value_text(value: object) -> str:
+    """A value as /set takes it."""
+    if value is None or value == ():
+        return NONE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return " ".join(f"{token}={number:g}" for token, number in value.items())
+    if isinstance(value, Sequence):
+        return shlex.join([value] if isinstance(value, str) else value)
+    return str(value)
 
 
 def listed(session: ChatSession) -> Iterator[str]:
