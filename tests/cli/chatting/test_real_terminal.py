@@ -152,8 +152,8 @@ def test_commands(start: Start) -> None:
     chat.enter("three")
     assert "3 messages are in kept.json" in chat.enter("/save kept.json")
     chat.enter("/clear")
-    chat.child.send("/load ke\t")  # which Tab completes
-    chat.expect("kept.json")
+    chat.child.send("/load ke\t")  # which Tab completes; what is drawn may be the rest alone
+    chat.expect("pt.json")
     assert "3 messages of kept.json" in chat.enter("")
     assert chat.asked() == ["three"]
     chat.child.send("/exit\r")
