@@ -14,7 +14,7 @@ from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
-from trinity.cli.writing import shown, write
+from trinity.cli.writing import shown, write_piece
 from trinity.process import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def generate(
             ids = raw_ids(loaded, text, generation)
         weights = loaded.weights
         if echo and not as_json:
-            write(text)
+            write_piece(text)
         with interruptible() as cancel:
             completion = completed(loaded, ids, generation, cancel, show=not as_json)
     if as_json:

@@ -11,17 +11,19 @@ from trinity.cli.terminal import escaped, put_raw
 if TYPE_CHECKING:
     from trinity.runtime.generation import Chunk
 
-
-def write(text: str) -> None:
-    """Write and flush what a model says or reads.
-
-    That may be anything: a pipe gets it as it is, a terminal only what can be seen.
-    """
-    put_raw(escaped(text, keep="\n\t") if sys.stdout.isatty() else text, flush=True)
+KEPT = "\n\t"  # the control characters of a text that a terminal gets
 
 
 def shown(chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
-    """The same chunks, each written as it passes."""
+    """The same chunks, each written and flushed as it passes."""
     for chunk in chunks:
-        write(chunk.text)
+        write_piece(chunk.text)
         yield chunk
+
+
+def write_piece(text: str) -> None:
+    """Write and flush a piece of an answer, or of a prompt.
+
+    A model may say anything; a pipe gets it as it is, a terminal only what can be seen.
+    """
+    put_raw(escaped(text, KEPT) if sys.stdout.isatty() else text, flush=True)
