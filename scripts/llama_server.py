@@ -89,7 +89,8 @@ def main(arguments: list[str]) -> None:
     ours = ["serve", "--model", f"{given.alias}={model}", "--any-model-name", "--kv-type", "f16"]
     for theirs, name in SAME.items():
         for value in getattr(given, theirs) or ():
-            ours += [name, value]
+            if (theirs, value) != ("--n-predict", "-1"):  # no limit, as here without one
+                ours += [name, value]
     thinking = given.reasoning != "off"
     ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
     if given.ctx_size:  # of all slots together, unless they share it

@@ -458,16 +458,11 @@ class Model:
         return rendered_ids(rendered.text, self._tokenizer)
 
     def chat_prompt(
-        self,
-        messages: Messages,
-        *,
-        template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str = "auto",
-        parallel_tool_calls: bool = True,
-        variables: Mapping[str, object] | None = None,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
+        parallel_tool_calls: bool = True, variables: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
-    ) -> ChatPrompt:
+    ) -> ChatPrompt:  # fmt: skip
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
         As ``apply_chat_template``; tools that the template does not list go into a system text.
