@@ -87,7 +87,7 @@ class Answer(Sequence):
     @property
     def most_left(self) -> int:
         """The most tokens that it can still get."""
-        left = self._context_length + 1 - len(self.tokens)
+        left = max(self._context_length - len(self.tokens), 1)
         if self._limits.max_tokens is not None:
             left = min(left, self._limits.max_tokens - self.timings.completion_tokens)
         return left
@@ -115,7 +115,7 @@ class Answer(Sequence):
     def propose(self, account: Account, most: int) -> list[int]:
         """Tokens to evaluate behind the newest one; ``advance`` then wants their logits too."""
         done = self.timings.completion_tokens
-        most = min(most, self._most_proposals, self._context_length - len(self.tokens))
+        most = min(most, self._most_proposals, self._context_length - len(self.tokens) - 1)
         if self._limits.max_tokens is not None:
             most = min(most, self._limits.max_tokens - done - 1)
         if done and self._most_proposals and account.worthwhile:
@@ -214,8 +214,7 @@ class Answer(Sequence):
             return
         if text:
             self.give(self._chunk(text))
-        # A token after the last position is still known.
-        full = len(self.tokens) > self._context_length
+        full = len(self.tokens) >= self._context_length
         if full or timings.completion_tokens == limits.max_tokens:
             self.finish("length")
 

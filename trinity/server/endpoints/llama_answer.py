@@ -97,7 +97,7 @@ def whole_answer(
         tokens_evaluated=timings.prompt_tokens,
         tokens_cached=total,
         # It went on until the context was full.
-        truncated=end.reason == "length" and total > answers.model.context_length,
+        truncated=end.reason == "length" and total >= answers.model.context_length,
         has_new_line="\n" in text,
         stop_type=reason,
         stopping_word=end.stop or "",
