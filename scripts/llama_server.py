@@ -14,16 +14,19 @@ import argparse
 import json
 import os
 import sys
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Context that stories260K is trained with; llama-server, too, gives a slot no more.
 TRAINED = 2048
+# A router has no model of its own: the name by which the tests ask one for it.
+ROUTED = "ggml-org/tinygemma3-GGUF:Q8_0"
 # llama-server's option: ours, which takes the same value.
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
     "--threads": "--threads", "--n-predict": "--max-tokens", "--api-key": "--api-key",
-    "--cors-origins": "--allowed-origin", "--lora": "--lora",
+    "--lora": "--lora",
 }  # fmt: skip
 # Of no meaning here, or always on. The value says whether the option has one.
 DROPPED = {
@@ -45,7 +48,8 @@ def main(arguments: list[str]) -> None:
     for option, valued in DROPPED.items():
         parser.add_argument(option, action="store" if valued else "store_true", dest=option)
     parser.add_argument("--model")
-    parser.add_argument("--alias", default="stories260K")
+    parser.add_argument("--alias")
+    parser.add_argument("--cors-origins", default="*")
     parser.add_argument("--ctx-size", type=int)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--chat-template")
@@ -55,16 +59,22 @@ def main(arguments: list[str]) -> None:
     model = given.model or os.environ.get("STORIES", "")
     if not os.path.exists(model):
         parser.error(f"there is no model {model!r}: STORIES must be the path of stories260K.gguf")
-    ours = ["serve", "--model", f"{given.alias}={model}", "--any-model-name", "--kv-type", "f16"]
+    named = given.model or vars(given)["--hf-repo"] or vars(given)["--model-url"]
+    alias = given.alias or ("stories260K" if named else ROUTED)
+    ours = ["serve", "--model", f"{alias}={model}", "--any-model-name", "--kv-type", "f16"]
     for theirs, name in SAME.items():
         for value in getattr(given, theirs) or ():
             ours += [name, value]
     thinking = given.reasoning != "off"
-    ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
+    # llama-server tells templates the day in the words of two families.
+    today = {"date_string": f"{date.today():%d %b %Y}", "datetime": f"{date.today():%b %d %Y}"}
+    names = {"enable_thinking": thinking, **today}
+    ours += ["--chat-template-kwargs", json.dumps(names)]
     if given.ctx_size:  # of all slots together
         ours += ["--ctx", str(min(given.ctx_size // given.parallel, TRAINED))]
-    if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask
-        ours += ["--allowed-origin", "*"]
+    for origin in given.cors_origins.split(","):
+        if origin != "localhost":  # pages of this machine may ask in any case
+            ours += ["--allowed-origin", origin]
     if given.chat_template_file:
         ours += ["--chat-template", given.chat_template_file]
     elif given.chat_template:
