@@ -35,6 +35,7 @@ class Served:
     entering: int = 0
     used: int = 0
     bytes: int = 0
+    loading: bool = False
 
 
 class Lease:
@@ -123,6 +124,7 @@ class Models:
         async with self._loading:
             if served.model is not None:
                 return
+            served.loading = True
             try:
                 need = 0
                 if self._memory_limit is not None:
@@ -131,6 +133,8 @@ class Models:
                 served.model = await asyncio.to_thread(served.load)
             except TrinityError as error:
                 raise ApiError(503, f"the model {served.name} cannot be loaded: {error}") from error
+            finally:
+                served.loading = False
             # What keys and values may take is known only now.
             served.bytes = need + served.model.engine.pool.limit
             await self._make_room(0, served)

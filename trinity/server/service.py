@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob
+from trinity.server.kept import KeptStreams
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
@@ -128,7 +129,7 @@ class Answers:
 
 
 class Service:
-    """The settings, the models and the figures of a server."""
+    """The settings, the models, the figures and the kept streams of a server."""
 
     def __init__(
         self, settings: ServerOptions, models: Models, metrics: Metrics,
@@ -138,6 +139,7 @@ class Service:
         self.defaults = defaults
         self.models = models
         self.metrics = metrics
+        self.kept = KeptStreams()
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Check a job and submit it to the model ``name``, None for the first.

@@ -12,6 +12,7 @@ from trinity.server.endpoints import (
     llama_completion,
     llama_infill,
     llama_props,
+    llama_streams,
     metrics,
     models,
     ollama,
@@ -33,6 +34,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *llama_completion.ENDPOINTS,
     *llama_infill.ENDPOINTS,
     *llama_props.ENDPOINTS,
+    *llama_streams.ENDPOINTS,
     *metrics.ENDPOINTS,
     *openapi.ENDPOINTS,
 )
