@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +23,7 @@ class Served:
     """A model that may be asked for: its name, what it is called elsewhere, how it is loaded.
 
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
+    ``lora`` are the weights of adapters for requests that do not give them; None: as loaded.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Served:
     used: int = 0
     bytes: int = 0
     loading: bool = False
+    lora: Mapping[int, float] | None = None
 
 
 class Lease:
@@ -48,6 +50,11 @@ class Lease:
         self._freed = freed
         self._held = True
         served.users += 1
+
+    @property
+    def lora(self) -> Mapping[int, float] | None:
+        """Weights of adapters for requests that do not give them."""
+        return self._served.lora
 
     def release(self) -> None:
         """Let it go; again is harmless."""

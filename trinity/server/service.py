@@ -147,9 +147,10 @@ class Service:
         Raises: ApiError (no such model; too many wait) and the errors of ``Model.asubmit``.
         """
         self._check_size(job)
-        job = replace(job, options={**self.defaults, **job.options})
         lease = await self.models.lease(name)
         try:
+            defaults = {**self.defaults, "lora": lease.lora}
+            job = replace(job, options={**defaults, **job.options})
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await asyncio.to_thread(prepared, lease.model, job, self.template_names)
