@@ -8,7 +8,7 @@ import msgspec
 
 from trinity.runtime.options import Request
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.sampling import LoraScale, lora_of
+from trinity.server.endpoints.llama_parameters import Lora
 
 
 class Adapter(msgspec.Struct):
@@ -38,9 +38,9 @@ async def adapters(call: Call[Any]) -> ASGI:
         )
 
 
-async def weigh(call: Call[list[LoraScale]]) -> ASGI:
+async def weigh(call: Call[list[Lora]]) -> ASGI:
     """Set the weights of adapters for what is asked from now on; others get 0."""
-    lora = lora_of(call.body)
+    lora = {one.id: one.scale for one in call.body}
     with await call.service.models.lease(None) as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
         call.service.models.first.lora = lora
@@ -54,6 +54,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/lora-adapters", weigh, "Weigh the adapters of the first model.",
-        body=list[LoraScale], answer=Changed,
+        body=list[Lora], answer=Changed,
     ),
 )  # fmt: skip

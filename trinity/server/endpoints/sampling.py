@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -15,18 +14,6 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 ENGINE_NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty",
     "frequency_penalty", "presence_penalty", "logit_bias", "stop", "ignore_eos", "cache_prompt",
     "priority")  # fmt: skip
-
-
-class LoraScale(Body):
-    """The number of an adapter and its weight."""
-
-    id: Annotated[int, Meta(ge=0)]
-    scale: float
-
-
-def lora_of(scales: Iterable[LoraScale]) -> dict[int, float]:
-    """Weights as GenerationOptions have them; adapters that are not named have 0."""
-    return {one.id: one.scale for one in scales}
 
 
 class StreamOptions(Body):
@@ -60,7 +47,6 @@ class Sampling(Body):
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
-    lora: list[LoraScale] | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     safety_identifier: str | None = None
@@ -73,6 +59,4 @@ class Sampling(Body):
         if self.seed is not None:
             given["seed"] = self.seed % 2**64
         given["max_tokens"] = self.max_tokens
-        if self.lora is not None:
-            given["lora"] = lora_of(self.lora)
         return {name: value for name, value in given.items() if value is not None}
