@@ -62,6 +62,8 @@ def main(arguments: list[str]) -> None:
     named = given.model or vars(given)["--hf-repo"] or vars(given)["--model-url"]
     alias = given.alias or ("stories260K" if named else ROUTED)
     ours = ["serve", "--model", f"{alias}={model}", "--any-model-name", "--kv-type", "f16"]
+    if not named:
+        ours += ["--no-preload"]
     for theirs, name in SAME.items():
         for value in getattr(given, theirs) or ():
             ours += [name, value]

@@ -126,6 +126,9 @@ class Source:
     def __init__(self) -> None:
         self.go = asyncio.Event()
 
+    def failure(self, error: ApiError) -> bytes:
+        return f"[{error}]".encode()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.go.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -134,14 +137,24 @@ class Source:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def nobody(message: Message) -> None:
-    """A client that takes everything."""
+class Client:
+    """Takes everything."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    async def __call__(self, message: Message) -> None:
+        self.sent += message.get("body", b"")
+
+
+def answer(streams: KeptStreams, name: str, source: Source, client: Client) -> Any:
+    return streams.answer(name, source)({}, None, client)  # type: ignore[arg-type]
 
 
 def test_one_that_has_not_begun_is_cancelled() -> None:
     async def run() -> None:
         streams = KeptStreams()
-        asking = asyncio.ensure_future(streams.answer("a", Source())({}, None, nobody))  # type: ignore[arg-type]
+        asking = asyncio.ensure_future(answer(streams, "a", Source(), Client()))
         await asyncio.sleep(0)
         assert not streams.find("a").begun.done()
         streams.drop("a")
@@ -158,21 +171,22 @@ def test_only_so_many_are_kept_and_only_so_much(monkeypatch: pytest.MonkeyPatch)
 
     async def run() -> None:
         streams, sources = KeptStreams(), [Source() for _ in range(3)]
+        clients = [Client() for _ in sources]
         asking = [
-            asyncio.ensure_future(streams.answer(name, source)({}, None, nobody))  # type: ignore[arg-type]
-            for name, source in zip("ab", sources[:2], strict=True)
+            asyncio.ensure_future(answer(streams, *one))
+            for one in zip("ab", sources[:2], clients[:2], strict=True)
         ]
         await asyncio.sleep(0)
         with pytest.raises(ApiError) as found:
-            await streams.answer("c", sources[2])({}, None, nobody)  # type: ignore[arg-type]
+            await answer(streams, "c", sources[2], clients[2])
         assert found.value.status == 429
         sources[0].go.set()
         await asyncio.wait([streams.find("a").task])
         assert (streams.find("a").start, streams.find("a").end) == (1, 4)
-        with pytest.raises(ApiError):  # its reader was too slow
-            await asking[0]
+        await asking[0]
+        assert b"too slow" in clients[0].sent
         sources[2].go.set()
-        await streams.answer("b", sources[2])({}, None, nobody)  # type: ignore[arg-type]
+        await answer(streams, "b", sources[2], clients[2])
         with pytest.raises(ApiError):
             await asking[1]  # another one took the name
         streams.close()

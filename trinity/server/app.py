@@ -31,7 +31,7 @@ def make_app(
     failed: Callable[[BaseException], None] = lambda error: None,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> Starlette:
-    """The application that answers for ``models``, loading the first at its start.
+    """The application that answers for ``models``, loading the first at its start, if it shall.
 
     ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
     that do not give them.
@@ -47,11 +47,12 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
-        loading = asyncio.create_task(load_first())
+        loading = asyncio.create_task(load_first()) if settings.preload else None
         try:
             yield
         finally:
-            loading.cancel()
+            if loading is not None:
+                loading.cancel()
             service.kept.close()
             await models.close()
 

@@ -15,12 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI
 from trinity.server.errors import ApiError
+from trinity.server.stream import Stream
 
 HEADER = "x-conversation-id"
 LONGEST_NAME = 512
 MOST_STREAMS = 64
 MOST_BYTES = 4 << 20  # of one stream; of a longer one the beginning is dropped
 KEPT_SECONDS = 300.0
+LATE = ApiError(408, "the reader was too slow: a part of the stream is gone")
 
 
 class Kept:
@@ -31,12 +33,13 @@ class Kept:
     ``completed`` is known.
     """
 
-    def __init__(self, stream: ASGI, scope: Scope) -> None:
+    def __init__(self, stream: Stream, scope: Scope) -> None:
         self.started = int(time.time())
         self.completed: int | None = None
         self.start = 0
         self.begun: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.begun.add_done_callback(_seen)
+        self._stream = stream
         self._data = bytearray()
         self._changed = asyncio.Event()
         self.task = asyncio.ensure_future(stream(scope, _nothing, self._take))
@@ -52,20 +55,19 @@ class Kept:
         self.task.cancel()
 
     async def read(self, place: int, send: Send) -> None:
-        """Send what is there from ``place`` on, and what comes. Raises: as ``begun``, ApiError."""
+        """Send what is there from ``place`` on, and what comes. Raises: as ``begun``."""
         await send(await asyncio.shield(self.begun))
         while True:
             changed = self._changed
-            if place < self.start:  # the connection ends: what would follow is something else
-                raise ApiError(400, "the reader was too slow: a part of the stream is gone", "from")
-            piece = bytes(self._data[place - self.start :])
+            late = place < self.start
+            piece = self._stream.failure(LATE) if late else bytes(self._data[place - self.start :])
             if piece:
                 place += len(piece)
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-            elif self.completed is not None:
+            if late or (not piece and self.completed is not None):
                 await send({"type": "http.response.body", "body": b""})
                 return
-            else:
+            if not piece:
                 await changed.wait()
 
     async def _take(self, message: Message) -> None:
@@ -97,7 +99,7 @@ class KeptStreams:
     def __init__(self) -> None:
         self._by_name: dict[str, Kept] = {}
 
-    def answer(self, name: str, stream: ASGI) -> ASGI:
+    def answer(self, name: str, stream: Stream) -> ASGI:
         """The answer that ``stream`` gives, kept as ``name`` in place of an earlier one."""
 
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:
