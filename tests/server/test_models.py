@@ -139,11 +139,13 @@ def test_a_model_says_whether_it_is_being_loaded() -> None:
 
     def load() -> Any:
         go.wait()
-        return SimpleNamespace(context_length=7, engine=NO_POOL, close=lambda: None)
+        return SimpleNamespace(
+            context_length=7, engine=NO_POOL, adapters=(), close=lambda: None
+        )
 
     models.first.load = load
     app = make_app(models, ServerOptions(preload=False))
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
+    with TestClient(app, base_url="http://localhost") as client:
 
         def status() -> str:
             (found,) = client.get("/v1/models").json()["data"]
@@ -152,7 +154,7 @@ def test_a_model_says_whether_it_is_being_loaded() -> None:
 
         assert client.get("/health").status_code == 200
         assert status() == "unloaded"
-        asking = threading.Thread(target=client.get, args=("/props",))
+        asking = threading.Thread(target=client.get, args=("/lora-adapters",))
         asking.start()
         wait_for(lambda: status() == "loading")
         go.set()
