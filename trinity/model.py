@@ -60,15 +60,16 @@ class Model:
     """
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None
-    ) -> None:
+        self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None,
+        *, max_sequences: int | None = None,
+    ) -> None:  # fmt: skip
         self._engine = engine
         self._tokenizer = tokenizer
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
         self._pooling = "mean" if provider is None else pooling_of(provider)
         self._weights = provider
         release = provider.close if provider is not None else lambda: None
-        self._scheduler = Scheduler(engine, release=release)
+        self._scheduler = Scheduler(engine, release=release, max_sequences=max_sequences)
         self._client = Client(self._scheduler, tokenizer)
 
     @property
@@ -80,6 +81,11 @@ class Model:
     def context_length(self) -> int:
         """The most tokens that prompt and answer may have together."""
         return self._engine.context_length
+
+    @property
+    def max_sequences(self) -> int | None:
+        """The most requests that run at the same time; None for as many as find memory."""
+        return self._scheduler.max_sequences
 
     @property
     def adapters(self) -> tuple[tuple[str, float], ...]:
@@ -448,22 +454,19 @@ class Model:
         no tools, and for a variable that it does not have; TokenizerError for a template that
         fails.
         """
+        from trinity.conversation.prompt import rendered_ids
+
         rendered = self._render(
             messages, template, add_generation_prompt, tools or (), variables, general=False
         )
-        return self._rendered_ids(rendered.text)
+        return rendered_ids(rendered.text, self._tokenizer)
 
     def chat_prompt(
-        self,
-        messages: Messages,
-        *,
-        template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str = "auto",
-        parallel_tool_calls: bool = True,
-        variables: Mapping[str, object] | None = None,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
+        parallel_tool_calls: bool = True, variables: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
-    ) -> ChatPrompt:
+    ) -> ChatPrompt:  # fmt: skip
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
         As ``apply_chat_template``; tools that the template does not list go into a system text.
@@ -471,7 +474,7 @@ class Model:
         call; the last two need the prompt's grammar as an option.
         """
         from trinity.conversation.form import form_of
-        from trinity.conversation.prompt import ChatPrompt, hides
+        from trinity.conversation.prompt import ChatPrompt, hides, rendered_ids
 
         listed = () if tool_choice == "none" else tools or ()
         rendered = self._render(
@@ -482,7 +485,7 @@ class Model:
             parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,
         )  # fmt: skip
         return ChatPrompt(
-            self._rendered_ids(rendered.text), rendered.text, form,
+            rendered_ids(rendered.text, self._tokenizer), rendered.text, form,
             not hides(form, self._tokenizer), self._tokenizer,
         )  # fmt: skip
 
@@ -573,13 +576,6 @@ class Model:
             eos_token=eos,
             add_generation_prompt=add_generation_prompt,
         )
-
-    def _rendered_ids(self, text: str) -> list[int]:
-        """Token ids of what a template made, which may have written the BOS token."""
-        tokenizer = self._tokenizer
-        bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
-        wrote_bos = bos != "" and text.startswith(bos)
-        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):

@@ -8,6 +8,7 @@ back, which is evaluated again later.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -50,15 +51,23 @@ class Piece:
 
 
 class Batch:
-    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache."""
+    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache.
 
-    def __init__(self, engine: Engine, target_seconds: float) -> None:
+    Of these there are ``max_sequences`` at most, None for as many as find pages.
+    """
+
+    def __init__(
+        self, engine: Engine, target_seconds: float, max_sequences: int | None = None
+    ) -> None:
         self.waiting: list[Sequence] = []
         self.admitted: list[Sequence] = []
         self.closed = False  # nobody is admitted
         self.costs = StepCosts(target_seconds)
         self.account = Account()
+        self.steps = 0
+        self.shares = 0  # of sequences in all steps
         self._engine = engine
+        self._most = math.inf if max_sequences is None else max_sequences
         self._most_logits = max(1, LOGITS_BYTES // (4 * engine.config.vocab_size))
         self._kv_type = ""  # of the newest step
         self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
@@ -86,8 +95,13 @@ class Batch:
                 soonest = left if soonest is None else min(soonest, left)
         return Work(
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
-            soonest, self.costs.step_seconds, self.costs.row_seconds,
+            soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
         )  # fmt: skip
+
+    def count(self, pieces: list[Piece]) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.shares += len(pieces)
 
     def all(self) -> list[Sequence]:
         """Every sequence that has not ended."""
@@ -199,6 +213,8 @@ class Batch:
         return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
 
     def _may_enter(self, sequence: Sequence, pieces: list[Piece]) -> bool:
+        if len(self.admitted) >= self._most:
+            return False
         blocked = self._blocked
         if sequence is blocked and self.admitted and not self._pages_came:
             return False

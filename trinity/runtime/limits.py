@@ -16,7 +16,8 @@ class Limits:
 
     ``max_tokens`` None goes on until the context is full. ``stop`` is a string, several, or None;
     the field holds a tuple. ``ignore_eos`` makes end-of-generation tokens ordinary ones.
-    ``logprobs`` n notes each token's log-probability and the n best.
+    ``logprobs`` n notes each token's log-probability and the n best; ``processed_logprobs``: those
+    with which tokens are drawn, behind all options of sampling, rather than the model's own.
     """
 
     max_tokens: Annotated[
@@ -49,6 +50,12 @@ class Limits:
             low=0,
         ),
     ] = None
+    processed_logprobs: Annotated[
+        bool,
+        Option(
+            "Let log-probabilities be those behind all options of sampling, not the model's own."
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -109,8 +109,11 @@ def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPro
     ``names`` are the server's own for chat templates: those that the model's templates know count
     where the job does not say otherwise.
     """
-    return model.chat_prompt(
-        job.messages,
+    messages, begun = job.messages, ""
+    if job.continues:
+        messages, begun = messages[:-1], str(messages[-1]["content"])
+    prompt = model.chat_prompt(
+        messages,
         template=None if model.chat_templates else CHATML,
         tools=job.tools,
         tool_choice=job.tool_choice,
@@ -118,6 +121,14 @@ def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPro
         variables=variables_of(model, job, names),
         add_generation_prompt=job.add_generation_prompt,
     )
+    if job.continues:
+        prompt = prompt.continued(begun)
+        if prompt.form.inside:
+            raise ApiError(
+                400, "the model reasons first, and the message that the answer shall go on with "
+                f"does not have its reasoning, up to {prompt.form.thinking.end!r}", "messages",
+            )  # fmt: skip
+    return prompt
 
 
 def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[str, Any]:

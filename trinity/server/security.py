@@ -42,9 +42,9 @@ class Guard:
         self._refuse = refuse
         self._open_paths = open_paths
         self._keys = [sha256(key.encode()).digest() for key in settings.all_keys()]
-        self._hosts = {one.lower() for one in (*LOOPBACK, settings.host, *settings.allowed_host)}
+        self._hosts = {one.lower() for one in (*LOOPBACK, *settings.hosts, *settings.allowed_host)}
         self._any_host = "*" in settings.allowed_host
-        self._any_address = settings.host in EVERYWHERE
+        self._any_address = any(one in EVERYWHERE for one in settings.hosts)
         self._origins = {one.lower().rstrip("/") for one in settings.allowed_origin}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

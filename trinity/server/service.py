@@ -65,7 +65,7 @@ class Answers:
 
     ``name`` is that of the model; ``prompt_tokens`` has the number of tokens of each prompt;
     ``created`` is the time in seconds since the epoch. ``model`` is the model itself, ``options``
-    are the GenerationOptions that were asked for.
+    are the GenerationOptions that were asked for, ``prompts`` those that were submitted.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Answers:
         self.model = lease.model
         self.created = int(time.time())
         self.options = ready.options
+        self.prompts = ready.prompts
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
         self._lease = lease
         self._answers = answers
@@ -112,8 +113,11 @@ class Answers:
         parts = tuple(reader.push(chunk.text)) if chunk.text else ()
         if chunk.finish_reason is not None:
             parts += tuple(reader.finish())
-        if parts or chunk.token_ids:
-            self._events.append(Piece(index, parts, chunk.logprobs or (), chunk.token_ids))
+        if parts or chunk.token_ids or chunk.evaluated is not None:
+            logprobs = chunk.logprobs or ()
+            self._events.append(
+                Piece(index, parts, logprobs, chunk.token_ids, chunk.timings, chunk.evaluated)
+            )
         if chunk.finish_reason is None:
             if reader.complete:
                 self._answers.cancel(index)

@@ -55,9 +55,9 @@ async def vectors(
             rows = await asyncio.to_thread(_ids, model, texts, param)
         found = np.empty((len(rows), size), np.float32)
         for start in range(0, len(rows), AT_ONCE):
-            found[start : start + AT_ONCE] = await model.aembed(
-                rows[start : start + AT_ONCE], lora=lease.lora
-            )
+            part = rows[start : start + AT_ONCE]
+            found[start : start + AT_ONCE] = await model.aembed(part, lora=lease.lora)
+            service.metrics.evaluated(lease.name, sum(map(len, part)))
     if dimensions is not None:
         found = found[:, :dimensions]
         lengths = np.sqrt((found**2).sum(axis=1, keepdims=True))
