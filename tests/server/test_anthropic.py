@@ -272,7 +272,7 @@ def test_tools_choices_and_thinking() -> None:
 
 
 def test_a_model_that_cannot_think_is_asked_to_in_vain(client: TestClient) -> None:
-    """Programs ask every model, so llama.cpp's server and Ollama take it; a degree alone is refused."""
+    """Programs ask every model, as of llama.cpp's server and Ollama; a degree alone is refused."""
     thinking = {"type": "enabled", "budget_tokens": 5}
     assert post(client, thinking=thinking)["content"] == post(client)["content"]
     body = {"messages": HELLO, **GREEDY, "output_config": {"effort": "low"}}

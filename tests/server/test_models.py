@@ -139,9 +139,7 @@ def test_a_model_says_whether_it_is_being_loaded() -> None:
 
     def load() -> Any:
         go.wait()
-        return SimpleNamespace(
-            context_length=7, engine=NO_POOL, adapters=(), close=lambda: None
-        )
+        return SimpleNamespace(context_length=7, engine=NO_POOL, adapters=(), close=lambda: None)
 
     models.first.load = load
     app = make_app(models, ServerOptions(preload=False))

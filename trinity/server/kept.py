@@ -11,9 +11,8 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trinity.server.endpoint import ASGI
 from trinity.server.errors import ApiError
 from trinity.server.stream import Stream
 
@@ -99,7 +98,7 @@ class KeptStreams:
     def __init__(self) -> None:
         self._by_name: dict[str, Kept] = {}
 
-    def answer(self, name: str, stream: Stream) -> ASGI:
+    def answer(self, name: str, stream: Stream) -> ASGIApp:
         """The answer that ``stream`` gives, kept as ``name`` in place of an earlier one."""
 
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:

@@ -17,9 +17,7 @@ NONE, SOME = "none", "some"
 def can_think(template: str) -> bool:
     """Whether a model with this chat template thinks, or can be told to."""
     return (
-        bool(_switches(template))
-        or _DEGREE in template
-        or any(mark in template for mark in _MARKS)
+        bool(_switches(template)) or _DEGREE in template or any(mark in template for mark in _MARKS)
     )
 
 

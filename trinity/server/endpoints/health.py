@@ -17,7 +17,7 @@ class Health(msgspec.Struct):
 
 
 async def health(call: Call[Any]) -> ASGI:
-    """It never waits for a model. Where none is loaded at the start, the server is ready at once."""
+    """It never waits for a model; where none is loaded at the start, it is ready at once."""
     if call.service.settings.preload and not call.service.models.ready:
         raise ApiError(503, "loading model", code="loading", headers={"Retry-After": "1"})
     return Json(Health())

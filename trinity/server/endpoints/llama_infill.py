@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from trinity.server.endpoint import ASGI, Call, Endpoint
-from trinity.server.endpoints.llama_completion import LlamaAnswer, LlamaRequest, completion
+from trinity.server.endpoints.llama_answer import LlamaAnswer
+from trinity.server.endpoints.llama_completion import LlamaRequest, completion
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 

@@ -37,7 +37,7 @@ class Names(Body):
 
 
 class KeptStream(msgspec.Struct):
-    """A kept stream; ``completed_at`` is 0 while it is written. Times are seconds since the epoch."""
+    """A kept stream; times are seconds since the epoch, 0 for an end that has not come."""
 
     conversation_id: str
     is_done: bool

@@ -187,9 +187,7 @@ class ResponseWriter:
         found = self._logprobs(self._pending)
         self._pending.clear()
         item.content[0].logprobs += found
-        return self._inside(
-            OutputTextDelta, delta=part.text, logprobs=found, timings=self._timings
-        )
+        return self._inside(OutputTextDelta, delta=part.text, logprobs=found, timings=self._timings)
 
     def _close(self, status: Status) -> Iterator[StreamEvent]:
         """The open item is whole, or all there will be of it."""
