@@ -25,7 +25,8 @@ class Asked:
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
             "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "root_path": "", "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
+            "root_path": "", "scheme": "http", "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1),
             "headers": [(b"host", b"localhost"),
                         *((k.encode(), v.encode()) for k, v in headers)],
         }  # fmt: skip

@@ -20,7 +20,7 @@ from trinity.errors import InputError, TrinityError
 from trinity.loading import load, open_weights
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.connection import Connection
+from trinity.server.connection import Connection, titled
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
@@ -82,7 +82,7 @@ def serve(
 def config(app: Any, options: ServerOptions) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
-        app, http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
+        titled(app), http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
         h11_max_incomplete_event_size=options.max_header,
