@@ -100,9 +100,10 @@ def main(arguments: list[str]) -> None:
             if (theirs, value) != ("--n-predict", "-1"):  # no limit, as here without one
                 ours += [name, value]
     thinking = given.reasoning != "off"
-    # llama-server tells templates the day in the words of two families.
+    # llama-server tells templates the day in the words of two families. One of them also wants a
+    # text of functions: tools get into a system text here.
     today = {"date_string": f"{date.today():%d %b %Y}", "datetime": f"{date.today():%b %d %Y}"}
-    names = {"enable_thinking": thinking, **today}
+    names = {"enable_thinking": thinking, **today, "functions": ""}
     ours += ["--chat-template-kwargs", json.dumps(names)]
     if given.ctx_size:  # of all slots together, unless they share it
         slots = 1 if given.kv_unified else int((getattr(given, "--parallel") or ["1"])[-1])

@@ -24,7 +24,9 @@ from trinity.server.schemas import decoder
 CHAT, TEXT, LLAMA = "/v1/chat/completions", "/v1/completions", "/completion"
 HELLO = [{"role": "user", "content": "Who was Prince Andrew?"}]
 PATHS: dict[str, dict[str, Any]] = {
-    CHAT: {"messages": HELLO}, TEXT: {"prompt": "Prince Andrew"}, LLAMA: {"prompt": "Prince Andrew"}
+    CHAT: {"messages": HELLO},
+    TEXT: {"prompt": "Prince Andrew"},
+    LLAMA: {"prompt": "Prince Andrew"},
 }
 GREEDY = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
 

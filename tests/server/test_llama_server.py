@@ -22,18 +22,15 @@ PREFIX = "llamacpp:"
 
 
 def figures(client: TestClient) -> dict[str, float]:
-    text = client.get("/metrics").text
-    families = [*text_string_to_metric_families(text)]
-    return {
-        sample.name.removeprefix(PREFIX): sample.value
-        for family in families for sample in family.samples if sample.name.startswith(PREFIX)
-    }  # fmt: skip
+    lines = client.get("/metrics").text.splitlines()
+    pairs = (line.removeprefix(PREFIX).split(" ") for line in lines if line.startswith(PREFIX))
+    return {name: float(value) for name, value in pairs}
 
 
 def test_figures_are_sums_of_what_answers_tell(make: MakeApp) -> None:
     with TestClient(make(), base_url="http://localhost") as client:
         assert figures(client)["prompt_tokens_total"] == 0
-        body = {"prompt": "Natasha and Pierre", "n_predict": 6, "ignore_eos": True}
+        body = {"prompt": "Natasha and Pierre " * 4, "n_predict": 6, "ignore_eos": True}
         timings = [client.post("/completion", json=body).json()["timings"] for _ in range(2)]
         found = figures(client)
         for name, ours in (
@@ -59,13 +56,15 @@ def test_figures_are_sums_of_what_answers_tell(make: MakeApp) -> None:
 
 def test_figures_have_types_and_the_time_of_the_start(client: TestClient) -> None:
     response = client.get("/metrics")
+    families = [*text_string_to_metric_families(response.text)]  # it can be read
+    assert sum(family.name.startswith(PREFIX) for family in families) == 15
     assert int(response.headers["Process-Start-Time-Unix"]) > 0
     lines = response.text.splitlines()
     names = [line.split(" ")[0] for line in lines if line.startswith(PREFIX)]
     assert len(names) == len(set(names)) == 15
     for name in names:
         assert any(line.startswith(f"# HELP {name} ") for line in lines)
-        kind = "counter" if name.endswith("_total") or name.endswith("_max") else "gauge"
+        kind = "counter" if name.endswith(("_total", "_max")) else "gauge"
         assert f"# TYPE {name} {kind}" in lines
 
 
@@ -124,3 +123,8 @@ def test_both_loopback_addresses_share_a_port() -> None:
     with process("--host", "127.0.0.1,::1", "--port", str(free)) as (_, url):
         until_ready(url)
         assert httpx.get(f"http://[::1]:{free}/health", timeout=LIMIT).status_code == 200
+
+
+def test_the_header_of_figures_is_written_with_capitals(url: str) -> None:
+    raw = httpx.get(f"{url}/metrics", timeout=LIMIT).headers.raw
+    assert b"Process-Start-Time-Unix" in [name for name, _ in raw]

@@ -58,8 +58,8 @@ class ServerOptions:
     host: Annotated[
         str,
         Option(
-            "Address to listen on, or several with commas between; 0.0.0.0 for all, which others can "
-            "then reach.",
+            "Address to listen on, or several with commas between; 0.0.0.0 for all, which others "
+            "can then reach.",
             ("--host",),
             check=addresses,
             values="text",
@@ -181,8 +181,8 @@ class ServerOptions:
     parallel: Annotated[
         int | None,
         Option(
-            "Most answers of a model that run at the same time; as many as find room in the cache if "
-            "not given.",
+            "Most answers of a model that run at the same time; as many as find room in the cache "
+            "if not given.",
             ("--parallel",),
             low=1,
         ),

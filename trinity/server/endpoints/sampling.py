@@ -64,10 +64,10 @@ class Sampling(LlamaParameters):
             if self.max_tokens not in (None, self.n_predict):
                 raise ApiError(400, "n_predict and max_tokens differ; give one", "n_predict")
             given["max_tokens"] = self.n_predict
-        if self.repeat_penalty is not None:
-            if self.repetition_penalty not in (None, self.repeat_penalty):
-                raise ApiError(
-                    400, "repeat_penalty and repetition_penalty differ; give one", "repeat_penalty"
-                )
+        repeat = self.repeat_penalty
+        if repeat is not None and self.repetition_penalty not in (None, repeat):
+            raise ApiError(
+                400, "repeat_penalty and repetition_penalty differ; give one", "repeat_penalty"
+            )
         found = {name: value for name, value in given.items() if value is not None}
         return found | self.llama_options(stream=bool(self.stream)) | self.chain()
