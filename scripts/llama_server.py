@@ -15,17 +15,20 @@ import json
 import os
 import sys
 import tempfile
+from datetime import date
 from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Context that stories260K is trained with; llama-server, too, gives a slot no more.
 TRAINED = 2048
+# A router has no model of its own: the name by which the tests ask one for it.
+ROUTED = "ggml-org/tinygemma3-GGUF:Q8_0"
 # llama-server's option: ours, which takes the same value.
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
     "--threads": "--threads", "--parallel": "--parallel", "--n-predict": "--max-tokens",
-    "--api-key": "--api-key", "--cors-origins": "--allowed-origin", "--lora": "--lora",
+    "--api-key": "--api-key", "--lora": "--lora",
 }  # fmt: skip
 # Of no meaning here, or always on. The value says whether the option has one.
 DROPPED = {
@@ -75,7 +78,8 @@ def main(arguments: list[str]) -> None:
     for option, valued in DROPPED.items():
         parser.add_argument(option, action="store" if valued else "store_true", dest=option)
     parser.add_argument("--model")
-    parser.add_argument("--alias", default="stories260K")
+    parser.add_argument("--alias")
+    parser.add_argument("--cors-origins", default="*")
     parser.add_argument("--ctx-size", type=int)
     for switch in ("--kv-unified", "--metrics", "--no-slots", "--verbose"):
         parser.add_argument(switch, action="store_true")
@@ -86,13 +90,21 @@ def main(arguments: list[str]) -> None:
     model = given.model or os.environ.get("STORIES", "")
     if not os.path.exists(model):
         parser.error(f"there is no model {model!r}: STORIES must be the path of stories260K.gguf")
-    ours = ["serve", "--model", f"{given.alias}={model}", "--any-model-name", "--kv-type", "f16"]
+    named = given.model or vars(given)["--hf-repo"] or vars(given)["--model-url"]
+    alias = given.alias or ("stories260K" if named else ROUTED)
+    ours = ["serve", "--model", f"{alias}={model}", "--any-model-name", "--kv-type", "f16"]
+    if not named:
+        ours += ["--no-preload"]
     for theirs, name in SAME.items():
         for value in getattr(given, theirs) or ():
             if (theirs, value) != ("--n-predict", "-1"):  # no limit, as here without one
                 ours += [name, value]
     thinking = given.reasoning != "off"
-    ours += ["--chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
+    # llama-server tells templates the day in the words of two families. One of them also wants a
+    # text of functions: tools get into a system text here.
+    today = {"date_string": f"{date.today():%d %b %Y}", "datetime": f"{date.today():%b %d %Y}"}
+    names = {"enable_thinking": thinking, **today, "functions": ""}
+    ours += ["--chat-template-kwargs", json.dumps(names)]
     if given.ctx_size:  # of all slots together, unless they share it
         slots = 1 if given.kv_unified else int((getattr(given, "--parallel") or ["1"])[-1])
         ours += ["--ctx", str(min(given.ctx_size // slots, TRAINED))]
@@ -102,8 +114,9 @@ def main(arguments: list[str]) -> None:
         ours += ["--disable", "/slots"]
     if given.verbose:
         ours.append("--verbose-answers")
-    if getattr(given, "--cors-origins") is None:  # llama-server lets every page ask
-        ours += ["--allowed-origin", "*"]
+    for origin in given.cors_origins.split(","):
+        if origin != "localhost":  # pages of this machine may ask in any case
+            ours += ["--allowed-origin", origin]
     if given.chat_template_file:
         ours += ["--chat-template", given.chat_template_file]
     elif given.chat_template:

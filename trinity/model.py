@@ -340,14 +340,17 @@ class Model:
         return stacked(found, self.config.hidden_size)
 
     async def aprompt_logprobs(
-        self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True
-    ) -> tuple[str, list[TokenLogprob]]:
+        self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True,
+        lora: Mapping[int, float] | None = None,
+    ) -> tuple[str, list[TokenLogprob]]:  # fmt: skip
         """The text of a prompt's first token, and the log-probabilities of all others.
 
-        ``top`` best tokens are noted for each. Raises: ContextLengthError, InputError.
+        ``top`` best tokens are noted for each. ``lora``: see GenerationOptions.
+        Raises: ContextLengthError, InputError.
         """
         self._check_open()
-        request = Request.of(add_bos=add_bos)
+        request = Request.of(add_bos=add_bos, lora=lora)
+        adapters = self._engine.adapter_weights(request.lora)
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
         check_context(len(ids), self.context_length)
 
@@ -358,7 +361,8 @@ class Model:
         found: list[TokenLogprob] | None = []
         if len(ids) > 1:
             inbox = AsyncInbox()
-            found = await self._client.aresult(PromptLogprobs(ids, top, text, inbox), inbox)
+            scored = PromptLogprobs(ids, top, text, inbox, adapters)
+            found = await self._client.aresult(scored, inbox)
         if found is None:
             raise InputError("the model was closed during the call")
         return text(ids[0]), found

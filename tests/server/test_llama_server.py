@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from tests.server.asgi import strict
 from tests.server.conftest import LIMIT, MakeApp
 from trinity.errors import InputError
+from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.runtime.work import Work
 from trinity.server.llama_figures import LlamaFigures
@@ -128,3 +129,12 @@ def test_both_loopback_addresses_share_a_port() -> None:
 def test_the_header_of_figures_is_written_with_capitals(url: str) -> None:
     raw = httpx.get(f"{url}/metrics", timeout=LIMIT).headers.raw
     assert b"Process-Start-Time-Unix" in [name for name, _ in raw]
+
+
+def test_ignore_eos_forbids_ends(client: TestClient, model: Model) -> None:
+    """Null is minus infinity, as in llama.cpp's server."""
+    ends = [{"token": token, "bias": None} for token in sorted(model.tokenizer.eog_ids)]
+    for given, expected in ((True, ends), (False, [])):
+        body = {"prompt": "Natasha", "n_predict": 4, "ignore_eos": given}
+        found = client.post("/completion", json=body).json()["generation_settings"]
+        assert sorted(found["logit_bias"], key=lambda one: one["token"]) == expected

@@ -33,7 +33,7 @@ def make_app(
     failed: Callable[[BaseException], None] = lambda error: None,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> Starlette:
-    """The application that answers for ``models``, loading the first at its start.
+    """The application that answers for ``models``, loading the first at its start, if it shall.
 
     ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
     that do not give them.
@@ -49,11 +49,13 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
-        loading = asyncio.create_task(load_first())
+        loading = asyncio.create_task(load_first()) if settings.preload else None
         try:
             yield
         finally:
-            loading.cancel()
+            if loading is not None:
+                loading.cancel()
+            service.kept.close()
             await models.close()
 
     def refuse(path: str, error: ApiError) -> ASGI:
@@ -75,7 +77,7 @@ def make_app(
     for endpoint in ENDPOINTS:
         served = endpoint
         if endpoint.path in settings.disable:
-            served = replace(endpoint, handle=turned_off, body=None)
+            served = replace(endpoint, handle=turned_off, body=None, query=None)
         by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(served, service)
     routes = [
         Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()

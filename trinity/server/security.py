@@ -21,7 +21,9 @@ from trinity.server.settings import ServerOptions
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
 METHODS = "GET, POST, DELETE, OPTIONS"
-ASKED = "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"
+ASKED = (
+    "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, X-Conversation-Id"
+)
 # Seconds for which a browser keeps the answer to its question.
 KEPT = "600"
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob
+from trinity.server.kept import KeptStreams
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
@@ -132,7 +133,7 @@ class Answers:
 
 
 class Service:
-    """The settings, the models and the figures of a server."""
+    """The settings, the models, the figures and the kept streams of a server."""
 
     def __init__(
         self, settings: ServerOptions, models: Models, metrics: Metrics,
@@ -142,6 +143,7 @@ class Service:
         self.defaults = defaults
         self.models = models
         self.metrics = metrics
+        self.kept = KeptStreams()
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Check a job and submit it to the model ``name``, None for the first.
@@ -149,9 +151,10 @@ class Service:
         Raises: ApiError (no such model; too many wait) and the errors of ``Model.asubmit``.
         """
         self._check_size(job)
-        job = replace(job, options={**self.defaults, **job.options})
         lease = await self.models.lease(name)
         try:
+            defaults = {**self.defaults, "lora": lease.lora}
+            job = replace(job, options={**defaults, **job.options})
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await asyncio.to_thread(prepared, lease.model, job, self.template_names)

@@ -15,13 +15,12 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinity.errors import InputError, TrinityError
 from trinity.loading import load, open_weights
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.connection import Connection
+from trinity.server.connection import Connection, titled
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
@@ -32,8 +31,6 @@ Say = Callable[[str], None]
 _NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
 # After a request's end a connection is kept for the next one, in seconds.
 KEPT_SECONDS = 75
-# When the server started, in seconds since the epoch.
-STARTED = b"Process-Start-Time-Unix"
 
 
 def serve(
@@ -85,35 +82,11 @@ def serve(
 def config(app: Any, options: ServerOptions) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
-        Metering(app), http=Connection, ws="none", lifespan="on", log_config=None,
-        log_level="error", access_log=False, server_header=False, proxy_headers=False,
+        titled(app), http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
+        access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
         h11_max_incomplete_event_size=options.max_header,
     )  # fmt: skip
-
-
-class Metering:
-    """The application, whose header of /metrics is written as llama.cpp's server does.
-
-    Some clients compare the name as it stands. ASGI has names in lower case, HTTP/1.1 has any.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    (STARTED if name == STARTED.lower() else name, value)
-                    for name, value in message["headers"]
-                ]
-            await send(message)
-
-        metrics = scope["type"] == "http" and scope["path"] == "/metrics"
-        await self._app(scope, receive, sent if metrics else send)
 
 
 class Server(uvicorn.Server):

@@ -199,6 +199,13 @@ class ServerOptions:
             low=0,
         ),
     ] = 30.0
+    preload: Annotated[
+        bool,
+        Option(
+            "Load the first model at the start; else when it is first asked for.",
+            ("--preload/--no-preload",),
+        ),
+    ] = True
     memory_limit: Annotated[
         int | None,
         Option(

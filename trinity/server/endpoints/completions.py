@@ -218,7 +218,8 @@ async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) ->
         text = prompt if isinstance(prompt, str) else model.detokenize(prompt)
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
-            first, rest = await model.aprompt_logprobs(prompt, top=body.logprobs)
+            lora = answers.options.get("lora")
+            first, rest = await model.aprompt_logprobs(prompt, top=body.logprobs, lora=lora)
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
             writer.add(text, tokens)

@@ -149,6 +149,10 @@ def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
         "presence_penalty": sampling.presence_penalty,
         "stop": list(limits.stop),
         "ignore_eos": limits.ignore_eos,
+        "logit_bias": [
+            {"token": token, "bias": bias if math.isfinite(bias) else None}
+            for token, bias in (sampling.logit_bias or {}).items()
+        ],
         "n_probs": limits.logprobs or 0,
         "post_sampling_probs": limits.processed_logprobs,
         "lora": [

@@ -94,8 +94,11 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
     if body.json_schema is not None or body.grammar:
         options |= await asyncio.to_thread(llama_options, body.json_schema, body.grammar)
     with await call.service.models.lease(body.model) as model:
-        if body.logit_bias is not None:
-            options["logit_bias"] = await asyncio.to_thread(bias_of, model, body.logit_bias)
+        if body.logit_bias is not None or body.ignore_eos:
+            bias = await asyncio.to_thread(bias_of, model, body.logit_bias or {})
+            if body.ignore_eos:  # as in llama.cpp's server they cannot even come
+                bias |= dict.fromkeys(model.tokenizer.eog_ids, float("-inf"))
+            options["logit_bias"] = bias
         prompts, texts = await asyncio.to_thread(prompts_of, model, body.prompt)
     job = TextJob(prompts, options, body.n, whole=not body.stream)
     started = call.service.start(body.model, job)

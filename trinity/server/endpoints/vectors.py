@@ -56,7 +56,7 @@ async def vectors(
         found = np.empty((len(rows), size), np.float32)
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
-            found[start : start + AT_ONCE] = await model.aembed(part)
+            found[start : start + AT_ONCE] = await model.aembed(part, lora=lease.lora)
             service.metrics.evaluated(lease.name, sum(map(len, part)))
     if dimensions is not None:
         found = found[:, :dimensions]
