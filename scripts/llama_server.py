@@ -27,12 +27,12 @@ ROUTED = "ggml-org/tinygemma3-GGUF:Q8_0"
 # llama-server's option: ours, which takes the same value.
 SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
-    "--threads": "--threads", "--parallel": "--parallel", "--n-predict": "--max-tokens",
-    "--api-key": "--api-key", "--lora": "--lora",
+    "--threads": "--threads", "--parallel": "--parallel", "--batch-size": "--batch-size",
+    "--n-predict": "--max-tokens", "--api-key": "--api-key", "--lora": "--lora",
 }  # fmt: skip
 # Of no meaning here, or always on. The value says whether the option has one.
 DROPPED = {
-    "--offline": False, "--batch-size": True, "--ubatch-size": True, "--n-gpu-layers": True,
+    "--offline": False, "--ubatch-size": True, "--n-gpu-layers": True,
     "--cont-batching": False, "--embedding": False, "--swa-full": False, "--slots": False,
     "--no-ui": False, "--jinja": False, "--no-jinja": False, "-fa": True, "--tags": True,
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,

@@ -104,6 +104,10 @@ class LoadOptions:
             low=1,
         ),
     ] = None
+    batch_size: Annotated[
+        int | None,
+        Option("Most tokens of prompts in a step; up to 512 if not given.", low=1),
+    ] = None
     batch_invariant: Annotated[
         bool,
         Option(

@@ -32,6 +32,7 @@ def load(
     kv_type: str = "f16",
     kv_memory: int | None = None,
     max_sequences: int | None = None,
+    batch_size: int | None = None,
     batch_invariant: bool = False,
     isa: str | None = None,
     i2s_layout: str = "x86",
@@ -51,7 +52,8 @@ def load(
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
     or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
     by default context and free memory decide. ``max_sequences`` run at the same time at most, the
-    others wait; by default as many as find room there. ``batch_invariant`` evaluates every row in
+    others wait; by default as many as find room there. A step evaluates
+    ``batch_size`` tokens of prompts at most; by default up to 512. ``batch_invariant`` evaluates every row in
     the order of a single token: answers then do not depend on what else runs, and prompts are
     slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
@@ -72,6 +74,7 @@ def load(
         kv_type=kv_type,
         kv_memory=kv_memory,
         max_sequences=max_sequences,
+        batch_size=batch_size,
         batch_invariant=batch_invariant,
         isa=isa,
         i2s_layout=i2s_layout,
@@ -116,7 +119,10 @@ def load(
     except BaseException:
         provider.close()
         raise
-    return Model(engine, tokenizer, provider, max_sequences=options.max_sequences)
+    return Model(
+        engine, tokenizer, provider,
+        max_sequences=options.max_sequences, batch_size=options.batch_size,
+    )  # fmt: skip
 
 
 @contextmanager

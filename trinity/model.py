@@ -61,7 +61,7 @@ class Model:
 
     def __init__(
         self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None,
-        *, max_sequences: int | None = None,
+        *, max_sequences: int | None = None, batch_size: int | None = None,
     ) -> None:  # fmt: skip
         self._engine = engine
         self._tokenizer = tokenizer
@@ -69,7 +69,9 @@ class Model:
         self._pooling = "mean" if provider is None else pooling_of(provider)
         self._weights = provider
         release = provider.close if provider is not None else lambda: None
-        self._scheduler = Scheduler(engine, release=release, max_sequences=max_sequences)
+        self._scheduler = Scheduler(
+            engine, release=release, max_sequences=max_sequences, batch_size=batch_size
+        )
         self._client = Client(self._scheduler, tokenizer)
 
     @property
@@ -368,13 +370,9 @@ class Model:
         return text(ids[0]), found
 
     def perplexity(
-        self,
-        text: str | Sequence[int],
-        *,
-        window: int | None = None,
-        progress: Callable[[Perplexity], None] | None = None,
-        cancel: Cancel | None = None,
-    ) -> Perplexity:
+        self, text: str | Sequence[int], *, window: int | None = None,
+        progress: Callable[[Perplexity], None] | None = None, cancel: Cancel | None = None,
+    ) -> Perplexity:  # fmt: skip
         """How well the model predicts ``text``, with llama.cpp's conventions.
 
         ``window`` is the tokens of a window, 512 or the context if that is shorter; the second

@@ -393,3 +393,14 @@ def test_progress_of_a_prompt_is_told_after_each_part(steps: Any) -> None:
     rest = [chunk for chunk in chunks if chunk.evaluated is None]
     assert [chunk.timings.completion_tokens for chunk in rest] == [1, 2, 2]
     assert collect(chunks).text == "hi"
+
+
+def test_a_step_has_so_many_tokens_of_prompts_at_most(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.batch = Batch(run.engine, 1000.0, batch_size=3)
+    run.ask("a", ids_of("a" * 5), max_tokens=3)
+    run.ask("b", ids_of("b" * 4), max_tokens=3)
+    assert [run.step() for _ in range(3)] == [{"a": 3}, {"a": 2, "b": 1}, {"a": 1, "b": 3}]
+    run.finish()
+    assert run.found["a"].token_ids == alone(ids_of("a" * 5), 3)
+    assert run.found["b"].token_ids == alone(ids_of("b" * 4), 3)

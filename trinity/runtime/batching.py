@@ -53,12 +53,14 @@ class Piece:
 class Batch:
     """The sequences that wait, by rank, and those that are ``admitted``: that have a cache.
 
-    Of these there are ``max_sequences`` at most, None for as many as find pages.
+    Of these there are ``max_sequences`` at most, None for as many as find pages. A step has
+    ``batch_size`` tokens of prompts at most, None for as many as the engine takes.
     """
 
     def __init__(
-        self, engine: Engine, target_seconds: float, max_sequences: int | None = None
-    ) -> None:
+        self, engine: Engine, target_seconds: float, max_sequences: int | None = None,
+        batch_size: int | None = None,
+    ) -> None:  # fmt: skip
         self.waiting: list[Sequence] = []
         self.admitted: list[Sequence] = []
         self.closed = False  # nobody is admitted
@@ -68,6 +70,7 @@ class Batch:
         self.shares = 0  # of sequences in all steps
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
+        self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
         self._most_logits = max(1, LOGITS_BYTES // (4 * engine.config.vocab_size))
         self._kv_type = ""  # of the newest step
         self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
@@ -185,7 +188,7 @@ class Batch:
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
             rows = min(rows, used + self.costs.prompt_rows(count, waiting))
-        rows -= used
+        rows = min(rows - used, self._prompt_rows)
         logits = self._most_logits - len(running)
         pieces: list[Piece] = []
         for sequence in self._prompting(kv_type):

@@ -112,7 +112,10 @@ class Worker:
             if self._renews:
                 scheduler.engine.renew_pool()
             batch = self._batch = Batch(
-                scheduler.engine, scheduler.target_seconds, scheduler.max_sequences
+                scheduler.engine,
+                scheduler.target_seconds,
+                scheduler.max_sequences,
+                scheduler.batch_size,
             )
         patience: float | None = 0.0
         while not (scheduler.closing or scheduler.abandoned):

@@ -45,8 +45,9 @@ def serve(
     """
     options.all_keys()
     template = None if options.chat_template is None else read_template(options.chat_template)
-    if options.parallel is not None:
-        loading = {**loading, "max_sequences": options.parallel}
+    loading = {
+        **loading, "max_sequences": options.parallel, "batch_size": options.batch_size
+    }  # fmt: skip
     served = served_models(refs, loading, say, template)
     models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
     errors: list[BaseException] = []

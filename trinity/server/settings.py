@@ -187,6 +187,15 @@ class ServerOptions:
             low=1,
         ),
     ] = None
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "Most tokens of prompts in a step, after which progress is told; up to 512 if not "
+            "given.",
+            ("--batch-size",),
+            low=1,
+        ),
+    ] = None
     request_seconds: Annotated[
         float,
         Option("Most seconds that a request takes.", ("--request-seconds",), above=0),
