@@ -29,6 +29,7 @@ SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
     "--threads": "--threads", "--parallel": "--parallel", "--batch-size": "--batch-size",
     "--n-predict": "--max-tokens", "--api-key": "--api-key", "--lora": "--lora",
+    "--pooling": "--pooling",
 }  # fmt: skip
 # Of no meaning here, or always on. The value says whether the option has one.
 DROPPED = {
@@ -37,7 +38,7 @@ DROPPED = {
     "--no-ui": False, "--jinja": False, "--no-jinja": False, "-fa": True, "--tags": True,
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
-    "--mmproj-url": True, "--pooling": True, "--reranking": False,
+    "--mmproj-url": True, "--reranking": False,
     "--reasoning-format": True,
 }  # fmt: skip
 

@@ -52,10 +52,9 @@ def load(
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
     or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
     by default context and free memory decide. ``max_sequences`` run at the same time at most, the
-    others wait; by default as many as find room there. A step evaluates
-    ``batch_size`` tokens of prompts at most; by default up to 512. ``batch_invariant`` evaluates every row in
-    the order of a single token: answers then do not depend on what else runs, and prompts are
-    slower.
+    others wait; by default as many as find room there. A step evaluates ``batch_size`` tokens of
+    prompts at most; by default up to 512. ``batch_invariant`` evaluates every row in the order of a
+    single token: answers then do not depend on what else runs, and prompts are slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
     not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from trinity.checks import check_text, parse_bytes
 from trinity.errors import InputError
@@ -208,6 +208,15 @@ class ServerOptions:
             low=0,
         ),
     ] = 30.0
+    pooling: Annotated[
+        Literal["mean", "cls", "last"] | None,
+        Option(
+            "Which hidden states are a text's vector: mean of all, cls (the first) or last; as the "
+            "model's file says if not given.",
+            ("--pooling",),
+            choices=("mean", "cls", "last"),
+        ),
+    ] = None
     preload: Annotated[
         bool,
         Option(

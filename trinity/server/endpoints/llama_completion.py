@@ -196,11 +196,11 @@ def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
         parts = [one if isinstance(one, list) else [one] for one in prompt]
     else:
         parts = [prompt]
-    found = [checked_ids(_mixed(model, one), model.config.vocab_size) for one in parts]
+    found = [checked_ids(mixed_ids(model, one), model.config.vocab_size) for one in parts]
     return found, [prompt_text(model, ids) for ids in found]
 
 
-def _mixed(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
+def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
     """The tokens of ids and texts in turn; a text at the beginning has the model's first token."""
     found: list[int] = []
     for place, part in enumerate(parts):
