@@ -166,6 +166,8 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         trinity.load(trinity.demo_model(), **chosen)  # type: ignore[arg-type]
     assert given == {**chosen, "progress": None}
     assert given.keys() - {"progress"} == {*names(LOAD)} - {
+        "max_sequences",
+        "batch_size",
         "i2s_layout",
         "tl_config",
         "weight_scale",

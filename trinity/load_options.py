@@ -96,6 +96,18 @@ class LoadOptions:
             metavar="SIZE",
         ),
     ] = None
+    max_sequences: Annotated[
+        int | None,
+        Option(
+            "Most requests that run at the same time; as many as find room in kv_memory if not "
+            "given.",
+            low=1,
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        Option("Most tokens of prompts in a step; up to 512 if not given.", low=1),
+    ] = None
     batch_invariant: Annotated[
         bool,
         Option(

@@ -31,6 +31,8 @@ def load(
     context_length: int | None = None,
     kv_type: str = "f16",
     kv_memory: int | None = None,
+    max_sequences: int | None = None,
+    batch_size: int | None = None,
     batch_invariant: bool = False,
     isa: str | None = None,
     i2s_layout: str = "x86",
@@ -49,8 +51,10 @@ def load(
     ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
     or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
-    by default context and free memory decide. ``batch_invariant`` evaluates every row in the
-    order of a single token: answers then do not depend on what else runs, and prompts are slower.
+    by default context and free memory decide. ``max_sequences`` run at the same time at most, the
+    others wait; by default as many as find room there. A step evaluates ``batch_size`` tokens of
+    prompts at most; by default up to 512. ``batch_invariant`` evaluates every row in the order of a
+    single token: answers then do not depend on what else runs, and prompts are slower.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
     not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
@@ -68,6 +72,8 @@ def load(
         context_length=context_length,
         kv_type=kv_type,
         kv_memory=kv_memory,
+        max_sequences=max_sequences,
+        batch_size=batch_size,
         batch_invariant=batch_invariant,
         isa=isa,
         i2s_layout=i2s_layout,
@@ -112,7 +118,10 @@ def load(
     except BaseException:
         provider.close()
         raise
-    return Model(engine, tokenizer, provider)
+    return Model(
+        engine, tokenizer, provider,
+        max_sequences=options.max_sequences, batch_size=options.batch_size,
+    )  # fmt: skip
 
 
 @contextmanager

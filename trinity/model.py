@@ -60,15 +60,18 @@ class Model:
     """
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None
-    ) -> None:
+        self, engine: Engine, tokenizer: Tokenizer, provider: WeightProvider | None = None,
+        *, max_sequences: int | None = None, batch_size: int | None = None,
+    ) -> None:  # fmt: skip
         self._engine = engine
         self._tokenizer = tokenizer
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
         self._pooling = "mean" if provider is None else pooling_of(provider)
         self._weights = provider
         release = provider.close if provider is not None else lambda: None
-        self._scheduler = Scheduler(engine, release=release)
+        self._scheduler = Scheduler(
+            engine, release=release, max_sequences=max_sequences, batch_size=batch_size
+        )
         self._client = Client(self._scheduler, tokenizer)
 
     @property
@@ -80,6 +83,11 @@ class Model:
     def context_length(self) -> int:
         """The most tokens that prompt and answer may have together."""
         return self._engine.context_length
+
+    @property
+    def max_sequences(self) -> int | None:
+        """The most requests that run at the same time; None for as many as find memory."""
+        return self._scheduler.max_sequences
 
     @property
     def adapters(self) -> tuple[tuple[str, float], ...]:
@@ -334,14 +342,17 @@ class Model:
         return stacked(found, self.config.hidden_size)
 
     async def aprompt_logprobs(
-        self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True
-    ) -> tuple[str, list[TokenLogprob]]:
+        self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True,
+        lora: Mapping[int, float] | None = None,
+    ) -> tuple[str, list[TokenLogprob]]:  # fmt: skip
         """The text of a prompt's first token, and the log-probabilities of all others.
 
-        ``top`` best tokens are noted for each. Raises: ContextLengthError, InputError.
+        ``top`` best tokens are noted for each. ``lora``: see GenerationOptions.
+        Raises: ContextLengthError, InputError.
         """
         self._check_open()
-        request = Request.of(add_bos=add_bos)
+        request = Request.of(add_bos=add_bos, lora=lora)
+        adapters = self._engine.adapter_weights(request.lora)
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
         check_context(len(ids), self.context_length)
 
@@ -352,19 +363,16 @@ class Model:
         found: list[TokenLogprob] | None = []
         if len(ids) > 1:
             inbox = AsyncInbox()
-            found = await self._client.aresult(PromptLogprobs(ids, top, text, inbox), inbox)
+            scored = PromptLogprobs(ids, top, text, inbox, adapters)
+            found = await self._client.aresult(scored, inbox)
         if found is None:
             raise InputError("the model was closed during the call")
         return text(ids[0]), found
 
     def perplexity(
-        self,
-        text: str | Sequence[int],
-        *,
-        window: int | None = None,
-        progress: Callable[[Perplexity], None] | None = None,
-        cancel: Cancel | None = None,
-    ) -> Perplexity:
+        self, text: str | Sequence[int], *, window: int | None = None,
+        progress: Callable[[Perplexity], None] | None = None, cancel: Cancel | None = None,
+    ) -> Perplexity:  # fmt: skip
         """How well the model predicts ``text``, with llama.cpp's conventions.
 
         ``window`` is the tokens of a window, 512 or the context if that is shorter; the second
@@ -444,22 +452,19 @@ class Model:
         no tools, and for a variable that it does not have; TokenizerError for a template that
         fails.
         """
+        from trinity.conversation.prompt import rendered_ids
+
         rendered = self._render(
             messages, template, add_generation_prompt, tools or (), variables, general=False
         )
-        return self._rendered_ids(rendered.text)
+        return rendered_ids(rendered.text, self._tokenizer)
 
     def chat_prompt(
-        self,
-        messages: Messages,
-        *,
-        template: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str = "auto",
-        parallel_tool_calls: bool = True,
-        variables: Mapping[str, object] | None = None,
+        self, messages: Messages, *, template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
+        parallel_tool_calls: bool = True, variables: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
-    ) -> ChatPrompt:
+    ) -> ChatPrompt:  # fmt: skip
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
         As ``apply_chat_template``; tools that the template does not list go into a system text.
@@ -467,7 +472,7 @@ class Model:
         call; the last two need the prompt's grammar as an option.
         """
         from trinity.conversation.form import form_of
-        from trinity.conversation.prompt import ChatPrompt, hides
+        from trinity.conversation.prompt import ChatPrompt, hides, rendered_ids
 
         listed = () if tool_choice == "none" else tools or ()
         rendered = self._render(
@@ -478,7 +483,7 @@ class Model:
             parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,
         )  # fmt: skip
         return ChatPrompt(
-            self._rendered_ids(rendered.text), rendered.text, form,
+            rendered_ids(rendered.text, self._tokenizer), rendered.text, form,
             not hides(form, self._tokenizer), self._tokenizer,
         )  # fmt: skip
 
@@ -569,13 +574,6 @@ class Model:
             eos_token=eos,
             add_generation_prompt=add_generation_prompt,
         )
-
-    def _rendered_ids(self, text: str) -> list[int]:
-        """Token ids of what a template made, which may have written the BOS token."""
-        tokenizer = self._tokenizer
-        bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
-        wrote_bos = bos != "" and text.startswith(bos)
-        return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
         if isinstance(prompt, str):

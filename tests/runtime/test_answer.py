@@ -63,8 +63,12 @@ def test_max_tokens(count: int) -> None:
 def test_full_context_ends_with_length() -> None:
     engine = ToyEngine(context_length=8)
     found = completed(engine, ignore_eos=True)
-    # The token after the last position is still known.
-    assert (len(found.token_ids), found.finish_reason) == (8 - 3 + 1, "length")
+    assert (len(found.token_ids), found.finish_reason) == (8 - 3, "length")
+
+
+def test_a_prompt_that_fills_the_context_gets_one_token() -> None:
+    found = completed(ToyEngine(context_length=3), ignore_eos=True)
+    assert (len(found.token_ids), found.finish_reason) == (1, "length")
 
 
 def test_prompt_longer_than_the_context() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -353,3 +354,53 @@ def test_proposals_only_for_one_that_is_alone(steps: Any) -> None:
     assert all(rows == 1 for _ in range(5) for rows in run.step().values())
     run.finish()
     assert run.found["a"].text == text[:100]
+
+
+def test_no_more_sequences_run_than_are_allowed(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.batch = Batch(run.engine, 1000.0, max_sequences=2)
+    for name in "abc":
+        run.ask(name, ids_of(name * 3), max_tokens=3)
+    assert run.step() == {"a": 3, "b": 3}
+    assert (run.batch.work().running, run.batch.work().waiting) == (2, 1)
+    assert run.step() == {"a": 1, "b": 1}
+    run.finish()
+    for name in "abc":
+        assert run.found[name].token_ids == alone(ids_of(name * 3), 3)
+    assert max(len(rows) for rows in run.rows) == 2
+    work = run.batch.work()
+    assert (work.steps, work.shares) == (len(run.rows), sum(map(len, run.rows)))
+
+
+def test_progress_of_a_prompt_is_told_after_each_part(steps: Any) -> None:
+    run, chunks = steps(prefill_chunk=4), []
+    run.engine.says("hi", after=10)
+
+    class Sink:
+        def put(self, item: Any) -> None:
+            chunks.append(item)
+
+    sink = Sink()
+    run._sinks.append(sink)
+    answer = run.ask("a", ids_of("a" * 10), progress=True, max_tokens=2)
+    answer._sink = weakref.ref(sink)
+    run.finish()
+    told = [chunk for chunk in chunks if chunk.evaluated is not None]
+    assert [chunk.evaluated for chunk in told] == [0, 4, 8, 10]
+    assert [chunk.timings.prompt_seconds for chunk in told] == [0.0, *sorted(
+        chunk.timings.prompt_seconds for chunk in told[1:])]  # fmt: skip
+    assert all(not chunk.token_ids and not chunk.text for chunk in told)
+    rest = [chunk for chunk in chunks if chunk.evaluated is None]
+    assert [chunk.timings.completion_tokens for chunk in rest] == [1, 2, 2]
+    assert collect(chunks).text == "hi"
+
+
+def test_a_step_has_so_many_tokens_of_prompts_at_most(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.batch = Batch(run.engine, 1000.0, batch_size=3)
+    run.ask("a", ids_of("a" * 5), max_tokens=3)
+    run.ask("b", ids_of("b" * 4), max_tokens=3)
+    assert [run.step() for _ in range(3)] == [{"a": 3}, {"a": 2, "b": 1}, {"a": 1, "b": 3}]
+    run.finish()
+    assert run.found["a"].token_ids == alone(ids_of("a" * 5), 3)
+    assert run.found["b"].token_ids == alone(ids_of("b" * 4), 3)

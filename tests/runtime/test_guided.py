@@ -116,7 +116,7 @@ def test_max_tokens_of_a_whole_answer() -> None:
 def test_a_full_context_ends_with_length() -> None:
     model, _ = toy_model(context_length=10)
     found = model.generate("z", grammar=two_steps())
-    assert (len(found.token_ids), found.finish_reason) == (10 - 2 + 1, "length")
+    assert (len(found.token_ids), found.finish_reason) == (10 - 2, "length")
 
 
 def test_stop_string_in_forced_text() -> None:

@@ -285,3 +285,30 @@ def test_log_probabilities_are_log_softmax() -> None:
     assert [entry.token_id for entry in found.top] == order.tolist()
     np.testing.assert_allclose([entry.logprob for entry in found.top], expected[order], atol=1e-5)
     assert log_normalizer(np.zeros(4, np.float32)) == pytest.approx(math.log(4))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_logprobs_of_the_draw_are_those_behind_all_options(masked: bool) -> None:
+    logits = random_logits(5)
+    options: dict[str, Any] = {"top_k": 20, "top_p": 0.9, "min_p": 0.02, "temperature": 0.7}
+    mask = np.arange(VOCAB) % 2 == 0 if masked else None
+    sampler = Sampler(SamplingParams(seed=2, **options), VOCAB, keeps=True)
+    token = sampler.sample(logits, [], mask)
+    found = sampler.logprob(token, 50, str)
+    seen = logits if mask is None else np.where(mask, logits, -np.inf).astype(np.float32)
+    left = sorted(allowed(seen, top_k=20, top_p=0.9, min_p=0.02), key=lambda i: -seen[i])
+    expected = softmax(seen[left] / np.float32(0.7))
+    assert [one.token_id for one in found.top] == left
+    np.testing.assert_allclose(np.exp([one.logprob for one in found.top]), expected, rtol=1e-5)
+    assert found.logprob == found.top[left.index(token)].logprob
+    assert (found.token_id, found.text) == (token, str(token))
+
+
+def test_a_token_that_is_not_drawn_is_certain() -> None:
+    sampler = Sampler(SamplingParams(temperature=0), VOCAB, keeps=True)
+    token = sampler.sample(random_logits(), [])
+    found = sampler.logprob(token, 5, str)
+    assert (found.logprob, [one.token_id for one in found.top]) == (0.0, [token])
+    other = Sampler(SamplingParams(seed=1), VOCAB)
+    other.sample(random_logits(), [])
+    assert other._drawn is None  # nothing is kept that nobody asks for

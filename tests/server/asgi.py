@@ -15,7 +15,7 @@ class Asked:
 
     def __init__(
         self, app: ASGIApp, path: str, body: object = None, *, method: str = "POST",
-        headers: Iterable[tuple[str, str]] = (),
+        headers: Iterable[tuple[str, str]] = (), query: str = "",
     ) -> None:  # fmt: skip
         self.sent: list[Message] = []
         self.leave = asyncio.Event()
@@ -24,8 +24,9 @@ class Asked:
         self._some = asyncio.Event()
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
-            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
-            "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
+            "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+            "root_path": "", "scheme": "http", "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1),
             "headers": [(b"host", b"localhost"),
                         *((k.encode(), v.encode()) for k, v in headers)],
         }  # fmt: skip

@@ -261,12 +261,23 @@ def test_tools_choices_and_thinking() -> None:
     job = job_of(thinking={"type": "enabled", "budget_tokens": 5}, output_config={"effort": "low"})
     assert job.effort == "low"
     assert job.reasoning_budget == 5
+    assert job.thinks_if_able
+    assert not job_of(output_config={"effort": "low"}).thinks_if_able
     assert job_of(thinking={"type": "disabled"}).effort == "none"
     assert job_of(thinking={"type": "adaptive"}).effort is None
     assert job_of().effort is None
     assert job_of(top_k=3, top_p=0.5, stop_sequences=["x"]).options == {
         "max_tokens": 12, "temperature": 0, "top_k": 3, "top_p": 0.5, "stop": ["x"],
     }  # fmt: skip
+
+
+def test_a_model_that_cannot_think_is_asked_to_in_vain(client: TestClient) -> None:
+    """Programs ask every model, as of llama.cpp's server and Ollama; a degree alone is refused."""
+    thinking = {"type": "enabled", "budget_tokens": 5}
+    assert post(client, thinking=thinking)["content"] == post(client)["content"]
+    body = {"messages": HELLO, **GREEDY, "output_config": {"effort": "low"}}
+    assert client.post(PATH, json=body).status_code == 400
+    assert client.post(PATH, json=body | {"thinking": thinking}).status_code == 200
 
 
 def test_a_failure_ends_a_stream_with_an_error(client: TestClient) -> None:

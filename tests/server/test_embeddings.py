@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests.server.asgi import Asked, strict
-from tests.server.conftest import is_idle, wait_for
+from tests.server.conftest import MakeApp, is_idle, wait_for
 from trinity.model import Model
 
 PATH = "/v1/embeddings"
@@ -69,8 +69,10 @@ def test_fewer_dimensions_have_length_one_again(client: TestClient, model: Model
         ({"input": ["a", ""]}, "input"),
         ({"input": []}, "input"),
         ({"input": [[]]}, "input"),
-        ({"input": ["a", 1]}, "input"),
-        ({"input": [[1], "a"]}, "input"),
+        ({"input": {}}, "input"),
+        ({"input": {"prompt_string": "a", "content": []}}, "input"),
+        ({"input": {"content": "a"}}, "input.content"),
+        ({"input": [{"content": [{"type": "image_url"}]}]}, "input[0].content[0].type"),
         ({"input": [10**6]}, "input"),
         ({"input": [-1]}, "input[0]"),
         ({"input": ["a"] * 2049}, "input"),
@@ -107,3 +109,25 @@ def test_who_leaves_ends_the_work(app: Starlette, model: Model) -> None:
 
     asyncio.run(leave())
     wait_for(lambda: is_idle(model))
+
+
+def test_inputs_in_llama_cpps_forms(client: TestClient, model: Model) -> None:
+    """One vector for a list of ids and texts, several for lists and objects."""
+    first = model.tokenize("war and", parse_special=True)
+    rest = model.tokenize(" peace", add_bos=False, parse_special=True)
+    parts = [{"type": "text", "text": "war "}, {"type": "text", "text": "and peace"}]
+    mixed = ["war and", 300, " peace"]
+    one = model.embed([[*first, 300, *rest]])
+    whole = model.embed(["war and peace"])
+    assert np.array_equal(rows(post(client, input=mixed)), one)
+    assert np.array_equal(rows(post(client, input={"content": parts})), whole)
+    several = [mixed, {"prompt_string": "war and peace"}, {"content": parts}, "war and peace"]
+    found = rows(post(client, input=several))
+    assert np.array_equal(found, np.concatenate([one, whole, whole, whole]))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", None])
+def test_the_server_may_pool_otherwise(make: MakeApp, model: Model, pooling: Any) -> None:
+    client = TestClient(make(pooling=pooling), base_url="http://localhost")
+    expected = model.embed(TEXTS, pooling=pooling)
+    assert np.array_equal(rows(post(client, input=TEXTS)), expected)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import trinity
+from tests.server.conftest import LIMIT, wait_for
 from trinity.errors import FormatError, InputError
+from trinity.server.app import make_app
 from trinity.server.errors import ApiError
 from trinity.server.models import Models, Served
 from trinity.server.serving import name_and_ref, served_models, weight_bytes
+from trinity.server.settings import ServerOptions
 
 NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=10))
 
@@ -126,3 +131,30 @@ def test_weights_are_weighed() -> None:
     """The file has headers and a vocabulary besides."""
     path = trinity.demo_model()
     assert 0.8 * Path(path).stat().st_size < weight_bytes(path) < Path(path).stat().st_size
+
+
+def test_a_model_says_whether_it_is_being_loaded() -> None:
+    """With ``preload`` false it is loaded when it is asked for; the server is ready before."""
+    go, models = threading.Event(), Models([served("a")])
+
+    def load() -> Any:
+        go.wait()
+        return SimpleNamespace(context_length=7, engine=NO_POOL, adapters=(), close=lambda: None)
+
+    models.first.load = load
+    app = make_app(models, ServerOptions(preload=False))
+    with TestClient(app, base_url="http://localhost") as client:
+
+        def status() -> str:
+            (found,) = client.get("/v1/models").json()["data"]
+            assert found["loaded"] == (found["status"]["value"] == "loaded")
+            return str(found["status"]["value"])
+
+        assert client.get("/health").status_code == 200
+        assert status() == "unloaded"
+        asking = threading.Thread(target=client.get, args=("/lora-adapters",))
+        asking.start()
+        wait_for(lambda: status() == "loading")
+        go.set()
+        wait_for(lambda: status() == "loaded")
+        asking.join(LIMIT)

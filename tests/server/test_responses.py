@@ -303,3 +303,24 @@ def test_a_failure_ends_a_stream_as_failed(client: TestClient, model: Model) -> 
     EVENT.validate_python(last)
     assert last["type"] == "response.failed"
     assert last["response"]["error"]["message"] == "the server is being stopped"
+
+
+def test_figures_of_llama_cpp(client: TestClient) -> None:
+    body = {"input": "Hello " * 40, "stream": True, **GREEDY}
+    asked = client.post(
+        "/responses", json={**body, "return_progress": True, "timings_per_token": True}
+    )
+    found = named_events(asked.content)
+    parts = [one["prompt_progress"] for one in found if "prompt_progress" in one]
+    assert parts
+    assert all(part["cache"] <= part["processed"] <= part["total"] for part in parts)
+    last = found[-1]
+    assert parts[-1]["processed"] == parts[-1]["total"] == last["response"]["usage"]["input_tokens"]
+    made = [one["timings"]["predicted_n"] for one in found if one["type"].endswith("text.delta")]
+    assert made == sorted(made)
+    assert made[-1] == last["timings"]["predicted_n"] == 12
+    plain = named_events(client.post(PATH, json=body).content)
+    assert [one["type"] for one in plain if "timings" in one] == [last["type"]]
+    assert not any("prompt_progress" in one for one in plain)
+    refused = client.post(PATH, json={"input": "a", "return_progress": True})
+    assert strict(refused.text)["error"]["param"] == "return_progress"

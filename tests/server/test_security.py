@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -163,3 +164,13 @@ def test_keys_are_checked(tmp_path: Path) -> None:
 def test_host_names() -> None:
     assert host_name("A.example.:80") == "a.example"
     assert host_name("[::1]:80") == "::1"
+
+
+def test_names_of_headers_are_written_as_usual(url: str) -> None:
+    """There are clients that look for them by case."""
+    response = httpx.options(
+        f"{url}/completions",
+        headers={"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"},
+    )
+    names = {name for name, _ in response.headers.raw}
+    assert names >= {b"Access-Control-Allow-Origin", b"Access-Control-Allow-Headers", b"Vary"}

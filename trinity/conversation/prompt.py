@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trinity.conversation.form import Form
 from trinity.conversation.reader import Reader
@@ -23,6 +23,13 @@ class ChatPrompt:
     skip_special: bool
     tokenizer: Tokenizer
 
+    def continued(self, text: str) -> ChatPrompt:
+        """The prompt with the beginning of the answer to it, which answers then go on with."""
+        whole, thinking = self.text + text, self.form.thinking
+        inside = (self.form.inside and thinking.end not in text) or thinking.is_open(whole)
+        form = replace(self.form, inside=inside)
+        return replace(self, ids=rendered_ids(whole, self.tokenizer), text=whole, form=form)
+
     def reader(self) -> Reader:
         """A reader for one answer."""
         return self.form.reader()
@@ -35,6 +42,13 @@ class ChatPrompt:
         """A mark as the one token that it is, or as its text."""
         found = token_of(text, self.tokenizer)
         return text if found is None else found
+
+
+def rendered_ids(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Token ids of what a template made, which may have written the BOS token."""
+    bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
+    wrote_bos = bos != "" and text.startswith(bos)
+    return tokenizer.encode(text, add_bos=not wrote_bos, parse_special=True)
 
 
 def token_of(mark: str, tokenizer: Tokenizer) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,9 @@ class Answer(Sequence):
         self.timings = Timings(prompt_tokens=len(prompt))
         self.accepted = 0  # proposals of the newest step that were right
         self._limits = request.limits
-        self._sampler = Sampler(request.sampling, vocab_size)
+        keeps = request.limits.logprobs is not None and request.limits.processed_logprobs
+        self._sampler = Sampler(request.sampling, vocab_size, keeps=keeps)
+        self._progress = request.progress
         self._enders = frozenset() if request.limits.ignore_eos else frozenset(tokenizer.eog_ids)
         self._context_length = context_length
         self._tokenizer = tokenizer
@@ -84,7 +87,7 @@ class Answer(Sequence):
     @property
     def most_left(self) -> int:
         """The most tokens that it can still get."""
-        left = self._context_length + 1 - len(self.tokens)
+        left = max(self._context_length - len(self.tokens), 1)
         if self._limits.max_tokens is not None:
             left = min(left, self._limits.max_tokens - self.timings.completion_tokens)
         return left
@@ -101,11 +104,18 @@ class Answer(Sequence):
             self._started = True
             self.timings.cached_tokens = cache.length
             self.timings.waiting_seconds = self._lap()
+            if self._progress:
+                self._tell(cache.length, 0.0)
+
+    def evaluated(self) -> None:
+        """Tell how much of the prompt is evaluated, where somebody wants to know."""
+        if self._progress and self.cache is not None and not self.timings.completion_tokens:
+            self._tell(self.cache.length, perf_counter() - self._since)
 
     def propose(self, account: Account, most: int) -> list[int]:
         """Tokens to evaluate behind the newest one; ``advance`` then wants their logits too."""
         done = self.timings.completion_tokens
-        most = min(most, self._most_proposals, self._context_length - len(self.tokens))
+        most = min(most, self._most_proposals, self._context_length - len(self.tokens) - 1)
         if self._limits.max_tokens is not None:
             most = min(most, self._limits.max_tokens - done - 1)
         if done and self._most_proposals and account.worthwhile:
@@ -123,6 +133,8 @@ class Answer(Sequence):
         """Choose the next token, and further ones while they are the proposed ones."""
         assert self.cache is not None
         proposals, self._proposals, self.accepted = self._proposals, [], 0
+        self.timings.drafts += bool(proposals)
+        self.evaluated()
         if self._limits.max_tokens == 0:
             self.finish("length")
             return
@@ -193,7 +205,7 @@ class Answer(Sequence):
             return
         timings.completion_tokens += 1
         if limits.logprobs is not None:
-            self._logprobs.append(token_logprob(logits, token, limits.logprobs, self._text_of))
+            self._logprobs.append(self._logprob(token, logits, limits.logprobs))
         self.tokens.append(token)
         self._ids.append(token)
         text = self._matcher.push(self._decoder.push(token))
@@ -202,19 +214,27 @@ class Answer(Sequence):
             return
         if text:
             self.give(self._chunk(text))
-        # A token after the last position is still known.
-        full = len(self.tokens) > self._context_length
+        full = len(self.tokens) >= self._context_length
         if full or timings.completion_tokens == limits.max_tokens:
             self.finish("length")
 
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)
-        timings = self.timings if reason else None
+        timings = self.timings if reason else replace(self.timings) if self._progress else None
         stop = self._matcher.found if reason else None
         chunk = Chunk(text, tuple(self._ids), logprobs, reason, timings, stop)
         self._ids.clear()
         self._logprobs.clear()
         return chunk
+
+    def _tell(self, evaluated: int, seconds: float) -> None:
+        timings = replace(self.timings, prompt_seconds=seconds)
+        self.give(Chunk("", timings=timings, evaluated=evaluated))
+
+    def _logprob(self, token: int, logits: Logits, top: int) -> TokenLogprob:
+        if self._limits.processed_logprobs:
+            return self._sampler.logprob(token, top, self._text_of)
+        return token_logprob(logits, token, top, self._text_of)
 
     def _text_of(self, token: int) -> str:
         stream = self._tokenizer.stream(skip_special=False)

@@ -8,6 +8,7 @@ back, which is evaluated again later.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -50,15 +51,26 @@ class Piece:
 
 
 class Batch:
-    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache."""
+    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache.
 
-    def __init__(self, engine: Engine, target_seconds: float) -> None:
+    Of these there are ``max_sequences`` at most, None for as many as find pages. A step has
+    ``batch_size`` tokens of prompts at most, None for as many as the engine takes.
+    """
+
+    def __init__(
+        self, engine: Engine, target_seconds: float, max_sequences: int | None = None,
+        batch_size: int | None = None,
+    ) -> None:  # fmt: skip
         self.waiting: list[Sequence] = []
         self.admitted: list[Sequence] = []
         self.closed = False  # nobody is admitted
         self.costs = StepCosts(target_seconds)
         self.account = Account()
+        self.steps = 0
+        self.shares = 0  # of sequences in all steps
         self._engine = engine
+        self._most = math.inf if max_sequences is None else max_sequences
+        self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
         self._most_logits = max(1, LOGITS_BYTES // (4 * engine.config.vocab_size))
         self._kv_type = ""  # of the newest step
         self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
@@ -86,8 +98,13 @@ class Batch:
                 soonest = left if soonest is None else min(soonest, left)
         return Work(
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
-            soonest, self.costs.step_seconds, self.costs.row_seconds,
+            soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
         )  # fmt: skip
+
+    def count(self, pieces: list[Piece]) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.shares += len(pieces)
 
     def all(self) -> list[Sequence]:
         """Every sequence that has not ended."""
@@ -171,7 +188,7 @@ class Batch:
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
             rows = min(rows, used + self.costs.prompt_rows(count, waiting))
-        rows -= used
+        rows = min(rows - used, self._prompt_rows)
         logits = self._most_logits - len(running)
         pieces: list[Piece] = []
         for sequence in self._prompting(kv_type):
@@ -199,6 +216,8 @@ class Batch:
         return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
 
     def _may_enter(self, sequence: Sequence, pieces: list[Piece]) -> bool:
+        if len(self.admitted) >= self._most:
+            return False
         blocked = self._blocked
         if sequence is blocked and self.admitted and not self._pages_came:
             return False

@@ -21,7 +21,8 @@ class Timings:
     ``decode_steps`` forward steps of one token each, or of fewer steps that did the same: of
     ``proposed_tokens`` evaluated along with the token before them, ``accepted_tokens`` turned out
     to be the next. ``forced_tokens`` of the answer were the only ones that its grammar allowed:
-    they are evaluated along with the token before them. Requests that run at the same time share
+    they are evaluated along with the token before them. ``drafts`` is the number of steps with
+    proposed tokens. Requests that run at the same time share
     their steps, so theirs overlap.
     """
 
@@ -35,6 +36,7 @@ class Timings:
     accepted_tokens: int = 0
     waiting_seconds: float = 0.0
     forced_tokens: int = 0
+    drafts: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -56,6 +58,10 @@ class Chunk:
     The last chunk has ``finish_reason`` and ``timings``, and its text may be empty. ``logprobs``
     runs parallel to ``token_ids`` where log-probabilities were asked for. ``stop`` is the stop
     string that ended the answer, in the last chunk, if one did.
+
+    Where ``progress`` was asked for, every chunk has the timings so far, and chunks without text
+    come before the first token: as the prompt begins to be evaluated, and after each part of it.
+    Their ``evaluated`` is how many of its tokens are evaluated, those from the cache too.
     """
 
     text: str
@@ -64,6 +70,7 @@ class Chunk:
     finish_reason: FinishReason | None = None
     timings: Timings | None = None
     stop: str | None = None
+    evaluated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

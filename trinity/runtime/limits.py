@@ -14,9 +14,11 @@ from trinity.option import Option, check_options
 class Limits:
     """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
 
-    ``max_tokens`` None goes on until the context is full. ``stop`` is a string, several, or None;
+    ``max_tokens`` None goes on until the context is full: prompt and answer have its length
+    together, and a prompt of that length gets one token. ``stop`` is a string, several, or None;
     the field holds a tuple. ``ignore_eos`` makes end-of-generation tokens ordinary ones.
-    ``logprobs`` n notes each token's log-probability and the n best.
+    ``logprobs`` n notes each token's log-probability and the n best; ``processed_logprobs``: those
+    with which tokens are drawn, behind all options of sampling, rather than the model's own.
     """
 
     max_tokens: Annotated[
@@ -50,6 +52,12 @@ class Limits:
             low=0,
         ),
     ] = None
+    processed_logprobs: Annotated[
+        bool,
+        Option(
+            "Let log-probabilities be those behind all options of sampling, not the model's own."
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         check_options(self)

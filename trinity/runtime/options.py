@@ -24,7 +24,8 @@ class GenerationOptions(TypedDict, total=False):
     penalty_last_n (64), logit_bias (none), seed (from the operating system).
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
-    or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too).
+    or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too),
+    processed_logprobs (False: the model's own).
 
     ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
     regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
@@ -47,6 +48,9 @@ class GenerationOptions(TypedDict, total=False):
     ``lora`` (None: as loaded) maps adapters, numbered from 0 in the order in which the model was
     loaded with them, to their weights; those that it does not name have 0.
 
+    ``progress`` (False): every chunk of a stream has timings so far, and while the prompt is
+    evaluated chunks without text say how much of it is.
+
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
     ends before the next token or the next part of the prompt. The scheduler's thread asks it.
     """
@@ -65,6 +69,7 @@ class GenerationOptions(TypedDict, total=False):
     stop: str | Sequence[str] | None
     ignore_eos: bool
     logprobs: int | None
+    processed_logprobs: bool
     grammar: Grammar | None
     add_bos: bool
     parse_special: bool
@@ -73,6 +78,7 @@ class GenerationOptions(TypedDict, total=False):
     speculative: bool | int
     priority: int
     lora: Mapping[int, float] | None
+    progress: bool
     cancel: Cancel | None
 
 
@@ -149,6 +155,9 @@ class Request:
             values="a dict of numbers from 0 and weights",
         ),
     ] = None
+    progress: Annotated[
+        bool, Option("Give timings with every chunk, and chunks while the prompt is evaluated.")
+    ] = False
     cancel: Annotated[
         Cancel | None,
         Option("Ends the answer once it is set.", values="anything with is_set()"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
+from trinity.runtime.draws import Draws
 from trinity.runtime.sampling_params import SamplingParams
 from trinity_kernels.isa import jit_disabled
 
@@ -42,12 +43,14 @@ class TokenLogprob:
 class Sampler:
     """Chooses tokens for one sequence; owns its random numbers and one buffer of vocabulary size.
 
+    ``keeps``: it keeps what a token was drawn from, for ``logprob``.
     Raises: InputError where ``logit_bias`` names a token outside the vocabulary.
     """
 
-    def __init__(self, params: SamplingParams, vocab_size: int) -> None:
+    def __init__(self, params: SamplingParams, vocab_size: int, *, keeps: bool = False) -> None:
         self.params = params
-        self._rng = np.random.default_rng(params.seed)
+        self._keeps = keeps
+        self._draws = Draws(params.seed)
         bias = params.logit_bias or {}
         if bias and max(bias) >= vocab_size:
             raise InputError(
@@ -58,6 +61,8 @@ class Sampler:
             self._bias = np.fromiter(bias.values(), np.float64, len(bias)).astype(np.float32)
         self._adjusts = bool(bias) or params.has_penalties
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
+        # Ids and weights of which the newest token was drawn; None where it was certain.
+        self._drawn: tuple[Ids, NDArray[np.float64]] | None = None
 
     def sample(
         self, logits: Floats, history: Sequence[int], allowed: NDArray[np.bool_] | None = None
@@ -71,6 +76,7 @@ class Sampler:
         check_finite(float(logits.max()))  # NaN wins, so one pass finds every case
         if self._adjusts:
             logits = self._adjusted(logits, history)
+        self._drawn = None
         if allowed is None:
             return self._chosen(logits)
         # Only these are looked at, so that no rounding can choose another one.
@@ -78,7 +84,29 @@ class Sampler:
         logits = logits[places]
         if len(logits) == 0 or float(logits.max()) == -math.inf:
             raise InputError("logit_bias forbids every token that the grammar allows")
-        return int(places[self._chosen(logits)])
+        chosen = int(places[self._chosen(logits)])
+        if self._drawn is not None:
+            self._drawn = places[self._drawn[0]], self._drawn[1]
+        return chosen
+
+    def logprob(self, token_id: int, top: int, text: Callable[[int], str]) -> TokenLogprob:
+        """The log-probability with which ``token_id`` was just drawn, and the ``top`` best ones'.
+
+        Tokens that the options left out have none. One that was not drawn is certain.
+        """
+        drawn, self._drawn = self._drawn, None
+        if drawn is None:
+            certain = TokenLogprob(token_id, 0.0, text(token_id))
+            return replace(certain, top=(certain,)) if top else certain
+        ids, weights = drawn
+        shares = weights / weights.sum()
+        most = np.argsort(-shares, kind="stable")[:top]
+        found = tuple(
+            TokenLogprob(int(ids[i]), math.log(shares[i]), text(int(ids[i])))
+            for i in most if shares[i] > 0
+        )  # fmt: skip
+        share = float(shares[ids == token_id][0])
+        return TokenLogprob(token_id, math.log(share), text(token_id), found)
 
     def _chosen(self, logits: Floats) -> int:
         params = self.params
@@ -87,8 +115,10 @@ class Sampler:
         ids, values = self._candidates(logits)
         with np.errstate(over="ignore"):  # a tiny temperature: all but the best become -inf
             weights = np.exp((values.astype(np.float64) - float(values.max())) / params.temperature)
+        if self._keeps:
+            self._drawn = ids, weights
         cumulative = np.cumsum(weights)
-        drawn = np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right")
+        drawn = np.searchsorted(cumulative, self._draws.next() * cumulative[-1], side="right")
         return int(ids[min(int(drawn), len(ids) - 1)])
 
     def _adjusted(self, logits: Floats, history: Sequence[int]) -> Floats:

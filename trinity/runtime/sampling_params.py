@@ -27,7 +27,8 @@ class SamplingParams:
     6. ``temperature`` divides the logits before the draw; 0 takes the best token after steps 1
        and 2, the lowest id where several are equal.
 
-    ``seed`` makes the draw reproducible; None takes one from the operating system.
+    ``seed`` makes the draw reproducible; None takes one from the operating system. The random
+    numbers of a seed below 2^32 are llama.cpp's.
 
     Raises: InputError for a value of the wrong type or out of range.
     """

@@ -33,14 +33,18 @@ class Scheduler:
     """Evaluates sequences, submitted from any thread, in steps of one engine.
 
     ``target_seconds``: what a step shall take where prompts and running sequences share it.
-    ``release`` is called once the engine is closed.
+    ``release`` is called once the engine is closed. ``max_sequences`` run at the same time at most.
+    A step has ``batch_size`` tokens of prompts at most.
     """
 
     def __init__(
         self, engine: Engine, *, target_seconds: float = TARGET_SECONDS,
-        release: Callable[[], object] = lambda: None,
+        release: Callable[[], object] = lambda: None, max_sequences: int | None = None,
+        batch_size: int | None = None,
     ) -> None:  # fmt: skip
         self.engine = engine
+        self.max_sequences = max_sequences
+        self.batch_size = batch_size
         self.target_seconds = target_seconds
         self.closing = False
         self.closed = False

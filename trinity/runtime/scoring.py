@@ -94,8 +94,11 @@ class PromptLogprobs(_Given):
     engine's own element type, as in generation.
     """
 
-    def __init__(self, tokens: list[int], top: int, text: Callable[[int], str], sink: Sink) -> None:
-        super().__init__(tokens[:-1], sink)
+    def __init__(
+        self, tokens: list[int], top: int, text: Callable[[int], str], sink: Sink,
+        adapters: AdapterWeights | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(tokens[:-1], sink, adapters=adapters)
         self._targets = tokens[1:]
         self._top = top
         self._text = text

@@ -69,6 +69,10 @@ class Sequence(ABC):
     def finish(self, reason: FinishReason) -> None:
         """End before it would have ended by itself."""
 
+    def evaluated(self) -> None:
+        """Note that some of its tokens are evaluated, of which no logits were wanted."""
+        return
+
     @property
     def running(self) -> bool:
         """Whether somebody waits for its next token, before which few have to be evaluated."""

@@ -13,7 +13,8 @@ class Work:
     ``pending_tokens`` of those that run, and ``next_tokens`` of the first that waits, are to be
     evaluated before that one has its first token. ``soonest_end`` is the fewest tokens after which
     one that runs must end, None where that is not known. ``step_seconds`` is a moving mean of a
-    step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured.
+    step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured. So far there
+    were ``steps``, in which ``shares`` sequences took part, each counted in each step.
     """
 
     waiting: int = 0
@@ -23,6 +24,8 @@ class Work:
     soonest_end: int | None = None
     step_seconds: float = 0.0
     row_seconds: float = 0.0
+    steps: int = 0
+    shares: int = 0
 
     @property
     def seconds_until_room(self) -> float:

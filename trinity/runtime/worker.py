@@ -111,7 +111,12 @@ class Worker:
         if batch is None:
             if self._renews:
                 scheduler.engine.renew_pool()
-            batch = self._batch = Batch(scheduler.engine, scheduler.target_seconds)
+            batch = self._batch = Batch(
+                scheduler.engine,
+                scheduler.target_seconds,
+                scheduler.max_sequences,
+                scheduler.batch_size,
+            )
         patience: float | None = 0.0
         while not (scheduler.closing or scheduler.abandoned):
             try:
@@ -198,15 +203,19 @@ class Worker:
             batch.remove_ended()
             return True
         seconds = perf_counter() - started
+        batch.count(pieces)
         end, ended = 0, False
         for piece in pieces:
             start, end = end, end + piece.logits
-            if end > start or piece.states is not None:
-                found = logits[start:end] if piece.states is None else piece.states
-                try:
-                    piece.sequence.advance(found)
-                except BaseException as error:
-                    piece.sequence.fail(error)
+            try:
+                if piece.states is not None:
+                    piece.sequence.advance(piece.states)
+                elif end > start:
+                    piece.sequence.advance(logits[start:end])
+                else:
+                    piece.sequence.evaluated()
+            except BaseException as error:
+                piece.sequence.fail(error)
             ended = ended or piece.sequence.ended
         if ended:
             batch.remove_ended()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,8 +15,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trinity.errors import InputError
 from trinity.server.dispatch import Dispatch, refusal
-from trinity.server.endpoint import ASGI
+from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS
 from trinity.server.errors import OPENAI, ApiError, Family
 from trinity.server.metrics import Metrics
@@ -31,7 +33,7 @@ def make_app(
     failed: Callable[[BaseException], None] = lambda error: None,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> Starlette:
-    """The application that answers for ``models``, loading the first at its start.
+    """The application that answers for ``models``, loading the first at its start, if it shall.
 
     ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
     that do not give them.
@@ -47,11 +49,13 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
-        loading = asyncio.create_task(load_first())
+        loading = asyncio.create_task(load_first()) if settings.preload else None
         try:
             yield
         finally:
-            loading.cancel()
+            if loading is not None:
+                loading.cancel()
+            service.kept.close()
             await models.close()
 
     def refuse(path: str, error: ApiError) -> ASGI:
@@ -66,9 +70,15 @@ def make_app(
             what = ApiError(404, f"there is no {path:.200}", code="unknown_path")
         return refuse(path, what)
 
+    unknown = set(settings.disable) - {endpoint.path for endpoint in ENDPOINTS}
+    if unknown:
+        raise InputError(f"there is no path {min(unknown)!r:.80} that could be disabled")
     by_path: dict[str, dict[str, ASGI]] = {}
     for endpoint in ENDPOINTS:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(endpoint, service)
+        served = endpoint
+        if endpoint.path in settings.disable:
+            served = replace(endpoint, handle=turned_off, body=None, query=None)
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(served, service)
     routes = [
         Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()
     ]
@@ -82,6 +92,11 @@ def make_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+async def turned_off(call: Call[Any]) -> ASGI:
+    """What stands at a path that is not served."""
+    raise ApiError(501, f"{call.request.url.path} is turned off here", code="disabled")
 
 
 class ByMethod:

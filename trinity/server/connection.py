@@ -1,10 +1,11 @@
-"""A connection that bears requests which never come, or come broken."""
+"""A connection that bears requests which never come, or come broken, and how headers go out."""
 
 from __future__ import annotations
 
 import asyncio
 
 import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Seconds for the line and the headers of a request, however few bytes come at a time.
@@ -53,3 +54,21 @@ class Connection(H11Protocol):
         if self._heads is not None:
             self._heads.cancel()
             self._heads = None
+
+
+def titled(app: ASGIApp) -> ASGIApp:
+    """An application whose headers have names such as Content-Type.
+
+    In HTTP/1.1 any case will do, but there are clients that compare it.
+    """
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        async def written(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [(name.title(), value) for name, value in message.get("headers", ())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await app(scope, receive, written)
+
+    return answered

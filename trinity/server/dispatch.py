@@ -12,8 +12,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
-from trinity.server.schemas import decoded
+from trinity.server.kept import HEADER
+from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
+from trinity.server.stream import Stream
 
 log = logging.getLogger("trinity.server")
 
@@ -82,11 +84,18 @@ class Dispatch:
         content: Any = None
         if endpoint.body is not None:
             content = decoded(body, endpoint.body)
-        elif body and endpoint.method == "GET":
+        elif body and endpoint.method in ("GET", "DELETE"):
             raise ApiError(400, "this endpoint takes no body")
-        call = Call(self._service, content, Request(scope, receive))
+        request = Request(scope, receive)
+        if endpoint.query is not None:
+            given = dict(request.query_params)
+            content = converted(given, endpoint.query, "", strict=False)
+        call = Call(self._service, content, request)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
+        name = request.headers.get(HEADER)
+        if name and isinstance(answer, Stream):
+            answer = self._service.kept.answer(name, answer)
         await answer(scope, receive, send)
 
 

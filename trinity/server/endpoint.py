@@ -34,6 +34,8 @@ class Endpoint:
     JSON answer, ``event`` that of the data of a streamed one.
     ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
     ``chosen``: a request may say which fields the answer has.
+    ``query``: the Struct of the query's parameters, which then are the call's body. ``empty``: the
+    answer is 204 without a body.
     ``family`` gives errors their form.
     """
 
@@ -50,6 +52,8 @@ class Endpoint:
     open: bool = False
     done: bool = False
     chosen: bool = False
+    query: Any = None
+    empty: bool = False
 
 
 class Json:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trinity.conversation.parts import Part
+from trinity.conversation.parts import Part, Text
 from trinity.runtime.generation import FinishReason, Timings
 from trinity.runtime.sampler import TokenLogprob
 
@@ -21,7 +21,9 @@ class ChatJob:
     given. ``variables`` are further names for the chat template, such as enable_thinking.
     ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
     model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
-    ``add_generation_prompt``: the prompt ends with the beginning of an answer.
+    ``thinks_if_able``: effort and budget count for nothing where the model cannot think.
+    ``add_generation_prompt``: the prompt ends with the beginning of an answer. ``continues``: the
+    last message is the assistant's, and answers go on with its text.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -36,6 +38,8 @@ class ChatJob:
     effort: str | None = None
     effort_param: str = "reasoning_effort"
     add_generation_prompt: bool = True
+    thinks_if_able: bool = False
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,22 @@ class TextJob:
 class Piece:
     """Parts of the answer ``index``, with the tokens they came from and, if asked, their logprobs.
 
-    A token comes with the piece that it completes, or with a later one without parts.
+    A token comes with the piece that it completes, or with a later one without parts. With the
+    option ``progress`` a piece has the timings so far; one that comes while the prompt is evaluated
+    says in ``evaluated`` how many of its tokens are.
     """
 
     index: int
     parts: tuple[Part, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     token_ids: tuple[int, ...] = ()
+    timings: Timings | None = None
+    evaluated: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of all parts that are text."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
 
 from trinity.runtime.work import Work
+from trinity.server.llama_figures import LlamaFigures
 
 if TYPE_CHECKING:
     from trinity.runtime.generation import Timings
@@ -20,6 +23,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        self.llama = LlamaFigures()
+        self.began = int(time.time())
         model = ("model",)
         self._requests = Counter(
             "trinity_requests", "Requests answered.", ("path", "status"), registry=registry
@@ -56,20 +61,31 @@ class Metrics:
             "trinity_model_loaded", "Whether a model is loaded.", model, registry=registry
         )
 
-    def look(self, models: Models) -> None:
-        """Note the figures of the moment."""
+    def text(self, models: Models) -> bytes:
+        """All figures, those of the moment too, in Prometheus' text format."""
+        works = {
+            name: Work() if served.model is None else served.model.load_of_work()
+            for name, served in models.served.items()
+        }
         for served in models.served.values():
-            work = Work() if served.model is None else served.model.load_of_work()
+            work = works[served.name]
             self._queue.labels(served.name).set(work.waiting)
             self._running.labels(served.name).set(work.running)
             self._loaded.labels(served.name).set(served.model is not None)
+        return generate_latest(self.registry) + self.llama.text(works).encode()
 
     def answered(self, path: str, status: int) -> None:
         """Count a request by its endpoint's path and its status."""
         self._requests.labels(path, str(status)).inc()
 
+    def evaluated(self, model: str, tokens: int) -> None:
+        """Count texts that got vectors."""
+        self._prompt.labels(model).inc(tokens)
+        self.llama.prompt += tokens
+
     def ended(self, model: str, timings: Timings) -> None:
         """Count what an answer has cost."""
+        self.llama.ended(timings)
         self._prompt.labels(model).inc(timings.prompt_tokens)
         self._cached.labels(model).inc(timings.cached_tokens)
         self._generated.labels(model).inc(timings.completion_tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +23,7 @@ class Served:
     """A model that may be asked for: its name, what it is called elsewhere, how it is loaded.
 
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
+    ``lora`` are the weights of adapters for requests that do not give them; None: as loaded.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Served:
     entering: int = 0
     used: int = 0
     bytes: int = 0
+    loading: bool = False
+    lora: Mapping[int, float] | None = None
 
 
 class Lease:
@@ -47,6 +50,11 @@ class Lease:
         self._freed = freed
         self._held = True
         served.users += 1
+
+    @property
+    def lora(self) -> Mapping[int, float] | None:
+        """Weights of adapters for requests that do not give them."""
+        return self._served.lora
 
     def release(self) -> None:
         """Let it go; again is harmless."""
@@ -123,6 +131,7 @@ class Models:
         async with self._loading:
             if served.model is not None:
                 return
+            served.loading = True
             try:
                 need = 0
                 if self._memory_limit is not None:
@@ -131,6 +140,8 @@ class Models:
                 served.model = await asyncio.to_thread(served.load)
             except TrinityError as error:
                 raise ApiError(503, f"the model {served.name} cannot be loaded: {error}") from error
+            finally:
+                served.loading = False
             # What keys and values may take is known only now.
             served.bytes = need + served.model.engine.pool.limit
             await self._make_room(0, served)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.conversation.parts import Part, Text
@@ -17,7 +17,7 @@ from trinity.errors import InputError
 from trinity.grammar.grammar import Grammar
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
-from trinity.server.thinking import effort_variables
+from trinity.server.thinking import can_think, effort_variables
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
@@ -82,6 +82,8 @@ def prepared(model: Model, job: ChatJob | TextJob, names: Mapping[str, Any]) -> 
     """
     if isinstance(job, TextJob):
         return Prepared(job.prompts, job.options)
+    if job.thinks_if_able and not can_think(template_of(model)):
+        job = replace(job, effort=None, reasoning_budget=None)
     prompt = chat_prompt(model, job, names)
     options = {**job.options, "skip_special": prompt.skip_special}
     wanted = options.get("grammar")
@@ -107,8 +109,11 @@ def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPro
     ``names`` are the server's own for chat templates: those that the model's templates know count
     where the job does not say otherwise.
     """
-    return model.chat_prompt(
-        job.messages,
+    messages, begun = job.messages, ""
+    if job.continues:
+        messages, begun = messages[:-1], str(messages[-1]["content"])
+    prompt = model.chat_prompt(
+        messages,
         template=None if model.chat_templates else CHATML,
         tools=job.tools,
         tool_choice=job.tool_choice,
@@ -116,17 +121,29 @@ def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPro
         variables=variables_of(model, job, names),
         add_generation_prompt=job.add_generation_prompt,
     )
+    if job.continues:
+        prompt = prompt.continued(begun)
+        if prompt.form.inside:
+            raise ApiError(
+                400, "the model reasons first, and the message that the answer shall go on with "
+                f"does not have its reasoning, up to {prompt.form.thinking.end!r}", "messages",
+            )  # fmt: skip
+    return prompt
 
 
 def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[str, Any]:
     """Variables of the chat template: the server's ``names``, those of the effort, those given."""
-    template = "\n".join(one.text for one in model.chat_templates) or CHATML
-    effort = effort_variables(job.effort, job.effort_param, template)
+    effort = effort_variables(job.effort, job.effort_param, template_of(model))
     known = {
         name: value for name, value in names.items()
         if any(has_variable(one, name) for one in model.chat_templates)
     }  # fmt: skip
     return {**known, **effort, **job.variables}
+
+
+def template_of(model: Model) -> str:
+    """The text of the model's chat templates, or of what it gets in place of one."""
+    return "\n".join(one.text for one in model.chat_templates) or CHATML
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:

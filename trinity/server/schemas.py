@@ -41,10 +41,13 @@ def decoded(data: bytes, kind: type[T]) -> T:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
 
 
-def converted(value: Any, kind: type[T], where: str) -> T:
-    """A part of a body, decoded already, that lies at ``where``. Raises: as ``decoded``."""
+def converted(value: Any, kind: type[T], where: str, *, strict: bool = True) -> T:
+    """A part of a body, decoded already, that lies at ``where``. Raises: as ``decoded``.
+
+    Where it is not ``strict``, texts may stand for numbers.
+    """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise _refusal(str(error), where) from None
 

@@ -21,7 +21,9 @@ from trinity.server.settings import ServerOptions
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
 METHODS = "GET, POST, DELETE, OPTIONS"
-ASKED = "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"
+ASKED = (
+    "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, X-Conversation-Id"
+)
 # Seconds for which a browser keeps the answer to its question.
 KEPT = "600"
 
@@ -40,9 +42,9 @@ class Guard:
         self._refuse = refuse
         self._open_paths = open_paths
         self._keys = [sha256(key.encode()).digest() for key in settings.all_keys()]
-        self._hosts = {one.lower() for one in (*LOOPBACK, settings.host, *settings.allowed_host)}
+        self._hosts = {one.lower() for one in (*LOOPBACK, *settings.hosts, *settings.allowed_host)}
         self._any_host = "*" in settings.allowed_host
-        self._any_address = settings.host in EVERYWHERE
+        self._any_address = any(one in EVERYWHERE for one in settings.hosts)
         self._origins = {one.lower().rstrip("/") for one in settings.allowed_origin}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

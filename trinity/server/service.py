@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob
+from trinity.server.kept import KeptStreams
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
@@ -64,7 +65,7 @@ class Answers:
 
     ``name`` is that of the model; ``prompt_tokens`` has the number of tokens of each prompt;
     ``created`` is the time in seconds since the epoch. ``model`` is the model itself, ``options``
-    are the GenerationOptions that were asked for.
+    are the GenerationOptions that were asked for, ``prompts`` those that were submitted.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Answers:
         self.model = lease.model
         self.created = int(time.time())
         self.options = ready.options
+        self.prompts = ready.prompts
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
         self._lease = lease
         self._answers = answers
@@ -111,8 +113,11 @@ class Answers:
         parts = tuple(reader.push(chunk.text)) if chunk.text else ()
         if chunk.finish_reason is not None:
             parts += tuple(reader.finish())
-        if parts or chunk.token_ids:
-            self._events.append(Piece(index, parts, chunk.logprobs or (), chunk.token_ids))
+        if parts or chunk.token_ids or chunk.evaluated is not None:
+            logprobs = chunk.logprobs or ()
+            self._events.append(
+                Piece(index, parts, logprobs, chunk.token_ids, chunk.timings, chunk.evaluated)
+            )
         if chunk.finish_reason is None:
             if reader.complete:
                 self._answers.cancel(index)
@@ -128,7 +133,7 @@ class Answers:
 
 
 class Service:
-    """The settings, the models and the figures of a server."""
+    """The settings, the models, the figures and the kept streams of a server."""
 
     def __init__(
         self, settings: ServerOptions, models: Models, metrics: Metrics,
@@ -138,6 +143,7 @@ class Service:
         self.defaults = defaults
         self.models = models
         self.metrics = metrics
+        self.kept = KeptStreams()
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Check a job and submit it to the model ``name``, None for the first.
@@ -145,9 +151,10 @@ class Service:
         Raises: ApiError (no such model; too many wait) and the errors of ``Model.asubmit``.
         """
         self._check_size(job)
-        job = replace(job, options={**self.defaults, **job.options})
         lease = await self.models.lease(name)
         try:
+            defaults = {**self.defaults, "lora": lease.lora}
+            job = replace(job, options={**defaults, **job.options})
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await asyncio.to_thread(prepared, lease.model, job, self.template_names)

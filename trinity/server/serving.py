@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -20,7 +20,7 @@ from trinity.errors import InputError, TrinityError
 from trinity.loading import load, open_weights
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.connection import Connection
+from trinity.server.connection import Connection, titled
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
@@ -45,6 +45,9 @@ def serve(
     """
     options.all_keys()
     template = None if options.chat_template is None else read_template(options.chat_template)
+    loading = {
+        **loading, "max_sequences": options.parallel, "batch_size": options.batch_size
+    }  # fmt: skip
     served = served_models(refs, loading, say, template)
     models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
     errors: list[BaseException] = []
@@ -56,16 +59,21 @@ def serve(
     app = make_app(models, options, failed, defaults)
     if options.log_requests:
         log_to(say)
-    with listening(options.host, options.port) as listener:
-        host, port = listener.getsockname()[:2]
-        say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-        if options.host in EVERYWHERE and not options.all_keys():
+    with ExitStack() as open_sockets:
+        listeners: list[socket.socket] = []
+        port = options.port
+        for wanted in options.hosts:
+            listeners.append(open_sockets.enter_context(listening(wanted, port)))
+            host, port = listeners[-1].getsockname()[:2]
+            say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+        everywhere = [one for one in options.hosts if one in EVERYWHERE]
+        if everywhere and not options.all_keys():
             say(
-                f"warning: {options.host} is every address of this machine, and there is no API "
+                f"warning: {everywhere[0]} is every address of this machine, and there is no API "
                 "key: whoever reaches it can use the models; give --api-key, or --host 127.0.0.1"
             )
         server = Server(config(app, options))
-        server.run(sockets=[listener])
+        server.run(sockets=listeners)
     if errors:
         (error,) = errors
         raise error if isinstance(error, TrinityError) else TrinityError(str(error)) from error
@@ -75,7 +83,7 @@ def serve(
 def config(app: Any, options: ServerOptions) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
-        app, http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
+        titled(app), http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
         h11_max_incomplete_event_size=options.max_header,

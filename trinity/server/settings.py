@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from trinity.checks import check_text, parse_bytes
 from trinity.errors import InputError
@@ -23,6 +23,14 @@ def texts(name: str, value: object) -> tuple[str, ...]:
         if not check_text(f"one of {name}", one).strip():
             raise InputError(f"one of {name} is empty")
     return tuple(value)
+
+
+def addresses(name: str, value: object) -> str:
+    """One address, or several with commas between. Raises InputError."""
+    text = check_text(name, value)
+    if "," in text and not all(one.strip() for one in text.split(",")):
+        raise InputError(f"{name} is {text!r:.80}; an address between its commas is missing")
+    return text
 
 
 def names(name: str, value: object) -> Mapping[str, object] | None:
@@ -50,8 +58,11 @@ class ServerOptions:
     host: Annotated[
         str,
         Option(
-            "Address to listen on; 0.0.0.0 for all, which others can then reach.",
+            "Address to listen on, or several with commas between; 0.0.0.0 for all, which others "
+            "can then reach.",
             ("--host",),
+            check=addresses,
+            values="text",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1"
@@ -167,6 +178,24 @@ class ServerOptions:
             low=1,
         ),
     ] = 256
+    parallel: Annotated[
+        int | None,
+        Option(
+            "Most answers of a model that run at the same time; as many as find room in the cache "
+            "if not given.",
+            ("--parallel",),
+            low=1,
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "Most tokens of prompts in a step, after which progress is told; up to 512 if not "
+            "given.",
+            ("--batch-size",),
+            low=1,
+        ),
+    ] = None
     request_seconds: Annotated[
         float,
         Option("Most seconds that a request takes.", ("--request-seconds",), above=0),
@@ -179,6 +208,22 @@ class ServerOptions:
             low=0,
         ),
     ] = 30.0
+    pooling: Annotated[
+        Literal["mean", "cls", "last"] | None,
+        Option(
+            "Which hidden states are a text's vector: mean of all, cls (the first) or last; as the "
+            "model's file says if not given.",
+            ("--pooling",),
+            choices=("mean", "cls", "last"),
+        ),
+    ] = None
+    preload: Annotated[
+        bool,
+        Option(
+            "Load the first model at the start; else when it is first asked for.",
+            ("--preload/--no-preload",),
+        ),
+    ] = True
     memory_limit: Annotated[
         int | None,
         Option(
@@ -189,6 +234,25 @@ class ServerOptions:
             metavar="SIZE",
         ),
     ] = None
+    disable: Annotated[
+        Sequence[str],
+        Option(
+            "Path that is not served, such as /metrics; may be several.",
+            ("--disable",),
+            check=texts,
+            values="texts",
+            repeated=True,
+            read=texts,
+            metavar="PATH",
+        ),
+    ] = ()
+    verbose_answers: Annotated[
+        bool,
+        Option(
+            "Let chat completions say how the model read the request, as with verbose: true.",
+            ("--verbose-answers",),
+        ),
+    ] = False
     log_requests: Annotated[
         bool,
         Option("Write a line for each request: method, path, status, time.", ("--log-requests",)),
@@ -196,6 +260,11 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Each address to listen on."""
+        return tuple(one.strip() for one in self.host.split(","))
 
     def all_keys(self) -> tuple[str, ...]:
         """All keys, those of the file too. Raises: InputError for a file that gives none."""

@@ -14,6 +14,13 @@ _MARKS = ("<think>", "<|channel>", "<|START_THINKING|>", "[THINK]", "<seed:think
 NONE, SOME = "none", "some"
 
 
+def can_think(template: str) -> bool:
+    """Whether a model with this chat template thinks, or can be told to."""
+    return (
+        bool(_switches(template)) or _DEGREE in template or any(mark in template for mark in _MARKS)
+    )
+
+
 def effort_variables(effort: str | None, param: str, template: str) -> dict[str, Any]:
     """What a template is told of an effort: "none", "some" or a degree such as "low".
 
@@ -22,9 +29,7 @@ def effort_variables(effort: str | None, param: str, template: str) -> dict[str,
     """
     if effort is None:
         return {}
-    switches = [name for name in _SWITCHES if re.search(rf"\b{name}\b(?!_)", template)][:1]
-    degrees = _DEGREE in template
-    thinks = bool(switches) or degrees or any(mark in template for mark in _MARKS)
+    switches, thinks = _switches(template), can_think(template)
     if effort == NONE:
         if thinks and not switches:
             raise ApiError(400, f"{param}: the model cannot do without thinking", param)
@@ -32,6 +37,11 @@ def effort_variables(effort: str | None, param: str, template: str) -> dict[str,
     if not thinks:
         raise ApiError(400, f"{param}: the model's chat template knows no thinking", param)
     found: dict[str, Any] = dict.fromkeys(switches, True)
-    if degrees and effort != SOME:
+    if _DEGREE in template and effort != SOME:
         found[_DEGREE] = effort
     return found
+
+
+def _switches(template: str) -> list[str]:
+    """The one switch that counts, if there is one."""
+    return [name for name in _SWITCHES if re.search(rf"\b{name}\b(?!_)", template)][:1]

@@ -19,6 +19,7 @@ from trinity.tokenizers.vocabulary import (
     UNKNOWN,
     USER_DEFINED,
     Vocabulary,
+    file_ids,
     infill_ids,
     vocabulary_from_metadata,
 )
@@ -58,6 +59,7 @@ class Tokenizer:
         add_space_prefix: whether a text starts with a space that only the tokens have.
         infill_ids: tokens before a prefix, a suffix, and the middle that a model is to find
             between them, or None.
+        file_ids: tokens before the name of a repository, and of a file; each may be None.
         eog_ids: tokens that end a generation (end of sequence, of turn, of message).
         chat_template: the file's Jinja2 template, not yet compiled, or None.
         chat_templates: further templates by name.
@@ -88,6 +90,7 @@ class Tokenizer:
         self.add_space_prefix = vocab.add_space_prefix
         self.eog_ids = vocab.eog_ids
         self.infill_ids = infill_ids(vocab)
+        self.file_ids = file_ids(vocab)
         self.chat_template = chat_template
         self.chat_templates = dict(chat_templates or {})
         self.notes = list(vocab.notes)

@@ -34,7 +34,6 @@ _ENDS = (
     " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
     " <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["
     " <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]"
-    " <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>"
 )
 # A row for what precedes the prefix, the suffix and the middle.
 _FIM = (
@@ -42,7 +41,10 @@ _FIM = (
     "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>",
     "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>",
 )
-_END_TEXTS, _FIM_TEXTS = frozenset(_ENDS.split()), frozenset(" ".join(_FIM).split())
+# Of what precedes the name of a repository, and that of a file.
+_FILES = ("<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>", "<|file_sep|>")
+_END_TEXTS = frozenset(" ".join((_ENDS, *_FILES)).split())
+_FIM_TEXTS = frozenset(" ".join(_FIM).split())
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -274,11 +276,20 @@ def _repair_control_texts(vocab: Vocabulary) -> None:
 
 def infill_ids(vocab: Vocabulary) -> tuple[int, int, int] | None:
     """The tokens before a prefix, before a suffix, and before the middle between them, or None."""
-    found = []
-    for row in _FIM:
-        ids = [vocab.ids[text] for text in row.split() if text in vocab.ids]
-        found += [token for token in ids if vocab.types[token] == CONTROL][:1]
+    found = [token for token in (_mark(vocab, row) for row in _FIM) if token is not None]
     return (found[0], found[1], found[2]) if len(found) == len(_FIM) else None
+
+
+def file_ids(vocab: Vocabulary) -> tuple[int | None, int | None]:
+    """The tokens before the name of a repository and before that of a file, each None without."""
+    repository, file = _FILES
+    return _mark(vocab, repository), _mark(vocab, file)
+
+
+def _mark(vocab: Vocabulary, row: str) -> int | None:
+    """The first of some texts that is a control token."""
+    ids = [vocab.ids[text] for text in row.split() if text in vocab.ids]
+    return next((token for token in ids if vocab.types[token] == CONTROL), None)
 
 
 def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:

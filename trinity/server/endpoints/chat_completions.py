@@ -14,6 +14,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.llama_answer import LlamaAnswer, prompt_text, whole_answer
+from trinity.server.endpoints.llama_timings import (
+    LlamaTimings,
+    PromptProgress,
+    progress_of,
+    timings_of,
+    timings_of_one,
+)
 from trinity.server.endpoints.logprobs import ChatLogprobs, chat_logprobs
 from trinity.server.endpoints.messages import (
     Effort,
@@ -22,6 +30,7 @@ from trinity.server.endpoints.messages import (
     TextForm,
     Tool,
     ToolChoice,
+    continued,
     messages_of,
     tools_of,
 )
@@ -38,7 +47,11 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class ChatRequest(Sampling, kw_only=True):
-    """The body of POST /v1/chat/completions; ``json_schema`` and ``grammar`` are llama.cpp's."""
+    """The body of POST /v1/chat/completions.
+
+    ``json_schema``, ``grammar``, ``verbose`` and ``reasoning_format`` are llama.cpp's;
+    ``add_generation_prompt`` and ``continue_final_message`` are vLLM's, too.
+    """
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -54,6 +67,10 @@ class ChatRequest(Sampling, kw_only=True):
     store: Literal[False] | None = None
     json_schema: dict[str, Any] | bool | None = None
     grammar: str | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    reasoning_format: Literal["auto", "deepseek"] | None = None
+    verbose: bool | None = None
 
     def job(self, *, whole: bool) -> ChatJob:
         """What the service runs. Raises: ApiError where parameters contradict each other."""
@@ -63,7 +80,7 @@ class ChatRequest(Sampling, kw_only=True):
         elif self.json_schema is not None or self.grammar:
             raise ApiError(400, "response_format and grammar are both given", "response_format")
         if self.max_completion_tokens is not None:
-            if self.max_tokens not in (None, self.max_completion_tokens):
+            if options.get("max_tokens", self.max_completion_tokens) != self.max_completion_tokens:
                 raise ApiError(
                     400, "max_tokens and max_completion_tokens differ; give one of them",
                     "max_tokens",
@@ -76,6 +93,9 @@ class ChatRequest(Sampling, kw_only=True):
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "stream_options needs stream: true", "stream_options")
         choice = self.tool_choice
+        continues = continued(
+            self.messages, self.add_generation_prompt, self.continue_final_message
+        )
         return ChatJob(
             messages_of(self.messages),
             options,
@@ -86,6 +106,8 @@ class ChatRequest(Sampling, kw_only=True):
             self.chat_template_kwargs or {},
             whole,
             effort=self.reasoning_effort,
+            add_generation_prompt=self.add_generation_prompt is not False or continues,
+            continues=continues,
         )
 
 
@@ -133,6 +155,9 @@ class ChatChunk(msgspec.Struct):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: Usage | UnsetType | None = UNSET
     system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings | UnsetType = UNSET
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    verbose: LlamaAnswer | UnsetType = msgspec.field(default=UNSET, name="__verbose")
 
 
 class FunctionAnswer(msgspec.Struct):
@@ -179,6 +204,8 @@ class ChatCompletion(msgspec.Struct):
     usage: Usage
     object: Literal["chat.completion"] = "chat.completion"
     system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings | UnsetType = UNSET
+    verbose: LlamaAnswer | UnsetType = msgspec.field(default=UNSET, name="__verbose")
 
 
 @dataclass(slots=True)
@@ -215,19 +242,25 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     body = call.body
     # Schemas take their time.
     job = await asyncio.to_thread(body.job, whole=not body.stream)
+    await body.check_slot(call.service)
+    verbose = body.verbose
+    if verbose is None:
+        verbose = call.service.settings.verbose_answers
     started = call.service.start(body.model, job)
     if body.stream:
-        usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        wants = bool(body.logprobs)
-        return Stream(started, partial(chunks, n=body.n or 1, usage=usage, logprobs=wants))
+        return Stream(started, partial(chunks, body=body, verbose=verbose))
     with await started as answers:
-        return Json(await whole(answers, n=body.n or 1, logprobs=bool(body.logprobs)))
+        return Json(await whole(answers, body, verbose=verbose))
 
 
-async def whole(answers: Answers, *, n: int, logprobs: bool) -> ChatCompletion:
+async def whole(answers: Answers, body: ChatRequest, *, verbose: bool) -> ChatCompletion:
     """All answers, put together."""
+    n = body.n or 1
     gathered = [Gathered() for _ in range(n)]
-    tokens: list[ChatLogprobs | None] = [ChatLogprobs([]) if logprobs else None for _ in range(n)]
+    tokens: list[ChatLogprobs | None] = [
+        ChatLogprobs([]) if body.logprobs else None for _ in range(n)
+    ]
+    first: list[int] = []
     ends: dict[int, End] = {}
     async for event in answers:
         if isinstance(event, End):
@@ -238,44 +271,82 @@ async def whole(answers: Answers, *, n: int, logprobs: bool) -> ChatCompletion:
         found = tokens[event.index]
         if found is not None:
             found.content += chat_logprobs(answers.model, event.logprobs)
+        if event.index == 0:
+            first += event.token_ids
     choices = [
         Choice(i, gathered[i].message(), tokens[i], finish_reason(ends[i])) for i in range(n)
     ]
-    return ChatCompletion(
+    made = ChatCompletion(
         new_id(), answers.created, answers.name, choices, usage_of(list(ends.values()), n)
     )
+    made.timings = timings_of_one(ends.values())
+    if verbose:
+        made.verbose = await as_model_has_it(answers, ends[0], first)
+    return made
 
 
 async def chunks(
-    answers: Answers, *, n: int, usage: bool, logprobs: bool
+    answers: Answers, *, body: ChatRequest, verbose: bool
 ) -> AsyncGenerator[bytes, None]:
     """The events of a stream."""
-    name = new_id()
+    name, n = new_id(), body.n or 1
+    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     none: UnsetType | None = None if usage else UNSET
 
     def chunk(
         index: int, delta: Delta, tokens: ChatLogprobs | None = None,
         reason: FinishReason | None = None,
-    ) -> bytes:  # fmt: skip
+    ) -> ChatChunk:  # fmt: skip
         choice = ChunkChoice(index, delta, tokens, reason)
-        return data(encode(ChatChunk(name, answers.created, answers.name, [choice], usage=none)))
+        return ChatChunk(name, answers.created, answers.name, [choice], usage=none)
 
     for index in range(n):
-        yield chunk(index, Delta("assistant", None))
+        yield data(encode(chunk(index, Delta("assistant", None))))
+    tokens: list[list[int]] = [[] for _ in range(n)]
     ends: list[End] = []
     async for event in answers:
+        made = []
         if isinstance(event, End):
             ends.append(event)
-            yield chunk(event.index, Delta(), reason=finish_reason(event))
+            last = chunk(event.index, Delta(), reason=finish_reason(event))
+            last.timings = timings_of(event.timings)
+            if verbose:
+                last.verbose = await as_model_has_it(answers, event, tokens[event.index])
+            yield data(encode(last))
             continue
-        found = ChatLogprobs(chat_logprobs(answers.model, event.logprobs)) if logprobs else None
+        tokens[event.index] += event.token_ids
+        if body.return_progress and event.evaluated is not None:
+            made.append(chunk(event.index, Delta()))
+            made[0].prompt_progress = progress_of(event) or UNSET
+        logprobs = None
+        if body.logprobs:
+            logprobs = ChatLogprobs(chat_logprobs(answers.model, event.logprobs))
         for delta in deltas(event):
-            yield chunk(event.index, delta, found)
-            found = None
+            made.append(chunk(event.index, delta, logprobs))
+            logprobs = None
+        for one in made:
+            if body.timings_per_token and event.timings is not None:
+                one.timings = timings_of(event.timings, event.evaluated)
+            yield data(encode(one))
     if usage:
-        counted = usage_of(ends, n)
-        yield data(encode(ChatChunk(name, answers.created, answers.name, [], usage=counted)))
+        counted = ChatChunk(
+            name, answers.created, answers.name, [], usage=usage_of(ends, n),
+            timings=timings_of_one(ends),
+        )  # fmt: skip
+        yield data(encode(counted))
     yield DONE
+
+
+async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> LlamaAnswer:
+    """The text of the prompt and the answer's tokens, special ones too, and how it was made."""
+    (prompt,) = answers.prompts
+
+    def texts() -> tuple[str, str]:
+        ids = answers.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+        return prompt_text(answers.model, ids), prompt_text(answers.model, tokens)
+
+    prompt_as_read, text = await asyncio.to_thread(texts)
+    return whole_answer(answers, end, text, prompt_as_read, tokens)
 
 
 def deltas(piece: Piece) -> list[Delta]:

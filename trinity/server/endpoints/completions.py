@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from trinity.conversation.parts import Text
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.llama_timings import (
+    LlamaTimings,
+    PromptProgress,
+    progress_of,
+    timings_of,
+    timings_of_one,
+)
 from trinity.server.endpoints.logprobs import finite
 from trinity.server.endpoints.sampling import Sampling
 from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of
 from trinity.server.errors import ApiError
-from trinity.server.job import End, Piece, TextJob
+from trinity.server.job import End, TextJob
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
 from trinity.server.stream import DONE, Stream, data
@@ -46,7 +52,8 @@ class CompletionRequest(Sampling, kw_only=True):
     def job(self, *, whole: bool) -> TextJob:
         """What the service runs. Raises: ApiError for a prompt of another form."""
         options = self.options()
-        options.setdefault("max_tokens", USUAL_TOKENS)
+        if self.n_predict is None:
+            options.setdefault("max_tokens", USUAL_TOKENS)
         if self.logprobs is not None:
             options["logprobs"] = self.logprobs
         if self.stream_options is not None and not self.stream:
@@ -87,6 +94,8 @@ class TextCompletion(msgspec.Struct):
     object: Literal["text_completion"] = "text_completion"
     usage: Usage | UnsetType | None = UNSET
     system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings | UnsetType = UNSET
+    prompt_progress: PromptProgress | UnsetType = UNSET
 
 
 @dataclass(slots=True)
@@ -128,6 +137,7 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
     job = body.job(whole=not body.stream)
+    await body.check_slot(call.service)
     if body.suffix:
         with await call.service.models.lease(body.model) as model:
             job = await asyncio.to_thread(infilling, model, job, body.suffix)
@@ -147,13 +157,15 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
             if isinstance(event, End):
                 ends[event.index] = event
             else:
-                writers[event.index].add(text_of(event), event.logprobs)
+                writers[event.index].add(event.text, event.logprobs)
         choices = [
             CompletionChoice(i, *writer.take(), reason_of(ends[i]))
             for i, writer in enumerate(writers)
         ]
         usage = usage_of(list(ends.values()), job.n)
-        return Json(TextCompletion(new_id(), answers.created, answers.name, choices, usage=usage))
+        made = TextCompletion(new_id(), answers.created, answers.name, choices, usage=usage)
+        made.timings = timings_of_one(ends.values())
+        return Json(made)
 
 
 async def chunks(
@@ -178,14 +190,23 @@ async def chunks(
     async for event in answers:
         if isinstance(event, End):
             ends.append(event)
-            yield chunk(event.index, reason_of(event))
-        else:
-            writers[event.index].add(text_of(event), event.logprobs)
-            if event.parts:
-                yield chunk(event.index)
+            made = chunk(event.index, reason_of(event))
+            made.timings = timings_of(event.timings)
+            yield made
+            continue
+        writers[event.index].add(event.text, event.logprobs)
+        progress = progress_of(event) if body.return_progress else None
+        if event.parts or progress is not None:
+            made = chunk(event.index)
+            made.prompt_progress = progress or UNSET
+            if body.timings_per_token and event.timings is not None:
+                made.timings = timings_of(event.timings, event.evaluated)
+            yield made
     if usage:
         counted = usage_of(ends, job.n)
-        yield TextCompletion(name, answers.created, answers.name, [], usage=counted)
+        made = TextCompletion(name, answers.created, answers.name, [], usage=counted)
+        made.timings = timings_of_one(ends)
+        yield made
 
 
 async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) -> list[Writer]:
@@ -197,7 +218,8 @@ async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) ->
         text = prompt if isinstance(prompt, str) else model.detokenize(prompt)
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
-            first, rest = await model.aprompt_logprobs(prompt, top=body.logprobs)
+            lora = answers.options.get("lora")
+            first, rest = await model.aprompt_logprobs(prompt, top=body.logprobs, lora=lora)
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
             writer.add(text, tokens)
@@ -231,11 +253,6 @@ def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
     before, after, middle = marks
     found = [[*bos, before, *tokens(one), after, *tokens(suffix), middle] for one in job.prompts]
     return replace(job, prompts=found)
-
-
-def text_of(piece: Piece) -> str:
-    """The text of a piece of a TextJob."""
-    return "".join(part.text for part in piece.parts if isinstance(part, Text))
 
 
 def reason_of(end: End) -> Literal["stop", "length"]:

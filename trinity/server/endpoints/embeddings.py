@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.messages import TextPart
 from trinity.server.endpoints.vectors import Text, vectors, written
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
@@ -16,29 +17,55 @@ from trinity.server.schemas import Body
 Token = Annotated[int, Meta(ge=0)]
 
 
-class EmbeddingsRequest(Body):
-    """A text or several, or the token ids of one or of several.
+class TextObject(Body):
+    """A text in one of the forms that media would need, of which there are none here."""
 
+    prompt_string: str | None = None
+    content: list[TextPart] | None = None
+
+    def text(self) -> str:
+        """The text. Raises: ApiError for none and for two."""
+        if self.content is None and self.prompt_string is not None:
+            return self.prompt_string
+        if self.content is None or self.prompt_string is not None:
+            raise ApiError(400, "input: an object has prompt_string or content", "input")
+        return "".join(part.text for part in self.content)
+
+
+class EmbeddingsRequest(Body):
+    """A text or several, or the token ids of one or of several; in llama.cpp's forms, too.
+
+    A list of ids and texts is one text; one with lists or objects, or of texts alone, is several.
     ``dimensions`` cuts vectors, which then get length 1 again. ``user`` changes nothing.
     """
 
-    input: str | Annotated[list[str | Token | list[Token]], Meta(min_length=1)]
+    input: (
+        str
+        | TextObject
+        | Annotated[list[str | Token | TextObject | list[str | Token]], Meta(min_length=1)]
+    )
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
     def texts(self) -> list[Text]:
-        """Each text, or its token ids. Raises: ApiError where kinds are mixed."""
-        given = self.input
-        if isinstance(given, str):
-            return [given]
-        tokens = [one for one in given if isinstance(one, int)]
-        if len(tokens) == len(given):
-            return [tokens]
-        if tokens or len({type(one) for one in given}) > 1:
-            raise ApiError(400, "input mixes texts and token ids; send one kind", "input")
-        return [one for one in given if not isinstance(one, int)]
+        """Each text, or its token ids and texts in turn. Raises: ApiError."""
+        if isinstance(self.input, str | TextObject):
+            given: list[str | int | TextObject | list[str | int]] = [self.input]
+        else:
+            given = self.input
+        if all(isinstance(one, str) for one in given) or any(
+            isinstance(one, list | TextObject) for one in given
+        ):
+            return [_text(one) for one in given]
+        return [[one for one in given if isinstance(one, str | int)]]
+
+
+def _text(one: str | int | TextObject | list[str | int]) -> Text:
+    if isinstance(one, TextObject):
+        return one.text()
+    return [one] if isinstance(one, int) else one
 
 
 class Embedding(msgspec.Struct):

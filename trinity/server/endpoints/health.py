@@ -11,14 +11,14 @@ from trinity.server.errors import ApiError
 
 
 class Health(msgspec.Struct):
-    """A model is loaded."""
+    """A request need not wait for a model, or all wait for theirs."""
 
     status: Literal["ok"] = "ok"
 
 
 async def health(call: Call[Any]) -> ASGI:
-    """It never waits for a model."""
-    if not call.service.models.ready:
+    """It never waits for a model; where none is loaded at the start, it is ready at once."""
+    if call.service.settings.preload and not call.service.models.ready:
         raise ApiError(503, "loading model", code="loading", headers={"Retry-After": "1"})
     return Json(Health())
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.llama_completion import settings
+from trinity.server.endpoints.llama_answer import settings
 from trinity.server.endpoints.usage import FINGERPRINT
 from trinity.server.prepared import CHATML
 
@@ -29,7 +29,7 @@ async def props(call: Call[Any]) -> ASGI:
         return Json(
             Props(
                 {"n_ctx": model.context_length, "params": settings(model, call.service.defaults)},
-                1,
+                model.max_sequences or 1,
                 call.service.models.first.ref,
                 templates[0].text if templates else CHATML,
                 FINGERPRINT,
@@ -46,14 +46,16 @@ class Slot(msgspec.Struct):
 
 
 async def slots(call: Call[Any]) -> ASGI:
-    """A slot for each answer of the first model that runs; one that is idle where none does.
+    """The places of answers of the first model, of which as many are busy as answers run.
 
-    Places are made as answers come, so there is no fixed number of them.
+    There are as many as may run at the same time. Where that has no limit, places are made as
+    answers come: there is one for each that runs, and one that is idle where none does.
     """
     with await call.service.models.lease(None) as model:
         running = model.load_of_work().running
         length = model.context_length
-        return Json([Slot(i, length, i < running) for i in range(max(1, running))])
+        count = model.max_sequences or max(1, running)
+        return Json([Slot(i, length, i < running) for i in range(count)])
 
 
 ENDPOINTS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -172,3 +173,36 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 def messages_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as chat templates know them."""
     return [message.as_template_has_it() for message in messages]
+
+
+def continued(
+    messages: Sequence[Message], add_generation_prompt: bool | None,
+    continue_final_message: bool | None,
+) -> bool:  # fmt: skip
+    """Whether an answer goes on with the text of the last message.
+
+    Where the request does not say it, it does if that is the assistant's, as in llama.cpp's
+    server. Raises: ApiError where it cannot.
+    """
+    if continue_final_message and add_generation_prompt:
+        raise ApiError(
+            400, "an answer is begun or continued: add_generation_prompt and "
+            "continue_final_message cannot both be true", "continue_final_message",
+        )  # fmt: skip
+    last = messages[-1]
+    possible = last.role == "assistant" and not (last.tool_calls or last.reasoning_content)
+    if continue_final_message and not possible:
+        raise ApiError(
+            400, "continue_final_message needs a last message that is a text of the assistant's",
+            "continue_final_message",
+        )  # fmt: skip
+    if continue_final_message is None:
+        found = possible and bool(last.content) and add_generation_prompt is None
+    else:
+        found = continue_final_message
+    if found and len(messages) > 1 and messages[-2].role == "assistant":
+        raise ApiError(
+            400, "the answer would go on with the last of two messages of the assistant's; make "
+            "them one", f"messages[{len(messages) - 1}]",
+        )  # fmt: skip
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0
 from starlette.responses import Response
 
 from trinity.server.endpoint import ASGI, Call, Endpoint
@@ -12,10 +12,12 @@ from trinity.server.endpoint import ASGI, Call, Endpoint
 
 async def metrics(call: Call[Any]) -> ASGI:
     """All figures, those of the moment too."""
-    service = call.service
-    service.metrics.look(service.models)
-    text = generate_latest(service.metrics.registry)
-    return Response(text, media_type=CONTENT_TYPE_PLAIN_1_0_0)
+    figures = call.service.metrics
+    return Response(
+        figures.text(call.service.models),
+        media_type=CONTENT_TYPE_PLAIN_1_0_0,
+        headers={"Process-Start-Time-Unix": str(figures.began)},
+    )
 
 
 ENDPOINTS = (

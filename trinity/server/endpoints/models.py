@@ -10,6 +10,12 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.models import Served
 
 
+class Status(msgspec.Struct):
+    """Whether a model is there, in the words of llama.cpp's router."""
+
+    value: Literal["unloaded", "loading", "loaded"]
+
+
 class ModelCard(msgspec.Struct):
     """A model that may be asked for; ``context_length`` is known once it is loaded."""
 
@@ -17,6 +23,7 @@ class ModelCard(msgspec.Struct):
     created: int
     loaded: bool
     context_length: int | None
+    status: Status
     object: Literal["model"] = "model"
     owned_by: str = "trinity"
 
@@ -32,7 +39,9 @@ def card(served: Served) -> ModelCard:
     """What is said of a model."""
     model = served.model
     length = None if model is None else model.context_length
-    return ModelCard(served.name, served.created, model is not None, length)
+    loaded = model is not None
+    status = Status("loaded" if loaded else "loading" if served.loading else "unloaded")
+    return ModelCard(served.name, served.created, loaded, length, status)
 
 
 async def models(call: Call[Any]) -> ASGI:

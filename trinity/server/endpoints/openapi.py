@@ -19,7 +19,8 @@ REFUSALS = {
     "403": "The Host or the Origin is not let in.", "404": "There is no such model.",
     "408": "The body did not come in time.", "413": "The body is too long.",
     "415": "The body is compressed.", "429": "Too many wait; Retry-After says when to come.",
-    "500": "The server failed.", "503": "The model is not loaded, or the server is being stopped.",
+    "500": "The server failed.", "501": "The path is turned off.",
+    "503": "The model is not loaded, or the server is being stopped.",
     "504": "The request took too much time.",
 }  # fmt: skip
 
@@ -64,7 +65,10 @@ def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
 
 def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if endpoint.answer is not None:
+    answered: dict[str, Any] = {"200": {"description": "As asked.", "content": content}}
+    if endpoint.empty:
+        answered = {"204": {"description": "Done."}}
+    elif endpoint.answer is not None:
         content[endpoint.media_type] = {"schema": _answer(endpoint, schemas)}
     elif endpoint.media_type != "application/json":
         content[endpoint.media_type] = {"schema": {"type": "string"}}
@@ -77,7 +81,7 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
         "summary": endpoint.summary,
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{path}").strip("_"),
         "responses": {
-            "200": {"description": "As asked.", "content": content},
+            **answered,
             **{
                 status: {"description": text, "content": error} for status, text in REFUSALS.items()
             },
@@ -89,14 +93,27 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
             "content": {"application/json": {"schema": schemas[repr(endpoint.body)]}},
         }
     names = re.findall(r"\{(\w+)\}", path)
-    if names:
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in names
-        ]
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in names
+    ]
+    if endpoint.query is not None:
+        found += _query(endpoint.query)
+    if found:
+        operation["parameters"] = found
     if endpoint.open:
         operation["security"] = []
     return operation
+
+
+def _query(kind: Any) -> list[dict[str, Any]]:
+    """The parameters of a query."""
+    _, components = msgspec.json.schema_components([kind], ref_template=PLACE)
+    fields = components[kind.__name__]
+    return [
+        {"name": name, "in": "query", "required": name in fields["required"], "schema": schema}
+        for name, schema in fields["properties"].items()
+    ]
 
 
 def _answer(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trinity.server.endpoints.llama_parameters import LlamaParameters
+from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 
 Stop = Annotated[str, Meta(min_length=1)]
@@ -22,14 +24,13 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class Sampling(Body):
+class Sampling(LlamaParameters):
     """How tokens are chosen and when an answer ends; what is not given, the model decides.
 
     ``user``, ``metadata``, ``safety_identifier`` and ``prompt_cache_key`` change nothing: nothing
     is kept of a request, and prompts are shared without a key.
     """
 
-    model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
@@ -54,9 +55,19 @@ class Sampling(Body):
     service_tier: Literal["auto", "default"] | None = None
 
     def options(self) -> dict[str, Any]:
-        """GenerationOptions of what was given."""
+        """GenerationOptions of what was given. Raises: ApiError."""
         given = {name: getattr(self, name) for name in ENGINE_NAMES}
         if self.seed is not None:
             given["seed"] = self.seed % 2**64
         given["max_tokens"] = self.max_tokens
-        return {name: value for name, value in given.items() if value is not None}
+        if self.n_predict is not None and self.n_predict >= 0:
+            if self.max_tokens not in (None, self.n_predict):
+                raise ApiError(400, "n_predict and max_tokens differ; give one", "n_predict")
+            given["max_tokens"] = self.n_predict
+        repeat = self.repeat_penalty
+        if repeat is not None and self.repetition_penalty not in (None, repeat):
+            raise ApiError(
+                400, "repeat_penalty and repetition_penalty differ; give one", "repeat_penalty"
+            )
+        found = {name: value for name, value in given.items() if value is not None}
+        return found | self.llama_options(stream=bool(self.stream)) | self.chain()

@@ -9,7 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.messages import Message, Tool, messages_of, tools_of
+from trinity.server.endpoints.messages import (
+    Message,
+    Tool,
+    continued,
+    messages_of,
+    tools_of,
+)
 from trinity.server.job import ChatJob
 from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import Body
@@ -58,15 +64,20 @@ class TemplateRequest(Body):
     model: str | None = None
     tools: list[Tool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
     def job(self) -> ChatJob:
-        """The conversation."""
+        """The conversation. Raises: ApiError."""
+        continues = continued(
+            self.messages, self.add_generation_prompt, self.continue_final_message
+        )
         return ChatJob(
             messages_of(self.messages),
             tools=tools_of(self.tools),
             variables=self.chat_template_kwargs or {},
-            add_generation_prompt=self.add_generation_prompt,
+            add_generation_prompt=self.add_generation_prompt is not False or continues,
+            continues=continues,
         )
 
 

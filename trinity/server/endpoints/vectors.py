@@ -15,6 +15,7 @@ from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.prompts import check_ids
 from trinity.runtime.sequence import check_context
+from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
 from trinity.server.service import Service
@@ -22,7 +23,7 @@ from trinity.server.service import Service
 MOST_TEXTS = 2048  # of one request, as OpenAI has it
 AT_ONCE = 16
 
-Text = str | Sequence[int]
+Text = str | Sequence[int | str]  # a text, or ids and texts in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,11 @@ async def vectors(
             rows = await asyncio.to_thread(_ids, model, texts, param)
         found = np.empty((len(rows), size), np.float32)
         for start in range(0, len(rows), AT_ONCE):
-            found[start : start + AT_ONCE] = await model.aembed(rows[start : start + AT_ONCE])
+            part = rows[start : start + AT_ONCE]
+            found[start : start + AT_ONCE] = await model.aembed(
+                part, pooling=service.settings.pooling, lora=lease.lora
+            )
+            service.metrics.evaluated(lease.name, sum(map(len, part)))
     if dimensions is not None:
         found = found[:, :dimensions]
         lengths = np.sqrt((found**2).sum(axis=1, keepdims=True))
@@ -78,7 +83,10 @@ def _ids(model: Model, texts: Sequence[Text], param: str) -> list[list[int]]:
         where = param if len(texts) == 1 else f"{param}[{number}]"
         if not text:
             raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
-        ids = model.tokenizer.encode(text, add_eos=True) if isinstance(text, str) else [*text]
+        if isinstance(text, str):
+            ids = model.tokenizer.encode(text, add_eos=True)
+        else:
+            ids = mixed_ids(model, text)
         check_context(len(ids), model.context_length)
         try:
             check_ids(np.asarray(ids), model.config.vocab_size)

@@ -130,7 +130,10 @@ class NoTool(Body, tag_field="type", tag="none"):
 
 
 class ThinkingEnabled(Body, tag_field="type", tag="enabled"):
-    """The model thinks, in ``budget_tokens`` at most."""
+    """The model thinks, if it can, in ``budget_tokens`` at most.
+
+    As in llama.cpp's server and Ollama: programs ask it of every model.
+    """
 
     budget_tokens: Annotated[int, Meta(ge=1)]
     display: Literal["summarized", "omitted"] | None = None
@@ -207,6 +210,7 @@ class CountRequest(Body, kw_only=True):
             effort=self._effort(),
             effort_param="thinking" if self.thinking else "output_config.effort",
             reasoning_budget=getattr(self.thinking, "budget_tokens", None),
+            thinks_if_able=isinstance(self.thinking, ThinkingEnabled),
         )
 
     def _format(self) -> dict[str, Any]:

@@ -53,7 +53,10 @@ def written(one: StreamEvent) -> bytes:
 def writer_of(body: ResponsesRequest, answers: Answers) -> ResponseWriter:
     """The response before anything of the answer, and what writes it."""
     return ResponseWriter(
-        empty_response(body, answers.name, answers.created), partial(chat_logprobs, answers.model)
+        empty_response(body, answers.name, answers.created),
+        partial(chat_logprobs, answers.model),
+        progress=bool(body.return_progress),
+        timed=bool(body.timings_per_token),
     )
 
 
@@ -83,9 +86,10 @@ def empty_response(body: ResponsesRequest, model: str, created: int) -> Response
     )  # fmt: skip
 
 
-ENDPOINTS = (
+ENDPOINTS = tuple(
     Endpoint(
-        "POST", "/v1/responses", responses, "Answer a conversation; nothing is kept of it.",
+        "POST", path, responses, "Answer a conversation; nothing is kept of it.",
         body=ResponsesRequest, answer=Response, event=StreamEvent,
-    ),
+    )
+    for path in ("/v1/responses", "/responses")
 )  # fmt: skip

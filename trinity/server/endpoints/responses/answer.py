@@ -6,7 +6,9 @@ import uuid
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from trinity.server.endpoints.llama_timings import LlamaTimings, PromptProgress
 from trinity.server.endpoints.logprobs import ChatLogprob
 
 
@@ -131,9 +133,13 @@ class Response(msgspec.Struct):
 
 
 class Numbered(msgspec.Struct, tag_field="type", kw_only=True):
-    """An event of a stream; they are numbered from 0."""
+    """An event of a stream; they are numbered from 0.
+
+    ``timings`` are llama.cpp's: in the last event, and where they are asked for in every delta.
+    """
 
     sequence_number: int
+    timings: LlamaTimings | UnsetType = UNSET
 
 
 class Created(Numbered, tag="response.created"):
@@ -143,9 +149,10 @@ class Created(Numbered, tag="response.created"):
 
 
 class InProgress(Numbered, tag="response.in_progress"):
-    """The prompt is accepted."""
+    """The prompt is accepted; again, where it is asked for, as parts of it are evaluated."""
 
     response: Response
+    prompt_progress: PromptProgress | UnsetType = UNSET
 
 
 class Completed(Numbered, tag="response.completed"):

@@ -147,12 +147,14 @@ class ResponsesRequest(Body):
     prompt_cache_retention: Literal["in_memory"] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
-    # Beyond OpenAI's: what the engine has beside them.
+    # Beyond OpenAI's: what the engine has beside them, and llama.cpp's figures.
     top_k: Annotated[int, Meta(ge=0)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     stop: str | list[str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    timings_per_token: bool | None = None
+    return_progress: bool | None = None
 
     @property
     def wants_logprobs(self) -> bool:
@@ -170,6 +172,8 @@ class ResponsesRequest(Body):
                 )
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "stream_options needs stream: true", "stream_options")
+        if self.return_progress and not self.stream:
+            raise ApiError(400, "return_progress needs stream: true", "return_progress")
         if self.metadata is not None and len(self.metadata) > 16:
             raise ApiError(400, "metadata has more than 16 keys", "metadata")
         messages = messages_of(self.input)
@@ -195,6 +199,8 @@ class ResponsesRequest(Body):
         given["max_tokens"] = self.max_output_tokens
         if self.wants_logprobs:
             given["logprobs"] = self.top_logprobs or 0
+        if self.stream and (self.return_progress or self.timings_per_token):
+            given["progress"] = True
         options = {name: value for name, value in given.items() if value is not None}
         form = None if self.text is None else self.text.response_format()
         return options | format_options(form, "text.format.schema")

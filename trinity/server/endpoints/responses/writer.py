@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.runtime.sampler import TokenLogprob
+from trinity.server.endpoints.llama_timings import LlamaTimings, progress_of, timings_of
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.responses.answer import (
     ArgumentsDelta,
@@ -50,12 +53,18 @@ E = TypeVar("E", bound=InItem)
 class ResponseWriter:
     """Writes one response; ``response`` is what there is of it.
 
-    ``logprobs`` gives log-probabilities their form. ``begin``, ``add`` and ``end`` or ``fail``
-    give a stream's events in order; for a whole response they are only run through.
+    ``logprobs`` gives log-probabilities their form. With ``progress`` there are events while the
+    prompt is evaluated, with ``timed`` deltas have timings. ``begin``, ``add`` and ``end`` or
+    ``fail`` give a stream's events in order; for a whole response they are only run through.
     """
 
     def __init__(
-        self, response: Response, logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]]
+        self,
+        response: Response,
+        logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
+        *,
+        progress: bool = False,
+        timed: bool = False,
     ) -> None:
         self.response = response
         self._logprobs = logprobs
@@ -64,6 +73,9 @@ class ResponseWriter:
         self._texts: list[str] = []  # of it
         self._pending: list[TokenLogprob] = []
         self._reasoning_tokens = 0
+        self._progress = progress
+        self._timed = timed
+        self._timings: LlamaTimings | UnsetType = UNSET  # up to the newest piece
 
     def begin(self) -> Iterator[StreamEvent]:
         """The events before any of the answer."""
@@ -72,6 +84,14 @@ class ResponseWriter:
 
     def add(self, piece: Piece) -> Iterator[StreamEvent]:
         """The events of a piece."""
+        if self._timed and piece.timings is not None:
+            self._timings = timings_of(piece.timings, piece.evaluated)
+        progress = progress_of(piece) if self._progress else None
+        if progress is not None:
+            yield InProgress(
+                sequence_number=self._next(), response=self.response, timings=self._timings,
+                prompt_progress=progress,
+            )  # fmt: skip
         self._pending += piece.logprobs
         thought = [isinstance(part, Reasoning) for part in piece.parts]
         if all(thought) if thought else isinstance(self._item, ReasoningOutput):
@@ -92,6 +112,7 @@ class ResponseWriter:
             yield self._delta(Text(""))
         yield from self._close("incomplete" if cut else "completed")
         timings, response = end.timings, self.response
+        figures = timings_of(timings)
         response.usage = ResponseUsage(
             timings.prompt_tokens,
             InputDetails(timings.cached_tokens),
@@ -102,11 +123,11 @@ class ResponseWriter:
         if cut:
             response.status = "incomplete"
             response.incomplete_details = Incomplete()
-            yield CutShort(sequence_number=self._next(), response=response)
+            yield CutShort(sequence_number=self._next(), response=response, timings=figures)
         else:
             response.status = "completed"
             response.completed_at = int(time.time())
-            yield Completed(sequence_number=self._next(), response=response)
+            yield Completed(sequence_number=self._next(), response=response, timings=figures)
 
     def fail(self, message: str) -> StreamEvent:
         """The event of a failure, after which none comes."""
@@ -159,14 +180,14 @@ class ResponseWriter:
         item = self._item
         self._texts.append(part.text)
         if isinstance(item, CallOutput):
-            return self._inside(ArgumentsDelta, delta=part.text)
+            return self._inside(ArgumentsDelta, delta=part.text, timings=self._timings)
         if isinstance(item, ReasoningOutput):
-            return self._inside(ReasoningDelta, delta=part.text)
+            return self._inside(ReasoningDelta, delta=part.text, timings=self._timings)
         assert isinstance(item, MessageOutput)
         found = self._logprobs(self._pending)
         self._pending.clear()
         item.content[0].logprobs += found
-        return self._inside(OutputTextDelta, delta=part.text, logprobs=found)
+        return self._inside(OutputTextDelta, delta=part.text, logprobs=found, timings=self._timings)
 
     def _close(self, status: Status) -> Iterator[StreamEvent]:
         """The open item is whole, or all there will be of it."""

@@ -1,0 +1,175 @@
+"""An answer in llama.cpp's form: what /completion gives, and others as ``__verbose``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from trinity.runtime.options import Request
+from trinity.server.endpoints.llama_parameters import ORDER
+from trinity.server.endpoints.llama_timings import LlamaTimings, PromptProgress, timings_of
+from trinity.server.endpoints.logprobs import finite, token_bytes
+from trinity.server.job import End, Piece
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.runtime.sampler import TokenLogprob
+    from trinity.server.service import Answers
+
+
+class LlamaTop(msgspec.Struct):
+    """One of the most probable tokens: the model's own logarithm, or the probability it had."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: float | UnsetType = UNSET
+    prob: float | UnsetType = UNSET
+
+
+class LlamaLogprob(LlamaTop):
+    """A token of the answer, and the most probable ones in its place."""
+
+    top_logprobs: list[LlamaTop] | UnsetType = UNSET
+    top_probs: list[LlamaTop] | UnsetType = UNSET
+
+
+class LlamaAnswer(msgspec.Struct):
+    """An answer, or with ``stop`` false a piece of one."""
+
+    index: int
+    content: str
+    tokens: list[int]
+    stop: bool
+    id_slot: int = -1
+    model: str | UnsetType = UNSET
+    prompt: str | UnsetType = UNSET
+    generation_settings: dict[str, Any] | UnsetType = UNSET
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0
+    tokens_cached: int | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    has_new_line: bool | UnsetType = UNSET
+    stop_type: Literal["eos", "word", "limit"] | UnsetType = UNSET
+    stopping_word: str | UnsetType = UNSET
+    timings: LlamaTimings | UnsetType = UNSET
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    completion_probabilities: list[LlamaLogprob] | UnsetType = UNSET
+
+
+@dataclass(slots=True)
+class Gathered:
+    """One answer so far, or a piece of it."""
+
+    text: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def add(self, piece: Piece) -> None:
+        """Put a piece to what there is."""
+        self.text.append(piece.text)
+        self.tokens += piece.token_ids
+        self.logprobs += piece.logprobs
+
+
+def whole_answer(
+    answers: Answers, end: End, text: str, prompt: str, tokens: Sequence[int] = ()
+) -> LlamaAnswer:
+    """An answer that has ended, to a prompt that the model read as the text ``prompt``."""
+    timings = end.timings
+    reason: Literal["eos", "word", "limit"]
+    reason = "limit" if end.reason == "length" else "eos" if end.stop is None else "word"
+    total = timings.prompt_tokens + timings.completion_tokens
+    return LlamaAnswer(
+        end.index,
+        text,
+        [*tokens],
+        True,
+        model=answers.name,
+        prompt=prompt,
+        generation_settings=settings(answers.model, answers.options),
+        tokens_predicted=timings.completion_tokens,
+        tokens_evaluated=timings.prompt_tokens,
+        tokens_cached=total,
+        # It went on until the context was full.
+        truncated=end.reason == "length" and total >= answers.model.context_length,
+        has_new_line="\n" in text,
+        stop_type=reason,
+        stopping_word=end.stop or "",
+        timings=timings_of(timings),
+    )
+
+
+def probabilities(model: Model, found: Gathered, *, drawn: bool) -> list[LlamaLogprob]:
+    """Log-probabilities as llama.cpp has them; those of what was ``drawn`` as probabilities."""
+    if drawn:
+        return [
+            LlamaLogprob(*named(model, one), prob=math.exp(one.logprob),
+                         top_probs=[LlamaTop(*named(model, top), prob=math.exp(top.logprob))
+                                    for top in one.top])
+            for one in found.logprobs
+        ]  # fmt: skip
+    return [
+        LlamaLogprob(*named(model, one), logprob=finite(one.logprob),
+                     top_logprobs=[LlamaTop(*named(model, top), logprob=finite(top.logprob))
+                                   for top in one.top])
+        for one in found.logprobs
+    ]  # fmt: skip
+
+
+def named(model: Model, one: TokenLogprob) -> tuple[int, str, list[int]]:
+    """A token's id, text and bytes."""
+    return one.token_id, one.text, token_bytes(model, one.token_id)
+
+
+def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that an answer had, in llama.cpp's words; those not given are the model's.
+
+    Samplers that there are not are said to be off.
+    """
+    request = Request.of(**{**model.defaults.options, **options})
+    sampling, limits = request.sampling, request.limits
+    most = -1 if limits.max_tokens is None else limits.max_tokens
+    return {
+        "n_predict": most,
+        "max_tokens": most,
+        "seed": 2**32 - 1 if sampling.seed is None else sampling.seed,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repetition_penalty,
+        "repeat_last_n": sampling.penalty_last_n,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "stop": list(limits.stop),
+        "ignore_eos": limits.ignore_eos,
+        "logit_bias": [
+            {"token": token, "bias": bias if math.isfinite(bias) else None}
+            for token, bias in (sampling.logit_bias or {}).items()
+        ],
+        "n_probs": limits.logprobs or 0,
+        "post_sampling_probs": limits.processed_logprobs,
+        "lora": [
+            {"id": number, "scale": scale} for number, scale in sorted((request.lora or {}).items())
+        ],
+        "samplers": list(ORDER),
+        "typical_p": 1.0,
+        "top_n_sigma": -1.0,
+        "xtc_probability": 0.0,
+        "dynatemp_range": 0.0,
+        "mirostat": 0,
+        "dry_multiplier": 0.0,
+        "adaptive_target": -1.0,
+        "adaptive_decay": 0.0,
+    }
+
+
+def prompt_text(model: Model, ids: Sequence[int]) -> str:
+    """A prompt as the model reads it, with the text of the token that it begins with."""
+    return model.tokenizer.whole_text(ids)

@@ -1,0 +1,79 @@
+"""What stands between two texts, in llama.cpp's form: POST /infill."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from trinity.server.endpoint import ASGI, Call, Endpoint
+from trinity.server.endpoints.llama_answer import LlamaAnswer
+from trinity.server.endpoints.llama_completion import LlamaRequest, completion
+from trinity.server.errors import ApiError
+from trinity.server.schemas import Body
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+
+# Names and the line between files as llama.cpp has them, so that prompts are the same tokens.
+PROJECT, FILE, EXTRA = "myproject\n", "filename\n", "tmp"
+SNIPPET = "\n\n--- snippet ---\n\n"
+
+
+class ExtraFile(Body):
+    """A text of elsewhere in the project, and the name of its file."""
+
+    text: str
+    filename: str = EXTRA
+
+
+class InfillRequest(LlamaRequest, kw_only=True):
+    """The body of POST /infill, which has every parameter of /completion.
+
+    ``prompt`` follows ``input_prefix``: the text between cursor and line's beginning. Nothing is
+    cut off any of the texts.
+    """
+
+    input_prefix: str
+    input_suffix: str
+    prompt: str = ""
+    input_extra: list[ExtraFile] | None = None
+
+    def tokens(self, model: Model) -> list[int]:
+        """The prompt, with the model's marks. Raises: ApiError for a model without them."""
+        marks = model.tokenizer.infill_ids
+        if marks is None:
+            raise ApiError(400, "the model has no tokens for infilling")
+        before, after, middle = marks
+        repository, file = model.tokenizer.file_ids
+
+        def ids(text: str) -> list[int]:
+            return model.tokenize(text, add_bos=False)
+
+        found = model.tokenize("")  # the token that the model begins with, if any
+        if repository is not None:
+            found += [repository, *ids(PROJECT)]
+        for extra in self.input_extra or ():
+            found += ids(SNIPPET) if file is None else [file, *ids(f"{extra.filename}\n")]
+            found += ids(extra.text)
+        if file is not None:
+            found += [file, *ids(FILE)]
+        found += [before, *ids(self.input_prefix), *ids(self.prompt)]
+        return [*found, after, *ids(self.input_suffix), middle]
+
+
+async def infill(call: Call[InfillRequest]) -> ASGI:
+    """Complete between two texts."""
+    body = call.body
+    with await call.service.models.lease(body.model) as model:
+        ids = await asyncio.to_thread(body.tokens, model)
+    given = {name: getattr(body, name) for name in LlamaRequest.__struct_fields__}
+    request = LlamaRequest(**{**given, "prompt": ids})
+    return await completion(Call(call.service, request, call.request))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/infill", infill, "What stands between two texts, in llama.cpp's form.",
+        body=InfillRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer, chosen=True,
+    ),
+)  # fmt: skip

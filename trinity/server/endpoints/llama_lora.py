@@ -1,0 +1,59 @@
+"""LoRA adapters of the first model in llama.cpp's form: GET and POST /lora-adapters."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from trinity.runtime.options import Request
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.llama_parameters import Lora
+
+
+class Adapter(msgspec.Struct):
+    """An adapter, and its weight in answers to requests that do not say one."""
+
+    id: int
+    path: str
+    scale: float
+
+
+class Changed(msgspec.Struct):
+    """It is done."""
+
+    success: Literal[True] = True
+
+
+async def adapters(call: Call[Any]) -> ASGI:
+    """All adapters."""
+    with await call.service.models.lease(None) as model:
+        lora = call.service.models.first.lora
+        loaded = enumerate(model.adapters)
+        return Json(
+            [
+                Adapter(number, path, scale if lora is None else lora.get(number, 0.0))
+                for number, (path, scale) in loaded
+            ]
+        )
+
+
+async def weigh(call: Call[list[Lora]]) -> ASGI:
+    """Set the weights of adapters for what is asked from now on; others get 0."""
+    lora = {one.id: one.scale for one in call.body}
+    with await call.service.models.lease(None) as model:
+        model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
+        call.service.models.first.lora = lora
+    return Json(Changed())
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET", "/lora-adapters", adapters, "The adapters of the first model.",
+        answer=list[Adapter],
+    ),
+    Endpoint(
+        "POST", "/lora-adapters", weigh, "Weigh the adapters of the first model.",
+        body=list[Lora], answer=Changed,
+    ),
+)  # fmt: skip
