@@ -10,8 +10,8 @@ tokens per second, in rounds: the server, a process that calls Model.chat by as 
 llama.cpp's server with as many slots. The first round warms up and is not counted. GET /health is
 asked every 20 ms of the server's rounds.
 "gap": the times between the pieces of a stream while a prompt of ``--beside`` tokens is evaluated.
-"memory": the server's own memory (RssAnon) while ``--prompts`` different prompts of 300 tokens come,
-8 at a time, with ``--kv-memory``, in a server of its own.
+"memory": the server's own memory (RssAnon) while ``--prompts`` different prompts of ``--memory-tokens`` tokens
+come, 8 at a time, with ``--kv-memory``, in a server of its own.
 "grammar": the rate of 8 streams under a JSON schema against that of 8 without, from the first
 token to the last.
 
@@ -300,9 +300,10 @@ def llama_command(options: argparse.Namespace, port: int) -> list[str]:
     """llama.cpp's server with a slot for each client."""
     each = -(-(options.system + options.tokens + 256) // 256) * 256
     return [
-        options.llama_server, "-m", str(options.model), "--host", "127.0.0.1",
-        "--port", str(port), "-np", str(options.clients), "-c", str(each * options.clients),
-        "-t", str(options.threads), *shlex.split(options.llama_flags),
+        options.llama_server, "--model", str(options.model), "--host", "127.0.0.1",
+        "--port", str(port), "--parallel", str(options.clients),
+        "--ctx-size", str(each * options.clients), "--threads", str(options.threads),
+        *shlex.split(options.llama_flags),
     ]  # fmt: skip
 
 
@@ -352,7 +353,7 @@ def measure_gap(server: Server, options: argparse.Namespace) -> Figures:
 def measure_memory(server: Server, options: argparse.Namespace) -> Figures:
     """What a server holds after every 50 prompts."""
     texts = Texts(server.url)
-    length = len(texts.of(300).split())
+    length = len(texts.of(options.memory_tokens).split())
 
     async def some(count: int) -> None:
         bodies = [
@@ -460,6 +461,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--system", type=int, default=512, help="tokens of the system text")
     add("--beside", type=int, default=4096, help="tokens of the prompt beside a stream")
     add("--prompts", type=int, default=500, help="different ones, to fill the memory")
+    add("--memory-tokens", type=int, default=300, help="of each of them")
     add("--kv-memory", default="512M", help="of the server whose memory is filled")
     add("--grammar-tokens", type=int, default=128, help="of each answer under a schema")
     add("--llama-server", metavar="PATH", help="llama.cpp's server, for the load")

@@ -39,7 +39,7 @@ class Case:
 
 @dataclass
 class Found:
-    """What came of one case, or of several.
+    """What came of one case.
 
     ``reason``: of a refusal. ``wrong``: invalid instances that were let through.
     """

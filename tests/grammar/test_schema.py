@@ -30,8 +30,7 @@ NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "
 
 @pytest.mark.parametrize("keyword", sorted(REFUSED))
 def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
-    value: Any = {"a": {"type": "null"}} if keyword.startswith("depend") else {"type": "null"}
-    inner = {keyword: value, **({NEEDS[keyword]: {}} if keyword in NEEDS else {})}
+    inner = {keyword: {"type": "null"}, **({NEEDS[keyword]: {}} if keyword in NEEDS else {})}
     if keyword == "if":
         inner["then"] = False
     schema = {"type": "object", "properties": {"a/b": {"items": inner}}}
@@ -69,7 +68,12 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"$schema": "http://x.y/z"}, "#/$schema: 'http://x.y/z' is no version"),
         ({"minProperties": 3}, "#/minProperties: it can count one property beside"),
         ({"nullable": True}, '#/nullable: write "null" among the types'),
-        ({"dependentRequired": {"a": "b"}}, "#/dependentRequired: expected an object of lists"),
+        ({"dependentRequired": {"a": "b"}}, "#/dependentRequired: expected a list of names, found"),
+        ({"dependentRequired": {"a": {}}}, "#/dependentRequired: expected a list of names, found"),
+        ({"dependentSchemas": {"a": []}}, "#/dependentSchemas: expected a schema, found"),
+        ({"dependencies": {"a": 3}}, "#/dependencies: expected a list of names or a schema, found"),
+        ({"dependencies": []}, "#/dependencies: expected an object, found a list"),
+        ({"dependencies": {"a": {"not": {}}}}, "#/dependencies/a/not: "),
         ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, beside"),
         ({"$defs": {"a": {"not": {}}}, "items": {"$ref": "#/$defs/a"}}, "#/$defs/a/not: "),
         ({"properties": {"a": {"$id": "b", "items": {"$ref": "#/x"}}}},

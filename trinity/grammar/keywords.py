@@ -21,7 +21,7 @@ NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusive
 ENFORCED: Final = (
     SCHEMA_KEYS | MAP_KEYS | LIST_KEYS | COUNTS | NUMBERS
     | {"$ref", "const", "enum", "type", "required", "pattern", "format", "multipleOf",
-       "dependentRequired"}
+       "dependentRequired", "dependentSchemas", "dependencies"}
 )  # fmt: skip
 TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
@@ -48,8 +48,6 @@ REFUSED: Final = {
     "propertyNames": "write patternProperties and additionalProperties: false instead",
     "unevaluatedProperties": "write additionalProperties instead",
     "unevaluatedItems": "write items instead",
-    "dependentSchemas": "write anyOf of the cases instead",
-    "dependencies": "write dependentRequired, or anyOf of the cases, instead",
     "nullable": 'write "null" among the types instead',
 }
 KNOWN: Final = ENFORCED | ANNOTATIONS | DEFINITIONS | REFUSED.keys()

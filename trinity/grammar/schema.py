@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 from trinity.errors import InputError
 from trinity.grammar import formats
+from trinity.grammar.disjoint import Disjoint
 from trinity.grammar.keywords import (
     ANNOTATIONS,
     COUNTS,
@@ -119,6 +120,8 @@ class _Reader:
         self._seen: set[int] = set()
         self._bases: list[str] = []  # parts in which references are taken from elsewhere
         self._left: list[tuple[Any, str]] = []
+        self._disjoint = Disjoint(self._resolved)
+        self._into_cases = False  # whether a reference leads into a oneOf
 
     def read(self) -> None:
         self._look(self.root, "#", 0)
@@ -135,6 +138,8 @@ class _Reader:
             for key in ("$anchor", "$dynamicAnchor"):
                 if isinstance(node.get(key), str) and not is_data:
                     self._anchors.setdefault(node[key], path)
+            reference = node.get("$ref")
+            self._into_cases |= isinstance(reference, str) and "/oneOf/" in reference
             if path != "#" and isinstance(node.get("$id", node.get("id")), str):
                 self._bases.append(path)
             parts = node.items()
@@ -185,12 +190,14 @@ class _Reader:
         elif key in LIST_KEYS:
             _want(isinstance(value, list) and bool(value), "a list of schemas", value)
             self._left += [(part, below(path, i)) for i, part in enumerate(value)]
+            if key == "oneOf" and not self._into_cases and self._disjoint.all(value):
+                _as_any_of(node, more)
         elif key == "$ref":
             node[key] = self._reference(value, path)
         elif key == "format":
             self._format(node, more)
-        elif key in ("dependentRequired", "dependencies"):
-            more += _dependent(key, node.pop(key))
+        elif key in DEPENDENT:
+            more += self._dependent(key, value, path)
         else:
             _plain_keyword(node, key)
 
@@ -212,6 +219,12 @@ class _Reader:
             raise _RefusedError(f"expected text, found {_kind(value)}")
         if any(path.startswith(f"{base}/") for base in self._bases):
             raise _RefusedError("references within a part that has an $id are not followed")
+        fragment = self._fragment(value)
+        self._left.append((self._at(fragment), f"#{fragment}"))
+        return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
+
+    def _fragment(self, value: str) -> str:
+        """The JSON pointer of a reference, from the root."""
         if self._id and value.startswith((f"{self._id}#", self._id)):
             value = value.removeprefix(self._id) or "#"
         if not value.startswith("#"):
@@ -223,9 +236,14 @@ class _Reader:
             if fragment not in self._anchors:
                 raise _RefusedError(f"the document has no anchor {fragment[:80]!r}")
             fragment = self._anchors[fragment][1:]
-        target = self._at(fragment)
-        self._left.append((target, f"#{fragment}"))
-        return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
+        return fragment
+
+    def _resolved(self, reference: str) -> Any:
+        """What a reference leads to, or None."""
+        try:
+            return self._at(self._fragment(reference))
+        except _RefusedError:
+            return None
 
     def _at(self, pointer: str) -> Any:
         node: Any = self.root
@@ -236,6 +254,26 @@ class _Reader:
             except (KeyError, IndexError, ValueError, TypeError):
                 raise _RefusedError(f"there is nothing at #{pointer[:80]}") from None
         return node
+
+    def _dependent(self, key: str, value: object, path: str) -> list[Any]:
+        """Who has a property has others, or fits a schema: either it is absent, or so it is."""
+        what = DEPENDENT[key]
+        _want(isinstance(value, dict), "an object", value)
+        assert isinstance(value, dict)
+        others = {"type": sorted(TYPES - {"object", "integer"})}
+        found = []
+        for name, part in value.items():
+            has: dict[str, Any] = {"type": "object", "required": [name]}
+            if isinstance(part, list) and "names" in what:
+                _want(all(isinstance(needed, str) for needed in part), what, part)
+                has["required"] += part
+            else:
+                _want("schema" in what and isinstance(part, dict | bool), what, part)
+                self._left.append((part, below(path, name)))
+                has["allOf"] = [part]
+            absent = {"type": "object", "properties": {name: False}}
+            found.append({"anyOf": [others, absent, has]})
+        return found
 
     def _format(self, node: Any, more: list[Any]) -> None:
         name, types = node["format"], node.get("type", "string")
@@ -258,8 +296,13 @@ class _Reader:
 
 # Keywords whose values are no schemas.
 DATA = ("const", "enum", "default", "examples")
+DEPENDENT = {
+    "dependentRequired": "a list of names",
+    "dependentSchemas": "a schema",
+    "dependencies": "a list of names or a schema",
+}
 # Of no meaning to llguidance once they are read, or of another one.
-DROPPED = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
+DROPPED = (*DEPENDENT, "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
 INERT: dict[str, Callable[[Any, Any], bool]] = {
     # Keywords that exclude nothing with these values, or beside these others: (schema, value).
     "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),
@@ -275,6 +318,16 @@ INERT: dict[str, Callable[[Any, Any], bool]] = {
 }
 IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "if", "not", "dependentSchemas", "dependencies")
 CLOSED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
+
+
+def _as_any_of(node: Any, more: list[Any]) -> None:
+    """Put anyOf in oneOf's place, which says in what order properties come."""
+    if "anyOf" in node:
+        more.append({"anyOf": node.pop("oneOf")})
+        return
+    keywords = list(node.items())
+    node.clear()
+    node.update(("anyOf" if key == "oneOf" else key, value) for key, value in keywords)
 
 
 def _plain_keyword(node: Any, key: str) -> None:
@@ -387,27 +440,6 @@ CHECKS: dict[str, Callable[[Any, Any], Any]] = {
     "pattern": lambda node, value: _pattern(value),
 }
 _LOWER = {name.lower(): name for name in KNOWN - ANNOTATIONS}
-
-
-def _dependent(key: str, value: object) -> list[Any]:
-    """Who has a property has others: either it is absent, or all are there."""
-    names = isinstance(value, dict) and all(
-        isinstance(part, list) and all(isinstance(name, str) for name in part)
-        for part in value.values()
-    )
-    if not names and key in REFUSED:
-        raise _RefusedError(REFUSED[key])
-    _want(names, "an object of lists of names", value)
-    assert isinstance(value, dict)
-    others = {"type": sorted(TYPES - {"object", "integer"})}
-    return [
-        {"anyOf": [
-            others,
-            {"type": "object", "properties": {name: False}},
-            {"type": "object", "required": [name, *needed]},
-        ]}
-        for name, needed in value.items()
-    ]  # fmt: skip
 
 
 def below(path: str, key: object) -> str:
