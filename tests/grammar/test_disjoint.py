@@ -135,8 +135,9 @@ def test_one_of_becomes_any_of() -> None:
     both = {**schema, "anyOf": [{"type": "string"}, {"type": "array"}]}
     assert "oneOf" not in read_schema(both).schema
     Grammar.json_schema(both)
+    starts = [{"type": "string", "pattern": f"^{letter}"} for letter in "ab"]
     for other in (
-        {"oneOf": [ref("text"), ref("either")], "$defs": DEFINITIONS},
+        {"oneOf": starts},
         {**schema, "properties": {"a": {"$ref": "#/oneOf/0"}}},
     ):
         assert "oneOf" in read_schema(other).schema

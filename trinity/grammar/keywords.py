@@ -21,7 +21,8 @@ NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusive
 ENFORCED: Final = (
     SCHEMA_KEYS | MAP_KEYS | LIST_KEYS | COUNTS | NUMBERS
     | {"$ref", "const", "enum", "type", "required", "pattern", "format", "multipleOf",
-       "dependentRequired", "dependentSchemas", "dependencies"}
+       "dependentRequired", "dependentSchemas", "dependencies",
+       "not", "if", "then", "else"}
 )  # fmt: skip
 TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
@@ -39,8 +40,6 @@ REFUSED: Final = {
     "$vocabulary": "it belongs to meta-schemas",
     "not": f"{_SAY}; say what is allowed instead",
     "if": f"{_SAY}; write anyOf of both cases instead",
-    "then": "it needs if",
-    "else": "it needs if",
     "contains": _SAY,
     "minContains": _SAY,
     "maxContains": _SAY,

@@ -32,12 +32,15 @@ from trinity.grammar.keywords import (
     TYPES,
 )
 from trinity.grammar.limits import DEEPEST, check_size
+from trinity.grammar.negation import Negation, NoNegationError
 from trinity.grammar.patterns import rust_pattern
 
 State = Literal["enforced", "note", "refused"]
 LARGEST_INTEGER = 1 << 53  # beyond it not every integer is a float, which llguidance reckons with
 LARGEST_COUNT = 1 << 31
 ALIKE = 0.86  # of a keyword's letters, in a name that is taken for a misspelt one
+MADE = "/~"  # in the path of what says a keyword in other words; no JSON pointer has it
+MOST_CASES = 12  # of a oneOf, each of which is said to exclude all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class _Reader:
         self._bases: list[str] = []  # parts in which references are taken from elsewhere
         self._left: list[tuple[Any, str]] = []
         self._disjoint = Disjoint(self._resolved)
+        self._negation = Negation(self._resolved, self._disjoint.all)
         self._into_cases = False  # whether a reference leads into a oneOf
 
     def read(self) -> None:
@@ -176,6 +180,11 @@ class _Reader:
             node["allOf"] = [*node.pop("allOf", ()), *more]
 
     def _add(self, path: str, name: str, state: State, reason: str = "") -> None:
+        place, made, _ = path.partition(f"{MADE}/")
+        if made:
+            if state != "refused":
+                return
+            path, name = place, place.rpartition("/")[2]
         self.keywords.append(Keyword(path, name, state, reason))
 
     def _keyword(self, node: Any, key: str, path: str, more: list[Any]) -> None:
@@ -190,14 +199,20 @@ class _Reader:
         elif key in LIST_KEYS:
             _want(isinstance(value, list) and bool(value), "a list of schemas", value)
             self._left += [(part, below(path, i)) for i, part in enumerate(value)]
-            if key == "oneOf" and not self._into_cases and self._disjoint.all(value):
-                _as_any_of(node, more)
+            if key == "oneOf" and not self._into_cases:
+                self._one_of(node, path, more)
         elif key == "$ref":
             node[key] = self._reference(value, path)
         elif key == "format":
             self._format(node, more)
         elif key in DEPENDENT:
             more += self._dependent(key, value, path)
+        elif key == "not":
+            self._make(self._negated(key, value), path, more)
+        elif key == "if" and ("then" in node or "else" in node):
+            self._condition(node, path, more)
+        elif key in ("then", "else") and "if" in node:
+            pass  # see there
         else:
             _plain_keyword(node, key)
 
@@ -240,6 +255,8 @@ class _Reader:
 
     def _resolved(self, reference: str) -> Any:
         """What a reference leads to, or None."""
+        if self._bases:
+            return None
         try:
             return self._at(self._fragment(reference))
         except _RefusedError:
@@ -275,6 +292,49 @@ class _Reader:
             found.append({"anyOf": [others, absent, has]})
         return found
 
+    def _negated(self, key: str, schema: Any) -> Any:
+        try:
+            return self._negation.of(schema)
+        except NoNegationError as error:
+            raise _RefusedError(f"{REFUSED[key]} (there are no other words for {error})") from None
+
+    def _make(self, schema: Any, path: str, more: list[Any]) -> None:
+        """Let a schema hold that says in other words what a keyword says."""
+        self._left.append((schema, path + MADE))
+        more.append(schema)
+
+    def _condition(self, node: Any, path: str, more: list[Any]) -> None:
+        """Either the condition and then what follows, or neither."""
+        parent = path.rpartition("/")[0]
+        then, other = node.get("then", True), node.get("else", True)
+        negated = self._negated("if", node["if"])
+        self._left += [(node["if"], path), (then, f"{parent}/then"), (other, f"{parent}/else")]
+        cases = [{"allOf": [node["if"], then]}, {"allOf": [negated, other]}]
+        self._make({"anyOf": cases}, path, more)
+
+    def _one_of(self, node: Any, path: str, more: list[Any]) -> None:
+        """Put anyOf in its place where the cases exclude each other, or can be made to."""
+        cases = node["oneOf"]
+        if not self._disjoint.all(cases):
+            if len(cases) > MOST_CASES:
+                return
+            try:
+                negated = [self._negation.of(case) for case in cases]
+            except NoNegationError:
+                return  # llguidance may find that they do
+            self._left += [(case, path + MADE) for case in negated]
+            cases = [
+                {"allOf": [case, *negated[:i], *negated[i + 1 :]]} for i, case in enumerate(cases)
+            ]
+        if "anyOf" in node:
+            del node["oneOf"]
+            more.append({"anyOf": cases})
+            return
+        keywords = list(node.items())  # their order is that of the properties
+        node.clear()
+        for key, value in keywords:
+            node.update({"anyOf": cases} if key == "oneOf" else {key: value})
+
     def _format(self, node: Any, more: list[Any]) -> None:
         name, types = node["format"], node.get("type", "string")
         _want(isinstance(name, str), "text", name)
@@ -302,7 +362,7 @@ DEPENDENT = {
     "dependencies": "a list of names or a schema",
 }
 # Of no meaning to llguidance once they are read, or of another one.
-DROPPED = (*DEPENDENT, "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
+DROPPED = (*DEPENDENT, "not", "if", "then", "else", "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
 INERT: dict[str, Callable[[Any, Any], bool]] = {
     # Keywords that exclude nothing with these values, or beside these others: (schema, value).
     "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),
@@ -318,16 +378,6 @@ INERT: dict[str, Callable[[Any, Any], bool]] = {
 }
 IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "if", "not", "dependentSchemas", "dependencies")
 CLOSED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
-
-
-def _as_any_of(node: Any, more: list[Any]) -> None:
-    """Put anyOf in oneOf's place, which says in what order properties come."""
-    if "anyOf" in node:
-        more.append({"anyOf": node.pop("oneOf")})
-        return
-    keywords = list(node.items())
-    node.clear()
-    node.update(("anyOf" if key == "oneOf" else key, value) for key, value in keywords)
 
 
 def _plain_keyword(node: Any, key: str) -> None:
