@@ -59,7 +59,8 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"items": 3}, "#/items: a schema is an object, true or false, not a number"),
         ({"properties": {"a": None}}, "#/properties/a: a schema is an object"),
         ({"pattern": 3}, "#/pattern: expected text, found a number"),
-        ({"format": "colour"}, "#/format: the format 'colour' is not known; those are date,"),
+        ({"format": "datetime"}, "#/format: no format that is known; date-time is one"),
+        ({"format": "regex"}, "#/format: the format 'regex' is not enforced; write a pattern"),
         ({"$ref": "http://x.y/z"}, "#/$ref: 'http://x.y/z' is outside of the document"),
         ({"$ref": "other.json#/a"}, "#/$ref: 'other.json#/a' is outside of the document"),
         ({"$ref": "#/$defs/a"}, "#/$ref: there is nothing at #/$defs/a"),
@@ -112,9 +113,11 @@ def test_depth() -> None:
 
 def test_notes_are_no_rules() -> None:
     schema = {"title": "a", "x-order": 3, "_format": "b", "description": "c", "type": "null",
-              "uniqueItems": False, "then": {"contains": {}}, "format": "colour"}  # fmt: skip
+              "uniqueItems": False, "then": {"contains": {}}, "format": "colour",
+              "properties": {"a": {"type": "string", "format": "country-code"}}}  # fmt: skip
     found = states(schema)
-    assert [found.pop(path) for path in ("#/type",)] == ["enforced"]
+    rules = ("#/type", "#/properties", "#/properties/a/type")
+    assert {found.pop(path) for path in rules} == {"enforced"}
     assert set(found.values()) == {"note"}
 
 

@@ -349,9 +349,14 @@ class _Reader:
                 more[-1] = {"anyOf": [more[-1], {"type": sorted(TYPES - {"string", "integer"})}]}
         elif name in formats.NATIVE:
             node["format"] = formats.NATIVE[name]
+        elif name in formats.UNENFORCED:
+            raise _RefusedError(f"the format {name!r} is not enforced; write a pattern instead")
         else:
-            known = ", ".join(formats.NAMES)
-            raise _RefusedError(f"the format {name[:40]!r} is not known; those are {known}")
+            alike = difflib.get_close_matches(name.lower(), formats.NAMES, 1, ALIKE)
+            if alike:
+                raise _RefusedError(f"no format that is known; {alike[0]} is one")
+            del node["format"]  # somebody's own word, which says nothing to JSON Schema
+            raise _Note
 
 
 # Keywords whose values are no schemas.
