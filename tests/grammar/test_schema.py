@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
+from llguidance import LLTokenizer
 
 from trinity import InputError
 from trinity.grammar.grammar import Grammar
@@ -73,7 +75,7 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"dependentRequired": {"a": {}}}, "#/dependentRequired: expected a list of names, found"),
         ({"dependentSchemas": {"a": []}}, "#/dependentSchemas: expected a schema, found"),
         ({"dependencies": {"a": 3}}, "#/dependencies: expected a list of names or a schema, found"),
-        ({"dependencies": []}, "#/dependencies: expected an object, found a list"),
+        ({"dependencies": []}, "#/dependencies: expected an object, found []"),
         ({"dependencies": {"a": {"contains": {}}}}, "#/dependencies/a/contains: "),
         ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, beside"),
         ({"$defs": {"a": {"contains": {}}}, "items": {"$ref": "#/$defs/a"}}, "#/$defs/a/contains: "),
@@ -81,7 +83,7 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
          "#/properties/a/items/$ref: references within a part that has an $id"),
         # What llguidance refuses, with the part that is at fault.
         ({"properties": {"a": {"items": {"pattern": "a(?=b)"}}}}, "#/properties/a/items: "),
-        ({"properties": {"a": {"oneOf": [{"type": "string"}, {"minLength": 2}]}}},
+        ({"properties": {"a": {"oneOf": [{"type": "string"}, {"pattern": "a"}]}}},
          "#/properties/a: "),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "#: "),
         ({"$ref": "#", "type": "object"}, ""),
@@ -154,8 +156,11 @@ def test_the_schema_that_was_given_stays_as_it_is() -> None:
         ("[.]", "[.]"),
         ("[[&&a]", r"[\[\&\&a]"),
         ("a{,3}", r"a\{,3}"),
-        (r"[^\]]", r"[^\]]"),
-        (r"\u{61}\p{L}", r"\u{61}\p{L}"),
+        (r"[^\]]", r"[^[\x00]\]]"),
+        ("[^]", r"[^[\x00]]"),
+        (r"[\x00-a]", r"[\x00-a&&[^\x00]]"),
+        (r"[^\x00-a]", r"[^[\x00]\x00-a]"),
+        (r"\u{61}\p{L}", r"\u{61}[\p{L}&&[^\x00]]"),
     ],
 )
 def test_patterns_in_another_syntax(pattern: str, expected: str) -> None:
@@ -167,3 +172,19 @@ def test_patterns_that_would_be_misread(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\\"):
         rust_pattern(pattern)
     assert "#/pattern: " in refusal({"pattern": pattern})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ['^[^"]$', r"^[^\\]$", r"^[^a]$", r"^[\x00-!]$", r"^\p{Cc}$", r"^\W$", r"^[\p{Cc}a]$",
+     r"^[\u0000-\u0021]$", r"^\P{L}$", "^.$", r"^[^\u0000-\u001f]$", r'^[^-"]$', r'^[^^"]$'],
+)  # fmt: skip
+def test_quotes_and_backslashes_are_characters(pattern: str) -> None:
+    """An answer that a class does not let through, written as JSON has it."""
+    grammar = Grammar.json_schema({"type": "string", "pattern": pattern})
+    validator = jsonschema_rs.validator_for({"pattern": pattern})
+    for character in '"\\/a-^é!\x01\x1f':
+        matcher = grammar.compiled(LLTokenizer("byte"), {})
+        raw = list(json.dumps(character, ensure_ascii=False).encode())
+        taken = matcher.try_consume_tokens(raw) == len(raw) and matcher.is_accepting()
+        assert taken == validator.is_valid(character), character
