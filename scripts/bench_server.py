@@ -1,7 +1,7 @@
 """Measure `trinity serve` as its users see it, beside the engine without HTTP and llama-server.
 
     python scripts/bench_server.py --model build/B.gguf
-    python scripts/bench_server.py --model build/B.gguf --llama-server llama.cpp/build/bin/llama-server
+    python scripts/bench_server.py --model build/B.gguf --llama-server BUILD/bin/llama-server
     python scripts/bench_server.py --model build/B.gguf --only gap --only memory
 
 "load": ``--clients`` streamed chats at the same moment, which begin with the same system text of
@@ -10,8 +10,8 @@ tokens per second, in rounds: the server, a process that calls Model.chat by as 
 llama.cpp's server with as many slots. The first round warms up and is not counted. GET /health is
 asked every 20 ms of the server's rounds.
 "gap": the times between the pieces of a stream while a prompt of ``--beside`` tokens is evaluated.
-"memory": the server's own memory (RssAnon) while ``--prompts`` different prompts of ``--memory-tokens`` tokens
-come, 8 at a time, with ``--kv-memory``, in a server of its own.
+"memory": the server's own memory (RssAnon) while ``--prompts`` different prompts of
+``--memory-tokens`` tokens come, 8 at a time, with ``--kv-memory``, in a server of its own.
 "grammar": the rate of 8 streams under a JSON schema against that of 8 without, from the first
 token to the last.
 
@@ -56,7 +56,7 @@ HEALTH_SECONDS = 0.02
 STREAMS = 8  # with a grammar, and of prompts that fill the memory
 # The same for all engines.
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "ignore_eos": True}
-WORDS = "the stone and an old oar or more sand in the sun on one hot mule at noon".split()
+WORDS = ("the", "stone", "and", "an", "old", "oar", "or", "more", "sand", "in", "sun", "hot")
 Messages = list[dict[str, str]]
 Figures = dict[str, Any]
 
@@ -328,7 +328,9 @@ async def gaps(url: str, short: str, long: str, limit: int) -> list[float]:
     body = chat([{"role": "user", "content": short}], limit, temperature=0)
     reply = await ask(url, CHAT, body, wanted)
     if other is None or not other.done():
-        raise SystemExit(f"the stream ended before the prompt was evaluated: {reply.body()[-300:]!r}")
+        raise SystemExit(
+            f"the stream ended before the prompt was evaluated: {reply.body()[-300:]!r}"
+        )
     check_tokens(other.result().tokens(), 1)
     return [b - a for a, b in pairwise(reply.content_times()[before - 1 :])]
 
@@ -356,9 +358,7 @@ def measure_memory(server: Server, options: argparse.Namespace) -> Figures:
     length = len(texts.of(options.memory_tokens).split())
 
     async def some(count: int) -> None:
-        bodies = [
-            chat([{"role": "user", "content": texts.words(length)}], 4) for _ in range(count)
-        ]
+        bodies = [chat([{"role": "user", "content": texts.words(length)}], 4) for _ in range(count)]
         await streams(server.url, bodies)
 
     held = [server.own_bytes()]

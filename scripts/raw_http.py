@@ -78,14 +78,14 @@ async def ask(
     """
     host, _, port = url.removeprefix("http://").partition(":")
     text = b"" if body is None else json.dumps(body).encode()
-    head = (
-        f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: {host}:{port}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-    )
+    lines = [
+        f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"Host: {host}:{port}",
+        "Content-Type: application/json", f"Content-Length: {len(text)}", "Connection: close",
+    ]  # fmt: skip
     reply = Reply(perf_counter())
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(head.encode() + text)
+        writer.write("\r\n".join([*lines, "", ""]).encode() + text)
         while piece := await reader.read(1 << 16):
             reply.times.append(perf_counter())
             reply.pieces.append(piece)

@@ -32,7 +32,10 @@ NEEDS = {"minContains": "contains", "maxContains": "contains"}
 
 @pytest.mark.parametrize("keyword", sorted(REFUSED))
 def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
-    inner = {keyword: {"type": "string", "pattern": "a"}, **({NEEDS[keyword]: {}} if keyword in NEEDS else {})}
+    inner = {
+        keyword: {"type": "string", "pattern": "a"},
+        **({NEEDS[keyword]: {}} if keyword in NEEDS else {}),
+    }
     if keyword == "if":
         inner["then"] = False
     schema = {"type": "object", "properties": {"a/b": {"items": inner}}}
@@ -78,7 +81,8 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"dependencies": []}, "#/dependencies: expected an object, found []"),
         ({"dependencies": {"a": {"contains": {}}}}, "#/dependencies/a/contains: "),
         ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, beside"),
-        ({"$defs": {"a": {"contains": {}}}, "items": {"$ref": "#/$defs/a"}}, "#/$defs/a/contains: "),
+        ({"$defs": {"a": {"contains": {}}}, "items": {"$ref": "#/$defs/a"}},
+         "#/$defs/a/contains: "),
         ({"properties": {"a": {"$id": "b", "items": {"$ref": "#/x"}}}},
          "#/properties/a/items/$ref: references within a part that has an $id"),
         # What llguidance refuses, with the part that is at fault.

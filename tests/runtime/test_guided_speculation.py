@@ -90,10 +90,13 @@ def test_a_guide_that_cuts_nothing_changes_nothing(monkeypatch: pytest.MonkeyPat
     params = SamplingParams(temperature=0.5, seed=3)
     wanted = {name: answers(name, 0, params, max_tokens=150) for name in GRAMMARS}
     monkeypatch.setattr(MatcherGuide, "fitting", lambda self, tokens: len(tokens))
+    proposed = {}
     for name, (plain, _) in wanted.items():
         found, spent = answers(name, 15, params, max_tokens=150)
         assert found == plain
-        assert spent.proposed_tokens > 0
+        proposed[name] = spent.proposed_tokens
+    # Between words that are forced nothing is left to propose.
+    assert [name for name in proposed if not proposed[name]] == ["forced words"]
 
 
 def says(text: str, grammar: Grammar, proposals: int, **limits: Any) -> tuple[str, Any, int]:

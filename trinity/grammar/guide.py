@@ -54,7 +54,7 @@ class MatcherGuide:
         return tokens
 
     def fitting(self, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` could be chosen one after the other, with none forced behind any."""
+        """How many of ``tokens`` could be chosen in turn, with none forced behind any."""
         trial = self._matcher.deep_copy()  # what goes wrong there, goes wrong there alone
         for count, token in enumerate(tokens):
             if not trial.try_consume_tokens([token]) or trial.is_stopped():

@@ -88,9 +88,8 @@ class Negation:
             ]  # fmt: skip
         if key == "allOf" and _is_list(value, dict | bool):
             return [self.of(part, depth + 1) for part in value]
-        if key in ("anyOf", "oneOf") and _is_list(value, dict | bool):
-            if key == "anyOf" or self._disjoint(value):
-                return [{"allOf": [self.of(part, depth + 1) for part in value]}]
+        if self._is_any_of(key, value):
+            return [{"allOf": [self.of(part, depth + 1) for part in value]}]
         if key in COUNTED and _is_number(value):
             kind, opposite, more = COUNTED[key]
             return [{"type": kind, opposite: value + more}] if value + more >= 0 else []
@@ -107,6 +106,11 @@ class Negation:
         if (key in OPEN and (value is True or value == {})) or (key == "uniqueItems" and not value):
             return []
         raise NoNegationError(key)
+
+    def _is_any_of(self, key: str, cases: Any) -> bool:
+        if key not in ("anyOf", "oneOf") or not _is_list(cases, dict | bool):
+            return False
+        return key == "anyOf" or self._disjoint(cases)
 
 
 def _is_list(value: Any, kind: Any) -> bool:
@@ -136,8 +140,8 @@ def _others(values: Any) -> list[Any]:
     ways: list[Any] = []
     if any(value is None for value in values):
         left.discard("null")
-    for kind, empty, keyword in (("array", [], "minItems"), ("object", {}, "minProperties")):
-        found = [value for value in values if type(value) is type(empty)]
+    for kind, of_kind, keyword in (("array", list, "minItems"), ("object", dict, "minProperties")):
+        found = [value for value in values if isinstance(value, of_kind)]
         if any(found):
             raise NoNegationError("const")
         if found:

@@ -2,7 +2,8 @@
 
 Where the two read something differently, or validators do, what is left is what all of them let
 through: `.` and `\\s` mean fewer characters, those of `[^...]` and `\\S` not among them. Classes
-are without NUL: one that has all 32 control characters lets llguidance write quotes and backslashes.
+are without NUL: for one that has all 32 control characters llguidance lets quotes and backslashes
+through, too.
 """
 
 from __future__ import annotations

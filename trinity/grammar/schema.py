@@ -367,7 +367,19 @@ DEPENDENT = {
     "dependencies": "a list of names or a schema",
 }
 # Of no meaning to llguidance once they are read, or of another one.
-DROPPED = (*DEPENDENT, "not", "if", "then", "else", "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
+DROPPED = (
+    *DEPENDENT,
+    "not",
+    "if",
+    "then",
+    "else",
+    "$schema",
+    "$id",
+    "id",
+    "$anchor",
+    "$dynamicAnchor",
+    "x-guidance",
+)
 INERT: dict[str, Callable[[Any, Any], bool]] = {
     # Keywords that exclude nothing with these values, or beside these others: (schema, value).
     "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),

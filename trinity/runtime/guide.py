@@ -47,7 +47,7 @@ class Guide(Protocol):
         ...
 
     def fitting(self, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` could be chosen one after the other, with none forced behind any.
+        """How many of ``tokens`` could be chosen in turn, with none forced behind any.
 
         The state stays as it is.
         """
