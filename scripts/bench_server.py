@@ -13,7 +13,7 @@ asked every 20 ms of the server's rounds.
 "memory": the server's own memory (RssAnon) while ``--prompts`` different prompts of
 ``--memory-tokens`` tokens come, 8 at a time, with ``--kv-memory``, in a server of its own.
 "grammar": the rate of 8 streams under a JSON schema against that of 8 without, from the first
-token to the last.
+token of each to its last.
 
 Figures are medians of the rounds, of /health and of the gaps over all rounds. The clients are one
 thread of this process, which shares the processors with what it measures.
@@ -160,8 +160,10 @@ class Without:
     def close(self) -> None:
         """End the process."""
         assert self.process.stdin
+        assert self.process.stdout
         with suppress(BrokenPipeError):
             self.process.stdin.close()
+        self.process.stdout.close()
         self.process.wait()
 
 
@@ -341,7 +343,7 @@ def measure_gap(server: Server, options: argparse.Namespace) -> Figures:
     rounds = []
     for _ in range(options.rounds):
         long = texts.of(options.beside)
-        limit = options.ctx - options.beside
+        limit = options.ctx - 64  # less the short prompt
         rounds.append(asyncio.run(gaps(server.url, texts.words(4), long, limit)))
     print(
         f"a stream while a prompt of {options.beside} tokens is evaluated: longest gap "
@@ -400,13 +402,15 @@ def texts_schema(tokens: int) -> Figures:
 
 
 def decode_rate(texts: Texts, replies: Sequence[Reply], tokens: int) -> float:
-    """Tokens per second of all streams, from the first one's first piece to the last one's last.
+    """Tokens per second of all streams, of each from its first piece to its last.
 
-    The tokens of the first pieces do not count: a schema forces several at once.
+    The tokens of the first piece do not count: a schema forces several at once.
     """
-    times = [time for reply in replies for time in reply.content_times()]
-    counted = sum(tokens - texts.count(reply.first_content()) for reply in replies)
-    return counted / (max(times) - min(times))
+    rates = []
+    for reply in replies:
+        times = reply.content_times()
+        rates.append((tokens - texts.count(reply.first_content())) / (times[-1] - times[0]))
+    return sum(rates)
 
 
 def measure_grammar(server: Server, options: argparse.Namespace) -> Figures:
@@ -432,7 +436,7 @@ def measure_grammar(server: Server, options: argparse.Namespace) -> Figures:
         ratio = median(a / b for a, b in zip(rates[name], rates["free"], strict=True))
         print(
             f"{STREAMS} streams, {'no schema' if name == 'free' else f'a schema of {name}'}: "
-            f"{median(rates[name]):.1f} tokens/s from the first to the last, {ratio:.2f}",
+            f"{median(rates[name]):.1f} tokens/s, {ratio:.2f} of those without",
             flush=True,
         )
     return {"rates": rates}

@@ -16,7 +16,7 @@ from scripts.raw_http import Reply
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [
-    "--model", trinity.demo_model(), "-t", "1", "--ctx", "300", "-r", "1", "--clients", "3",
+    "--model", trinity.demo_model(), "-t", "1", "--ctx", "512", "-r", "1", "--clients", "3",
     "--tokens", "6", "--system", "40", "--beside", "150", "--prompts", "10", "--kv-memory", "8M",
     "--grammar-tokens", "20", "--memory-tokens", "30",
 ]  # fmt: skip
@@ -28,12 +28,12 @@ LINES = {
         r"llama-server: \d+\.\d tokens/s of 3 clients; the server has \d+\.\d\d of it",
         r"/health under load, \d+ times: median \d+\.\d ms, 99% below \d+\.\d ms, longest .+ ms",
     ],
-    "gap": [r"a stream while a prompt of 150 tokens is evaluated: longest gap \d+ ms, median .+ ms"],
-    "memory": [r"memory with --kv-memory 8M: \d+ MiB before, then after every 50 prompts \d+ MiB;.*"],
+    "gap": [r"a stream while a prompt of 150 tokens .+: longest gap \d+ ms, median \d+ ms"],
+    "memory": [r"memory with --kv-memory 8M: \d+ MiB before, then .* prompts \d+ MiB;.*"],
     "grammar": [
-        r"8 streams, no schema: \d+\.\d tokens/s from the first to the last, 1\.00",
-        r"8 streams, a schema of rows: \d+\.\d tokens/s from the first to the last, \d\.\d\d",
-        r"8 streams, a schema of texts: \d+\.\d tokens/s from the first to the last, \d\.\d\d",
+        r"8 streams, no schema: \d+\.\d tokens/s, 1\.00 of those without",
+        r"8 streams, a schema of rows: \d+\.\d tokens/s, \d+\.\d\d of those without",
+        r"8 streams, a schema of texts: \d+\.\d tokens/s, \d+\.\d\d of those without",
     ],
 }  # fmt: skip
 

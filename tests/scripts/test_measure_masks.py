@@ -30,16 +30,20 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_goes_on(
     suite: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="0"):
+    with pytest.raises(SystemExit, match="False"):
         measure_masks.main()
     printed = capsys.readouterr().out
-    for line in ("2 schemas", "1 schemas refused", "1 instances invalid", "1 accepted valid",
-                 "1 schemas with every valid instance taken", "1 refused: uniqueItems"):  # fmt: skip
-        assert f" {line}" in printed
+    lines = [line.strip() for line in printed.splitlines()]
+    for line in (
+        "2 schemas", "1 schemas refused", "1 instances invalid", "1 accepted valid",
+        "1 schemas with every valid instance taken",
+    ):  # fmt: skip
+        assert line in lines
+    assert any(line.startswith("1 refused: uniqueItems") for line in lines)
     assert "accepted invalid" not in printed
     assert "masks over" in printed
     monkeypatch.delattr(measure_masks, "run")
-    with pytest.raises(SystemExit, match="0"):
+    with pytest.raises(SystemExit, match="False"):
         measure_masks.main()
     assert capsys.readouterr().out == printed
 
@@ -47,6 +51,6 @@ def test_it_goes_on(
 def test_what_is_accepted_wrongly(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = {"schema": SCHEMA, "tests": [{"data": {"a": 2}, "valid": False}]}
     (suite / "wrong.json").write_text(json.dumps(wrong))
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match="True"):
         measure_masks.main()
     assert 'WRONGLY ACCEPTED  wrong.json: : {"a": 2}' in capsys.readouterr().out
