@@ -25,18 +25,12 @@ import argparse
 import asyncio
 import json
 import math
-import os
 import random
-import re
 import shlex
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from http.client import HTTPException
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -47,11 +41,11 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from scripts.bench_processes import Server, Without, free_port, started  # noqa: E402
 from scripts.raw_http import Reply, ask  # noqa: E402
 
 PARTS = ("load", "gap", "memory", "grammar")
 CHAT = "/v1/chat/completions"
-START_SECONDS = 600.0
 HEALTH_SECONDS = 0.02
 STREAMS = 8  # with a grammar, and of prompts that fill the memory
 # The same for all engines.
@@ -59,112 +53,6 @@ SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "igno
 WORDS = ("the", "stone", "and", "an", "old", "oar", "or", "more", "sand", "in", "sun", "hot")
 Messages = list[dict[str, str]]
 Figures = dict[str, Any]
-
-
-class Server:
-    """A server in a process of its own, and its URL."""
-
-    def __init__(self, command: Sequence[str], url: str, log: Path) -> None:
-        paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        self.log = log
-        with open(log, "ab") as output:
-            self.process = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env=environment,
-            )  # fmt: skip
-        self.url = url
-
-    def until_ready(self) -> None:
-        """Wait until a model is loaded."""
-        end = perf_counter() + START_SECONDS
-        while perf_counter() < end:
-            if self.process.poll() is not None:
-                break
-            said = re.search(r"listening on (http://\S+)", self.log.read_text(errors="replace"))
-            self.url = self.url or (said[1] if said else "")
-            with suppress(OSError, HTTPException, SystemExit):
-                if self.url:
-                    asyncio.run(ask(self.url, "/health")).body()
-                    return
-            time.sleep(0.2)
-        raise SystemExit(f"the server does not start:\n{self.log.read_text(errors='replace')}")
-
-    def own_bytes(self) -> int:
-        """Bytes of memory that are no file's."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
-        if found is None:
-            raise SystemExit("this system does not say how much memory a process has")
-        return int(found[1]) << 10
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.terminate()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-@contextmanager
-def started(command: Sequence[str], log: Path, url: str = "") -> Iterator[Server]:
-    """A server that is ready, until it is left."""
-    server = Server(command, url, log)
-    try:
-        server.until_ready()
-        yield server
-    finally:
-        server.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-class Without:
-    """The process that answers without HTTP."""
-
-    def __init__(self, model: Path, threads: int, context: int, log: Path) -> None:
-        command = [sys.executable, str(ROOT / "scripts" / "model_peer.py"), str(model)]
-        paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
-        self.log = log
-        with open(log, "ab") as errors:
-            self.process = subprocess.Popen(
-                [*command, "--threads", str(threads), "--ctx", str(context)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            )  # fmt: skip
-        self._answer()
-
-    def rate(self, conversations: list[Messages], tokens: int) -> float:
-        """Tokens per second of all of them."""
-        options = {**SAMPLING, "max_tokens": tokens}
-        assert self.process.stdin
-        print(json.dumps({"conversations": conversations, "options": options}),
-              file=self.process.stdin, flush=True)  # fmt: skip
-        found = self._answer()
-        check_tokens(found["tokens"], tokens * len(conversations))
-        return float(found["tokens"] / found["seconds"])
-
-    def _answer(self) -> Any:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the process ended:\n{self.log.read_text(errors='replace')}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin
-        assert self.process.stdout
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
 
 
 def check_tokens(found: int, expected: int) -> None:
@@ -276,7 +164,9 @@ def measure_load(server: Server, options: argparse.Namespace, folder: Path) -> F
             seconds: list[float] = []
             replies = asyncio.run(loaded(server.url, bodies, seconds))
             found = {"serve": total_rate(replies, tokens)}
-            found["without HTTP"] = without.rate(asked, tokens)
+            count, taken = without.answer(asked, {**SAMPLING, "max_tokens": tokens})
+            check_tokens(count, clients * tokens)
+            found["without HTTP"] = count / taken
             if llama is not None:
                 replies = asyncio.run(streams(llama.url, bodies))
                 found["llama-server"] = total_rate(replies, tokens)

@@ -119,7 +119,7 @@ def test_what_costs_too_much_is_not_known() -> None:
     cases = [{"const": number} for number in range(400)]
     assert not Disjoint(resolved).all(cases)
     assert Disjoint(resolved).all(cases[:100])
-    long = {"allOf": [{"allOf": [{"allOf": [{}] * 50}] * 50}] * 50}
+    long: Any = {"allOf": [{"allOf": [{"allOf": [{}] * 50}] * 50}] * 50}
     assert not Disjoint(resolved).two(long, {"type": "null"})
 
 

@@ -69,7 +69,7 @@ def test_the_answer_is_the_same(name: str, data: st.DataObject) -> None:
         top_k=draw(st.sampled_from([0, 2])),
         presence_penalty=draw(st.sampled_from([0.0, 0.1])),
     )
-    limits = {
+    limits: dict[str, Any] = {
         "max_tokens": draw(st.none() | st.integers(0, 120)),
         "stop": draw(st.sampled_from([(), ("ab",), ("aaaa",)])),
         "ignore_eos": draw(st.booleans()),
