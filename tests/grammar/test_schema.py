@@ -32,7 +32,7 @@ NEEDS = {"minContains": "contains", "maxContains": "contains"}
 
 @pytest.mark.parametrize("keyword", sorted(REFUSED))
 def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
-    inner = {
+    inner: dict[str, Any] = {
         keyword: {"type": "string", "pattern": "a"},
         **({NEEDS[keyword]: {}} if keyword in NEEDS else {}),
     }
