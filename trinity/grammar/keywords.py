@@ -51,6 +51,9 @@ REFUSED: Final = {
 }
 KNOWN: Final = ENFORCED | ANNOTATIONS | DEFINITIONS | REFUSED.keys()
 
+# The $comment of what is no part of the schema that was given, but says the same as one.
+OTHER_WORDS: Final = "said in other words"
+
 DIALECTS: Final = frozenset(
     {"json-schema.org/schema"}
     | {f"json-schema.org/draft-{n}/schema" for n in ("03", "04", "05", "06", "07")}

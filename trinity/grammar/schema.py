@@ -27,6 +27,7 @@ from trinity.grammar.keywords import (
     LIST_KEYS,
     MAP_KEYS,
     NUMBERS,
+    OTHER_WORDS,
     REFUSED,
     SCHEMA_KEYS,
     TYPES,
@@ -177,7 +178,8 @@ class _Reader:
         for key in DROPPED:
             node.pop(key, None)
         if more:
-            node["allOf"] = [*node.pop("allOf", ()), *more]
+            made = [{"allOf": [part], "$comment": OTHER_WORDS} for part in more]
+            node["allOf"] = [*node.pop("allOf", ()), *made]
 
     def _add(self, path: str, name: str, state: State, reason: str = "") -> None:
         place, made, _ = path.partition(f"{MADE}/")
@@ -324,7 +326,8 @@ class _Reader:
                 return  # llguidance may find that they do
             self._left += [(case, path + MADE) for case in negated]
             cases = [
-                {"allOf": [case, *negated[:i], *negated[i + 1 :]]} for i, case in enumerate(cases)
+                {"allOf": [case, *negated[:i], *negated[i + 1 :]], "$comment": OTHER_WORDS}
+                for i, case in enumerate(cases)
             ]
         if "anyOf" in node:
             del node["oneOf"]
