@@ -1,24 +1,26 @@
 """Run a suite of JSON schemas through `trinity.Grammar` without a model: what is kept to, and when.
 
     python scripts/measure_masks.py JSON-Schema-Test-Suite/tests/draft2020-12
-    python scripts/measure_masks.py jsonschemabench/maskbench/data --every 20
+    python scripts/measure_masks.py jsonschemabench/maskbench/data --record masks.jsonl
 
 The first is https://github.com/json-schema-org/JSON-Schema-Test-Suite, the second
 https://github.com/guidance-ai/jsonschemabench; neither is part of this project. Every instance is
 written as JSON, cut into the tokens of a vocabulary, and offered token by token. Invalid instances
 that get through are printed, and end in exit code 1; ``--show`` prints what is refused, too.
+``--record`` writes a line for each schema; a run that was stopped goes on behind the last one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +39,21 @@ class Case:
 
 @dataclass
 class Found:
-    """What came of all cases."""
+    """What came of one case.
 
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
+    ``reason``: of a refusal. ``wrong``: invalid instances that were let through.
+    """
+
+    name: str
+    counts: dict[str, int] = field(default_factory=dict)
+    reason: str = ""
     wrong: list[str] = field(default_factory=list)
-    mask_seconds: list[float] = field(default_factory=list)
-    compile_seconds: list[float] = field(default_factory=list)
+    mask_us: list[float] = field(default_factory=list)
+    compile_seconds: float | None = None
+
+    def count(self, what: str) -> None:
+        """One more."""
+        self.counts[what] = self.counts.get(what, 0) + 1
 
 
 def cases(folder: Path, every: int) -> Iterator[Case]:
@@ -67,47 +77,60 @@ def main() -> None:
     parser.add_argument("--model", default=None, help="whose vocabulary; the demo model's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th file")
     parser.add_argument("--show", action="store_true", help="print what is refused, too")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="go on with these findings")
     given = parser.parse_args()
     tokenizer = trinity.load_tokenizer(given.model or trinity.demo_model())
-    found = Found()
-    for case in cases(given.folder, given.every):
-        run(case, tokenizer, found, given.show)
-    report(found, tokenizer)
-    sys.exit(bool(found.wrong))
+    found = recorded(given.record)
+    with open(given.record or os.devnull, "a", encoding="utf-8") as record:
+        for case in cases(given.folder, given.every):
+            if case.name not in found:
+                found[case.name] = run(case, tokenizer, given.show)
+                print(json.dumps(asdict(found[case.name])), file=record, flush=True)
+    report(list(found.values()), tokenizer)
+    sys.exit(any(one.wrong for one in found.values()))
 
 
-def run(case: Case, tokenizer: trinity.Tokenizer, found: Found, show: bool) -> None:
+def recorded(path: Path | None) -> dict[str, Found]:
+    """What an earlier run found, by case."""
+    if path is None or not path.exists():
+        return {}
+    lines = path.read_text("utf-8").splitlines()
+    return {one.name: one for one in (Found(**json.loads(line)) for line in lines)}
+
+
+def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Found:
     """One schema with its instances."""
-    found.counts["schemas"] += 1
+    found = Found(case.name)
     begun = time.perf_counter()
     try:
         grammar = Grammar.json_schema(case.schema)
         grammar.guide(tokenizer, tokenizer.vocab_size)
     except trinity.InputError as error:
-        found.counts["schemas refused"] += 1
-        found.reasons[reason(str(error))] += 1
+        found.reason = str(error)
         if show:
             print(f"refused  {case.name}: {error}")
-        return
-    found.compile_seconds.append(time.perf_counter() - begun)
+        return found
+    found.compile_seconds = time.perf_counter() - begun
     complete = True
     names = property_names(case.schema)
     for value, valid, about in case.instances:
         kind = "valid" if valid else "invalid"
-        found.counts[f"instances {kind}"] += 1
+        found.count(f"instances {kind}")
         taken = accepts(grammar, tokenizer, value, found)
         if taken:
-            found.counts[f"accepted {kind}"] += 1
+            found.count(f"accepted {kind}")
         in_order = ordered(value, names)
         taken_in_order = taken or accepts(grammar, tokenizer, in_order, found)
         if taken_in_order:
-            found.counts[f"accepted {kind} in the schema's order"] += 1
+            found.count(f"accepted {kind} in the schema's order")
         if taken_in_order and not valid:
             found.wrong.append(f"{case.name}: {about}: {json.dumps(value)[:200]}")
         complete = complete and (taken_in_order or not valid)
         if show and valid and not taken_in_order:
             print(f"valid, not taken  {case.name}: {about}: {json.dumps(value)[:200]}")
-    found.counts["schemas with every valid instance taken"] += complete
+    if complete:
+        found.count("schemas with every valid instance taken")
+    return found
 
 
 def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: Found) -> bool:
@@ -120,7 +143,7 @@ def accepts(grammar: Grammar, tokenizer: trinity.Tokenizer, value: Any, found: F
                 return False
             begun = time.thread_time()
             allowed = guide.allowed()
-            found.mask_seconds.append(time.thread_time() - begun)
+            found.mask_us.append(round(1e6 * (time.thread_time() - begun), 1))
             if not allowed[token]:
                 # The grammar may force other tokens for the same text.
                 return accepts_bytes(grammar, text)
@@ -178,23 +201,30 @@ def reason(message: str) -> str:
     return f"{path.rpartition('/')[2] if path.startswith('#/') else ''}: {rest[:60]}"
 
 
-def report(found: Found, tokenizer: trinity.Tokenizer) -> None:
+def report(found: list[Found], tokenizer: trinity.Tokenizer) -> None:
     """Print the figures."""
-    for name in sorted(found.counts):
-        print(f"{found.counts[name]:8} {name}")
-    for name, count in found.reasons.most_common(25):
+    counts = Counter({"schemas": len(found), "schemas refused": 0})
+    for one in found:
+        counts.update(one.counts)
+        counts["schemas refused"] += bool(one.reason)
+    for name in sorted(counts):
+        print(f"{counts[name]:8} {name}")
+    reasons = Counter(reason(one.reason) for one in found if one.reason)
+    for name, count in reasons.most_common(25):
         print(f"{count:8} refused: {name}")
-    masks = sorted(found.mask_seconds)
+    masks = sorted(us for one in found for us in one.mask_us)
+    made = [one.compile_seconds for one in found if one.compile_seconds is not None]
     if masks:
         at = {share: masks[min(int(share * len(masks)), len(masks) - 1)] for share in (0.5, 0.99)}
         print(
             f"{len(masks)} masks over {tokenizer.vocab_size} tokens: mean "
-            f"{statistics.fmean(masks) * 1e6:.0f} us, median {at[0.5] * 1e6:.0f} us, 99% below "
-            f"{at[0.99] * 1e6:.0f} us, longest {masks[-1] * 1e6:.0f} us of processor time; "
-            f"a grammar is made in {statistics.median(found.compile_seconds) * 1e3:.1f} ms (median)"
+            f"{statistics.fmean(masks):.0f} us, median {at[0.5]:.0f} us, 99% below "
+            f"{at[0.99]:.0f} us, longest {masks[-1]:.0f} us of processor time; "
+            f"a grammar is made in {statistics.median(made) * 1e3:.1f} ms (median)"
         )
-    for line in found.wrong:
-        print(f"WRONGLY ACCEPTED  {line}")
+    for one in found:
+        for line in one.wrong:
+            print(f"WRONGLY ACCEPTED  {line}")
 
 
 if __name__ == "__main__":

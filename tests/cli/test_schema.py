@@ -26,10 +26,10 @@ def test_enforced(run: Run) -> None:
 
 def test_refused(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
-    file.write_text('{"items": {"not": {}, "minLength": -1}}')
+    file.write_text('{"items": {"contains": {}, "minLength": -1}}')
     result = run("schema", str(file))
     assert result.exit_code == 1
-    assert "refused   #/items/not: " in result.stdout
+    assert "refused   #/items/contains: " in result.stdout
     assert "refused   #/items/minLength: expected an integer" in result.stdout
 
 
@@ -85,6 +85,6 @@ def test_one_grammar_at_a_time(run: Run, engine: ToyEngine) -> None:
 
 
 def test_a_bad_schema_names_the_path(run: Run, engine: ToyEngine) -> None:
-    result = run("generate", "-m", "toy.gguf", "-p", "a", "--json-schema", '{"not": {}}')
+    result = run("generate", "-m", "toy.gguf", "-p", "a", "--json-schema", '{"contains": {}}')
     assert result.exit_code == 1
-    assert "#/not: " in result.stderr
+    assert "#/contains: " in result.stderr

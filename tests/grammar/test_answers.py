@@ -59,6 +59,17 @@ SCHEMAS: dict[str, Any] = {
              "$ref": "#/$defs/list"},
     "dependent": {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}},
                   "dependentRequired": {"a": ["b"]}, "additionalProperties": False},
+    "dependent schema": {"type": "object", "properties": {"a": {"const": 1}, "b": {"enum": [2, 3]}},
+                         "dependentSchemas": {"a": {"required": ["b"],
+                         "properties": {"b": {"const": 3}}}}, "additionalProperties": False},
+    "dependencies": {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2},
+                     "c": {"const": 3}}, "dependencies": {"a": ["b"], "b": {"required": ["c"]}},
+                     "additionalProperties": False, "required": ["a"],
+                     "$schema": "http://json-schema.org/draft-07/schema#"},
+    "oneOf of references": {"$defs": {"one": {"type": "object", "properties": {"k": {"const": 1}},
+                            "required": ["k"], "additionalProperties": False}, "flag": {"type":
+                            "boolean"}}, "oneOf": [{"$ref": "#/$defs/one"},
+                            {"$ref": "#/$defs/flag"}]},
     "closed": {"type": "object", "properties": {"a": {"const": 1}},
                "unevaluatedProperties": False},
 }  # fmt: skip
@@ -69,7 +80,7 @@ def model() -> Model:
     return toy_model(context_length=600, prefill_chunk=16)[0]
 
 
-@pytest.mark.few(33)
+@pytest.mark.few(36)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_instances_of_schemas(model: Model, name: str) -> None:
     schema = SCHEMAS[name]

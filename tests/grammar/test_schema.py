@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
+from llguidance import LLTokenizer
 
 from trinity import InputError
 from trinity.grammar.grammar import Grammar
@@ -25,13 +27,15 @@ def states(schema: Any) -> dict[str, str]:
     return {keyword.path: keyword.state for keyword in read_schema(schema).keywords}
 
 
-NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+NEEDS = {"minContains": "contains", "maxContains": "contains"}
 
 
 @pytest.mark.parametrize("keyword", sorted(REFUSED))
 def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
-    value: Any = {"a": {"type": "null"}} if keyword.startswith("depend") else {"type": "null"}
-    inner = {keyword: value, **({NEEDS[keyword]: {}} if keyword in NEEDS else {})}
+    inner: dict[str, Any] = {
+        keyword: {"type": "string", "pattern": "a"},
+        **({NEEDS[keyword]: {}} if keyword in NEEDS else {}),
+    }
     if keyword == "if":
         inner["then"] = False
     schema = {"type": "object", "properties": {"a/b": {"items": inner}}}
@@ -60,7 +64,8 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"items": 3}, "#/items: a schema is an object, true or false, not a number"),
         ({"properties": {"a": None}}, "#/properties/a: a schema is an object"),
         ({"pattern": 3}, "#/pattern: expected text, found a number"),
-        ({"format": "colour"}, "#/format: the format 'colour' is not known; those are date,"),
+        ({"format": "datetime"}, "#/format: no format that is known; date-time is one"),
+        ({"format": "regex"}, "#/format: the format 'regex' is not enforced; write a pattern"),
         ({"$ref": "http://x.y/z"}, "#/$ref: 'http://x.y/z' is outside of the document"),
         ({"$ref": "other.json#/a"}, "#/$ref: 'other.json#/a' is outside of the document"),
         ({"$ref": "#/$defs/a"}, "#/$ref: there is nothing at #/$defs/a"),
@@ -69,16 +74,25 @@ def test_refused_keywords_are_named_with_their_path(keyword: str) -> None:
         ({"$schema": "http://x.y/z"}, "#/$schema: 'http://x.y/z' is no version"),
         ({"minProperties": 3}, "#/minProperties: it can count one property beside"),
         ({"nullable": True}, '#/nullable: write "null" among the types'),
-        ({"dependentRequired": {"a": "b"}}, "#/dependentRequired: expected an object of lists"),
+        ({"dependentRequired": {"a": "b"}}, "#/dependentRequired: expected a list of names, found"),
+        ({"dependentRequired": {"a": {}}}, "#/dependentRequired: expected a list of names, found"),
+        ({"dependentSchemas": {"a": []}}, "#/dependentSchemas: expected a schema, found"),
+        ({"dependencies": {"a": 3}}, "#/dependencies: expected a list of names or a schema, found"),
+        ({"dependencies": []}, "#/dependencies: expected an object, found []"),
+        ({"dependencies": {"a": {"contains": {}}}}, "#/dependencies/a/contains: "),
         ({"prefixItems": [{}], "items": [{}]}, "#/items: items is a list of schemas, beside"),
-        ({"$defs": {"a": {"not": {}}}, "items": {"$ref": "#/$defs/a"}}, "#/$defs/a/not: "),
+        ({"$defs": {"a": {"contains": {}}}, "items": {"$ref": "#/$defs/a"}},
+         "#/$defs/a/contains: "),
         ({"properties": {"a": {"$id": "b", "items": {"$ref": "#/x"}}}},
          "#/properties/a/items/$ref: references within a part that has an $id"),
         # What llguidance refuses, with the part that is at fault.
         ({"properties": {"a": {"items": {"pattern": "a(?=b)"}}}}, "#/properties/a/items: "),
-        ({"properties": {"a": {"oneOf": [{"type": "string"}, {"minLength": 2}]}}},
+        ({"properties": {"a": {"oneOf": [{"type": "string"}, {"pattern": "a"}]}}},
          "#/properties/a: "),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "#: "),
+        ({"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"]}, "enforced: #"),
+        ({"items": {"allOf": [{"not": {}}]}, "minItems": 1, "type": "array"},
+         "enforced: #/items/allOf/0: Unsatisfiable"),
         ({"$ref": "#", "type": "object"}, ""),
         (False, ""),
         ([], "#: a schema is an object, true or false, not a list"),
@@ -108,14 +122,16 @@ def test_depth() -> None:
 
 def test_notes_are_no_rules() -> None:
     schema = {"title": "a", "x-order": 3, "_format": "b", "description": "c", "type": "null",
-              "uniqueItems": False, "then": {"not": {}}, "format": "colour"}  # fmt: skip
+              "uniqueItems": False, "then": {"contains": {}}, "format": "colour",
+              "properties": {"a": {"type": "string", "format": "country-code"}}}  # fmt: skip
     found = states(schema)
-    assert [found.pop(path) for path in ("#/type",)] == ["enforced"]
+    rules = ("#/type", "#/properties", "#/properties/a/type")
+    assert {found.pop(path) for path in rules} == {"enforced"}
     assert set(found.values()) == {"note"}
 
 
 def test_only_definitions_that_are_used_count() -> None:
-    schema = {"$defs": {"a": {"not": {}}, "b": {"type": "null"}}, "$ref": "#/$defs/b"}
+    schema = {"$defs": {"a": {"contains": {}}, "b": {"type": "null"}}, "$ref": "#/$defs/b"}
     assert states(schema) == {"#/$ref": "enforced", "#/$defs/b/type": "enforced"}
     Grammar.json_schema(schema)
 
@@ -147,8 +163,11 @@ def test_the_schema_that_was_given_stays_as_it_is() -> None:
         ("[.]", "[.]"),
         ("[[&&a]", r"[\[\&\&a]"),
         ("a{,3}", r"a\{,3}"),
-        (r"[^\]]", r"[^\]]"),
-        (r"\u{61}\p{L}", r"\u{61}\p{L}"),
+        (r"[^\]]", r"[^[\x00]\]]"),
+        ("[^]", r"[^[\x00]]"),
+        (r"[\x00-a]", r"[\x00-a&&[^\x00]]"),
+        (r"[^\x00-a]", r"[^[\x00]\x00-a]"),
+        (r"\u{61}\p{L}", r"\u{61}[\p{L}&&[^\x00]]"),
     ],
 )
 def test_patterns_in_another_syntax(pattern: str, expected: str) -> None:
@@ -160,3 +179,19 @@ def test_patterns_that_would_be_misread(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\\"):
         rust_pattern(pattern)
     assert "#/pattern: " in refusal({"pattern": pattern})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ['^[^"]$', r"^[^\\]$", r"^[^a]$", r"^[\x00-!]$", r"^\p{Cc}$", r"^\W$", r"^[\p{Cc}a]$",
+     r"^[\u0000-\u0021]$", r"^\P{L}$", "^.$", r"^[^\u0000-\u001f]$", r'^[^-"]$', r'^[^^"]$'],
+)  # fmt: skip
+def test_quotes_and_backslashes_are_characters(pattern: str) -> None:
+    """An answer that a class does not let through, written as JSON has it."""
+    grammar = Grammar.json_schema({"type": "string", "pattern": pattern})
+    validator = jsonschema_rs.validator_for({"pattern": pattern})
+    for character in '"\\/a-^é!\x01\x1f':
+        matcher = grammar.compiled(LLTokenizer("byte"), {})
+        raw = list(json.dumps(character, ensure_ascii=False).encode())
+        taken = matcher.try_consume_tokens(raw) == len(raw) and matcher.is_accepting()
+        assert taken == validator.is_valid(character), character

@@ -7,6 +7,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
+from trinity.grammar.keywords import OTHER_WORDS
 from trinity.grammar.limits import parser_limits, short
 
 MOST_TRIALS = 200  # of parts of a schema, to find the one that is at fault
@@ -64,9 +65,14 @@ def _parts(node: Any) -> list[tuple[tuple[str, ...], Any]]:
     for key in PARTS if isinstance(node, dict) else ():
         value = node.get(key)
         if isinstance(value, list):
-            found += [((key, str(i)), part) for i, part in enumerate(value)]
+            found += [((key, str(i)), part) for i, part in enumerate(value) if _was_given(part)]
         elif key in MAPS:
             found += [((key, name), part) for name, part in (value or {}).items()]
         elif value is not None:
             found.append(((key,), value))
     return found
+
+
+def _was_given(part: Any) -> bool:
+    """Whether a part has its place in the schema as it was given."""
+    return not isinstance(part, dict) or part.get("$comment") != OTHER_WORDS

@@ -36,6 +36,7 @@ PATTERNS: Final = {
     "time": _TIME,
     "date-time": f"{_DATE}[tT]{_TIME}",
     "hostname": _HOST,
+    "host-name": _HOST,  # of draft 3
     "idn-hostname": _HOST,
     "uri-reference": _REFERENCE,
     "uri-template": _REFERENCE,
@@ -48,6 +49,7 @@ NATIVE: Final = {
     "duration": "duration",
     "email": "email",
     "ipv4": "ipv4",
+    "ip-address": "ipv4",  # of draft 3
     "ipv6": "ipv6",
     "uuid": "uuid",
     "uri": "uri",
@@ -57,4 +59,6 @@ NATIVE: Final = {
 }
 # They say what a text is for, and exclude none.
 NOTES: Final = frozenset({"password", "binary", "byte", "markdown", "html", "textarea"})
+# Those of some version of JSON Schema that exclude texts and are not enforced.
+UNENFORCED: Final = frozenset({"regex", "color", "style", "phone", "utc-millisec"})
 NAMES: Final = tuple(sorted({*PATTERNS, *NATIVE}))

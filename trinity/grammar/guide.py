@@ -53,6 +53,16 @@ class MatcherGuide:
         self._check()
         return tokens
 
+    def fitting(self, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` could be chosen in turn, with none forced behind any."""
+        trial = self._matcher.deep_copy()  # what goes wrong there, goes wrong there alone
+        for count, token in enumerate(tokens):
+            if not trial.try_consume_tokens([token]) or trial.is_stopped():
+                return count
+            if trial.compute_ff_tokens():
+                return count
+        return len(tokens)
+
     def _check(self) -> None:
         if self._matcher.is_error():
             raise InputError(f"the grammar cannot go on: {short(self._matcher.get_error())}")

@@ -21,7 +21,8 @@ NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusive
 ENFORCED: Final = (
     SCHEMA_KEYS | MAP_KEYS | LIST_KEYS | COUNTS | NUMBERS
     | {"$ref", "const", "enum", "type", "required", "pattern", "format", "multipleOf",
-       "dependentRequired"}
+       "dependentRequired", "dependentSchemas", "dependencies",
+       "not", "if", "then", "else"}
 )  # fmt: skip
 TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
@@ -39,8 +40,6 @@ REFUSED: Final = {
     "$vocabulary": "it belongs to meta-schemas",
     "not": f"{_SAY}; say what is allowed instead",
     "if": f"{_SAY}; write anyOf of both cases instead",
-    "then": "it needs if",
-    "else": "it needs if",
     "contains": _SAY,
     "minContains": _SAY,
     "maxContains": _SAY,
@@ -48,11 +47,12 @@ REFUSED: Final = {
     "propertyNames": "write patternProperties and additionalProperties: false instead",
     "unevaluatedProperties": "write additionalProperties instead",
     "unevaluatedItems": "write items instead",
-    "dependentSchemas": "write anyOf of the cases instead",
-    "dependencies": "write dependentRequired, or anyOf of the cases, instead",
     "nullable": 'write "null" among the types instead',
 }
 KNOWN: Final = ENFORCED | ANNOTATIONS | DEFINITIONS | REFUSED.keys()
+
+# The $comment of what is no part of the schema that was given, but says the same as one.
+OTHER_WORDS: Final = "said in other words"
 
 DIALECTS: Final = frozenset(
     {"json-schema.org/schema"}

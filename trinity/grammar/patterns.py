@@ -1,7 +1,9 @@
 """Regular expressions of JSON Schema (ECMA-262) in the syntax of llguidance (Rust's regex).
 
 Where the two read something differently, or validators do, what is left is what all of them let
-through: `.` and `\\s` mean fewer characters, those of `[^...]` and `\\S` not among them.
+through: `.` and `\\s` mean fewer characters, those of `[^...]` and `\\S` not among them. Classes
+are without NUL: for one that has all 32 control characters llguidance lets quotes and backslashes
+through, too.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from typing import Final
 
 _SPACE: Final = "\t\n\x0b\x0c\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _PERHAPS_SPACE: Final = "\x1c-\x1f\x85\u180e\ufeff"  # to some
+_WITHOUT_NUL: Final = r"&&[^\x00]"
+_PERHAPS_NUL: Final = (r"\x", r"\u", r"\0", r"\p", r"\P", "\x00")  # how it is named
 _PART = re.compile(r"\\(?:u\{[^}]*\}|p\{[^}]*\}|P\{[^}]*\}|.)|\[\^?|\]|\{,|&&|~~|.", re.DOTALL)
 
 
 def rust_pattern(pattern: str) -> str:
     """The expression for llguidance. Raises: ValueError for what it would misread."""
     out: list[str] = []
-    within, negated = False, False
+    within, negated, ending = False, False, ""
     for part in _PART.findall(pattern):
         if part == r"\s":
             space = _SPACE + (_PERHAPS_SPACE if negated else "")
@@ -31,13 +35,17 @@ def rust_pattern(pattern: str) -> str:
         elif within:
             if part == "]":
                 within = negated = False
-                out.append(part)
+                out.append(ending + part)
             else:  # characters there, set operations in Rust
+                if not negated and part.startswith(_PERHAPS_NUL):
+                    ending = _WITHOUT_NUL
                 escaped = part.startswith("[") or part in ("&&", "~~")
                 out.append("".join(f"\\{c}" for c in part) if escaped else part)
         elif part.startswith("["):
-            within, negated = True, part == "[^"
-            out.append(part)
+            within, negated, ending = True, part == "[^", ""
+            out.append(r"[^[\x00]" if negated else part)
+        elif part.startswith((r"\p", r"\P")):
+            out.append(f"[{part}{_WITHOUT_NUL}]")
         elif part == ".":
             out.append("[^\n\r\u2028\u2029]")
         else:

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 from trinity.errors import InputError
 from trinity.grammar import formats
+from trinity.grammar.disjoint import Disjoint
 from trinity.grammar.keywords import (
     ANNOTATIONS,
     COUNTS,
@@ -26,17 +27,21 @@ from trinity.grammar.keywords import (
     LIST_KEYS,
     MAP_KEYS,
     NUMBERS,
+    OTHER_WORDS,
     REFUSED,
     SCHEMA_KEYS,
     TYPES,
 )
 from trinity.grammar.limits import DEEPEST, check_size
+from trinity.grammar.negation import Negation, NoNegationError
 from trinity.grammar.patterns import rust_pattern
 
 State = Literal["enforced", "note", "refused"]
 LARGEST_INTEGER = 1 << 53  # beyond it not every integer is a float, which llguidance reckons with
 LARGEST_COUNT = 1 << 31
 ALIKE = 0.86  # of a keyword's letters, in a name that is taken for a misspelt one
+MADE = "/~"  # in the path of what says a keyword in other words; no JSON pointer has it
+MOST_CASES = 12  # of a oneOf, each of which is said to exclude all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,9 @@ class _Reader:
         self._seen: set[int] = set()
         self._bases: list[str] = []  # parts in which references are taken from elsewhere
         self._left: list[tuple[Any, str]] = []
+        self._disjoint = Disjoint(self._resolved)
+        self._negation = Negation(self._resolved, self._disjoint.all)
+        self._into_cases = False  # whether a reference leads into a oneOf
 
     def read(self) -> None:
         self._look(self.root, "#", 0)
@@ -135,6 +143,8 @@ class _Reader:
             for key in ("$anchor", "$dynamicAnchor"):
                 if isinstance(node.get(key), str) and not is_data:
                     self._anchors.setdefault(node[key], path)
+            reference = node.get("$ref")
+            self._into_cases |= isinstance(reference, str) and "/oneOf/" in reference
             if path != "#" and isinstance(node.get("$id", node.get("id")), str):
                 self._bases.append(path)
             parts = node.items()
@@ -168,9 +178,15 @@ class _Reader:
         for key in DROPPED:
             node.pop(key, None)
         if more:
-            node["allOf"] = [*node.pop("allOf", ()), *more]
+            made = [{"allOf": [part], "$comment": OTHER_WORDS} for part in more]
+            node["allOf"] = [*node.pop("allOf", ()), *made]
 
     def _add(self, path: str, name: str, state: State, reason: str = "") -> None:
+        place, made, _ = path.partition(f"{MADE}/")
+        if made:
+            if state != "refused":
+                return
+            path, name = place, place.rpartition("/")[2]
         self.keywords.append(Keyword(path, name, state, reason))
 
     def _keyword(self, node: Any, key: str, path: str, more: list[Any]) -> None:
@@ -185,12 +201,20 @@ class _Reader:
         elif key in LIST_KEYS:
             _want(isinstance(value, list) and bool(value), "a list of schemas", value)
             self._left += [(part, below(path, i)) for i, part in enumerate(value)]
+            if key == "oneOf" and not self._into_cases:
+                self._one_of(node, path, more)
         elif key == "$ref":
             node[key] = self._reference(value, path)
         elif key == "format":
             self._format(node, more)
-        elif key in ("dependentRequired", "dependencies"):
-            more += _dependent(key, node.pop(key))
+        elif key in DEPENDENT:
+            more += self._dependent(key, value, path)
+        elif key == "not":
+            self._make(self._negated(key, value), path, more)
+        elif key == "if" and ("then" in node or "else" in node):
+            self._condition(node, path, more)
+        elif key in ("then", "else") and "if" in node:
+            pass  # see there
         else:
             _plain_keyword(node, key)
 
@@ -212,6 +236,12 @@ class _Reader:
             raise _RefusedError(f"expected text, found {_kind(value)}")
         if any(path.startswith(f"{base}/") for base in self._bases):
             raise _RefusedError("references within a part that has an $id are not followed")
+        fragment = self._fragment(value)
+        self._left.append((self._at(fragment), f"#{fragment}"))
+        return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
+
+    def _fragment(self, value: str) -> str:
+        """The JSON pointer of a reference, from the root."""
         if self._id and value.startswith((f"{self._id}#", self._id)):
             value = value.removeprefix(self._id) or "#"
         if not value.startswith("#"):
@@ -223,9 +253,16 @@ class _Reader:
             if fragment not in self._anchors:
                 raise _RefusedError(f"the document has no anchor {fragment[:80]!r}")
             fragment = self._anchors[fragment][1:]
-        target = self._at(fragment)
-        self._left.append((target, f"#{fragment}"))
-        return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
+        return fragment
+
+    def _resolved(self, reference: str) -> Any:
+        """What a reference leads to, or None."""
+        if self._bases:
+            return None
+        try:
+            return self._at(self._fragment(reference))
+        except _RefusedError:
+            return None
 
     def _at(self, pointer: str) -> Any:
         node: Any = self.root
@@ -236,6 +273,70 @@ class _Reader:
             except (KeyError, IndexError, ValueError, TypeError):
                 raise _RefusedError(f"there is nothing at #{pointer[:80]}") from None
         return node
+
+    def _dependent(self, key: str, value: object, path: str) -> list[Any]:
+        """Who has a property has others, or fits a schema: either it is absent, or so it is."""
+        what = DEPENDENT[key]
+        _want(isinstance(value, dict), "an object", value)
+        assert isinstance(value, dict)
+        others = {"type": sorted(TYPES - {"object", "integer"})}
+        found = []
+        for name, part in value.items():
+            has: dict[str, Any] = {"type": "object", "required": [name]}
+            if isinstance(part, list) and "names" in what:
+                _want(all(isinstance(needed, str) for needed in part), what, part)
+                has["required"] += part
+            else:
+                _want("schema" in what and isinstance(part, dict | bool), what, part)
+                self._left.append((part, below(path, name)))
+                has["allOf"] = [part]
+            absent = {"type": "object", "properties": {name: False}}
+            found.append({"anyOf": [others, absent, has]})
+        return found
+
+    def _negated(self, key: str, schema: Any) -> Any:
+        try:
+            return self._negation.of(schema)
+        except NoNegationError as error:
+            raise _RefusedError(f"{REFUSED[key]} (there are no other words for {error})") from None
+
+    def _make(self, schema: Any, path: str, more: list[Any]) -> None:
+        """Let a schema hold that says in other words what a keyword says."""
+        self._left.append((schema, path + MADE))
+        more.append(schema)
+
+    def _condition(self, node: Any, path: str, more: list[Any]) -> None:
+        """Either the condition and then what follows, or neither."""
+        parent = path.rpartition("/")[0]
+        then, other = node.get("then", True), node.get("else", True)
+        negated = self._negated("if", node["if"])
+        self._left += [(node["if"], path), (then, f"{parent}/then"), (other, f"{parent}/else")]
+        cases = [{"allOf": [node["if"], then]}, {"allOf": [negated, other]}]
+        self._make({"anyOf": cases}, path, more)
+
+    def _one_of(self, node: Any, path: str, more: list[Any]) -> None:
+        """Put anyOf in its place where the cases exclude each other, or can be made to."""
+        cases = node["oneOf"]
+        if not self._disjoint.all(cases):
+            if len(cases) > MOST_CASES:
+                return
+            try:
+                negated = [self._negation.of(case) for case in cases]
+            except NoNegationError:
+                return  # llguidance may find that they do
+            self._left += [(case, path + MADE) for case in negated]
+            cases = [
+                {"allOf": [case, *negated[:i], *negated[i + 1 :]], "$comment": OTHER_WORDS}
+                for i, case in enumerate(cases)
+            ]
+        if "anyOf" in node:
+            del node["oneOf"]
+            more.append({"anyOf": cases})
+            return
+        keywords = list(node.items())  # their order is that of the properties
+        node.clear()
+        for key, value in keywords:
+            node.update({"anyOf": cases} if key == "oneOf" else {key: value})
 
     def _format(self, node: Any, more: list[Any]) -> None:
         name, types = node["format"], node.get("type", "string")
@@ -251,15 +352,37 @@ class _Reader:
                 more[-1] = {"anyOf": [more[-1], {"type": sorted(TYPES - {"string", "integer"})}]}
         elif name in formats.NATIVE:
             node["format"] = formats.NATIVE[name]
+        elif name in formats.UNENFORCED:
+            raise _RefusedError(f"the format {name!r} is not enforced; write a pattern instead")
         else:
-            known = ", ".join(formats.NAMES)
-            raise _RefusedError(f"the format {name[:40]!r} is not known; those are {known}")
+            alike = difflib.get_close_matches(name.lower(), formats.NAMES, 1, ALIKE)
+            if alike:
+                raise _RefusedError(f"no format that is known; {alike[0]} is one")
+            del node["format"]  # somebody's own word, which says nothing to JSON Schema
+            raise _Note
 
 
 # Keywords whose values are no schemas.
 DATA = ("const", "enum", "default", "examples")
+DEPENDENT = {
+    "dependentRequired": "a list of names",
+    "dependentSchemas": "a schema",
+    "dependencies": "a list of names or a schema",
+}
 # Of no meaning to llguidance once they are read, or of another one.
-DROPPED = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "x-guidance")
+DROPPED = (
+    *DEPENDENT,
+    "not",
+    "if",
+    "then",
+    "else",
+    "$schema",
+    "$id",
+    "id",
+    "$anchor",
+    "$dynamicAnchor",
+    "x-guidance",
+)
 INERT: dict[str, Callable[[Any, Any], bool]] = {
     # Keywords that exclude nothing with these values, or beside these others: (schema, value).
     "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),
@@ -387,27 +510,6 @@ CHECKS: dict[str, Callable[[Any, Any], Any]] = {
     "pattern": lambda node, value: _pattern(value),
 }
 _LOWER = {name.lower(): name for name in KNOWN - ANNOTATIONS}
-
-
-def _dependent(key: str, value: object) -> list[Any]:
-    """Who has a property has others: either it is absent, or all are there."""
-    names = isinstance(value, dict) and all(
-        isinstance(part, list) and all(isinstance(name, str) for name in part)
-        for part in value.values()
-    )
-    if not names and key in REFUSED:
-        raise _RefusedError(REFUSED[key])
-    _want(names, "an object of lists of names", value)
-    assert isinstance(value, dict)
-    others = {"type": sorted(TYPES - {"object", "integer"})}
-    return [
-        {"anyOf": [
-            others,
-            {"type": "object", "properties": {name: False}},
-            {"type": "object", "required": [name, *needed]},
-        ]}
-        for name, needed in value.items()
-    ]  # fmt: skip
 
 
 def below(path: str, key: object) -> str:

@@ -66,8 +66,7 @@ class Answer(Sequence):
         self._matcher = StopMatcher(request.limits.stop or ())
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []
-        # What is proposed would have to pass the grammar, whose own tokens need no guess.
-        self._most_proposals = request.proposals if grammar is None else 0
+        self._most_proposals = request.proposals
         self._guesses = Guesses()
         self._proposals: list[int] = []
         self._started = False
@@ -119,7 +118,7 @@ class Answer(Sequence):
         if self._limits.max_tokens is not None:
             most = min(most, self._limits.max_tokens - done - 1)
         if done and self._most_proposals and account.worthwhile:
-            self._proposals = self._guesses.propose(self.tokens, account, most)
+            self._proposals = self._proposed(account, most)
             self.timings.proposed_tokens += len(self._proposals)
         return self._proposals
 
@@ -138,19 +137,20 @@ class Answer(Sequence):
         if self._limits.max_tokens == 0:
             self.finish("length")
             return
-        if self._guide is not None:
-            self._follow(self._guide, logits[-1])
-            return
         for row in range(len(logits)):
-            self._take(self._sampler.sample(logits[row], self.tokens), logits[row])
+            known = len(self.tokens)
+            if self._guide is None:
+                self._take(self._sampler.sample(logits[row], self.tokens), logits[row])
+            else:
+                self._follow(self._guide, logits[row])
             if self.ended:
                 return
-            if row == len(proposals) or self.tokens[-1] != proposals[row]:
+            if row == len(proposals) or self.tokens[known:] != [proposals[row]]:
                 break
             self.accepted += 1
             self.timings.accepted_tokens += 1
-        if self.cache.length >= len(self.tokens):
-            self.cache.truncate(len(self.tokens) - 1)
+        if self.cache.length > known:
+            self.cache.truncate(known)
 
     def finish(self, reason: FinishReason) -> None:
         """End with the text that was held back."""
@@ -160,6 +160,16 @@ class Answer(Sequence):
         if self._matcher.stopped:
             reason = "stop"
         self.end(self._chunk(text + self._matcher.finish(), reason))
+
+    def _proposed(self, account: Account, most: int) -> list[int]:
+        """Tokens that may come behind the newest one."""
+        found = self._guesses.propose(self.tokens, account, most)
+        if self._guide is None or not found:
+            return found
+        if self._ahead:  # those do come
+            return self._ahead[: len(found)]
+        # Forced tokens have a step of their own, be there proposals before them or not.
+        return found[: self._guide.fitting(found)]
 
     def _follow(self, guide: Guide, logits: Logits) -> None:
         """Choose a token that the grammar allows, and take it with those that it then forces."""

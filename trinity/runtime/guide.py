@@ -46,6 +46,13 @@ class Guide(Protocol):
         """Tokens of which the grammar leaves no choice; they still have to be accepted."""
         ...
 
+    def fitting(self, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` could be chosen in turn, with none forced behind any.
+
+        The state stays as it is.
+        """
+        ...
+
 
 class Grammar(Protocol):
     """What an answer may be. Immutable."""

@@ -1,0 +1,145 @@
+"""Whether schemas exclude each other: then ``oneOf`` of them is ``anyOf``, which is enforced.
+
+What is not looked at makes a schema let more through, so "disjoint" is always true, and "not known
+to be" often. Beside $ref nothing is looked at, for older schemas say that nothing counts there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trinity.grammar.keywords import TYPES
+
+# In place of "number", which has the integers in it.
+ALL: Final = TYPES - {"number"} | {"fraction"}
+DEEPEST: Final = 8  # references, and properties within properties
+MOST_WORK: Final = 50_000  # schemas that are looked at for one document, again and again
+PER_WORK: Final = 64  # values or names that count for a schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a schema says by itself: types and values that there may be, names that must be."""
+
+    schema: dict[str, Any]
+    types: frozenset[str] = ALL
+    values: frozenset[str] | None = None  # as JSON; None: any
+    required: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.required) + len(self.values or ())
+
+    def cases(self) -> Iterator[list[Any]]:
+        """Lists of schemas, of each of which one holds at least."""
+        for key in ("anyOf", "oneOf"):
+            if isinstance(self.schema.get(key), list):
+                yield self.schema[key]
+
+    def of_property(self, name: str) -> Any:
+        """What holds of a property's value, where it is there."""
+        properties = self.schema.get("properties")
+        if isinstance(properties, dict) and name in properties:
+            return properties[name]
+        if self.schema.get("patternProperties"):
+            return True
+        return self.schema.get("additionalProperties", True)
+
+
+class Disjoint:
+    """Compares the schemas of one document. ``resolve``: what a $ref leads to; None for nothing."""
+
+    def __init__(self, resolve: Callable[[str], Any]) -> None:
+        self._resolve = resolve
+        self._left = MOST_WORK
+        self._known: dict[int, _Part] = {}
+
+    def all(self, schemas: list[Any]) -> bool:
+        """Whether no value fits two of the schemas."""
+        return all(
+            self.two(one, other) for i, one in enumerate(schemas) for other in schemas[i + 1 :]
+        )
+
+    def two(self, one: Any, other: Any, depth: int = 0) -> bool:
+        """Whether no value fits both."""
+        if self._left < 0 or depth > DEEPEST:
+            return False
+        mine, theirs = self._parts(one), self._parts(other)
+        both = [*mine, *theirs]
+        self._left -= sum(part.size for part in both) // PER_WORK
+        types = ALL.intersection(*(part.types for part in both))
+        if not types:
+            return True
+        values = [part.values for part in both if part.values is not None]
+        if values and not values[0].intersection(*values[1:]):
+            return True
+        for side, opposite in ((mine, other), (theirs, one)):
+            for cases in (cases for part in side for cases in part.cases()):
+                if all(self.two(case, opposite, depth + 1) for case in cases):
+                    return True
+        return types == {"object"} and self._objects(mine, theirs, depth)
+
+    def _objects(self, mine: list[_Part], theirs: list[_Part], depth: int) -> bool:
+        """Whether a property that has to be there cannot have a value that fits both."""
+        names = {name for part in (*mine, *theirs) for name in part.required}
+        return any(
+            self.two(one.of_property(name), other.of_property(name), depth + 1)
+            for name in sorted(names)
+            for one in mine
+            for other in theirs
+        )
+
+    def _parts(self, schema: Any, depth: int = 0) -> list[_Part]:
+        """Parts that all hold, those of references and of allOf among them."""
+        if schema is False:
+            return [_Part({}, frozenset())]
+        self._left -= 1
+        if self._left < 0 or depth > DEEPEST or not isinstance(schema, dict):
+            return []
+        if isinstance(schema.get("$ref"), str):
+            return self._parts(self._resolve(schema["$ref"]), depth + 1)
+        found = self._known.get(id(schema))
+        if found is None:
+            found = self._known[id(schema)] = _part(schema)
+        inner = schema.get("allOf")
+        more = inner if isinstance(inner, list) else []
+        return [found, *(part for one in more for part in self._parts(one, depth + 1))]
+
+
+def _part(schema: dict[str, Any]) -> _Part:
+    types, values = ALL, None
+    if "type" in schema:
+        given = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        named = {name for name in given if isinstance(name, str)}
+        types &= named | ({"integer", "fraction"} if "number" in named else set())
+    for listed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
+        if isinstance(listed, list):
+            types &= set(map(_type, listed))
+            texts = frozenset(json.dumps(_plain(value), sort_keys=True) for value in listed)
+            values = texts if values is None else values & texts
+    names = schema.get("required")
+    required = tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else ()
+    return _Part(schema, types, values, required)
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "fraction"
+    names = {type(None): "null", int: "integer", str: "string", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+def _plain(value: Any) -> Any:
+    """A value that is written as every equal one is."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return value
