@@ -52,6 +52,7 @@ def make_app(
             yield
         finally:
             loading.cancel()
+            service.threads.close()
             await models.close()
 
     def refuse(path: str, error: ApiError) -> ASGI:

@@ -14,6 +14,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
 from trinity.server.schemas import decoded
 from trinity.server.service import Service
+from trinity.server.threads import body_bytes
 
 log = logging.getLogger("trinity.server")
 
@@ -65,7 +66,10 @@ class Dispatch:
                 body = await read_body(scope, receive, settings.max_body)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
-        working = asyncio.ensure_future(self._work(body, scope, receive, send))
+        body_bytes.set(len(body))
+        content = self._content(body)
+        del body  # which may be large, and the answer may take long
+        working = asyncio.ensure_future(self._work(content, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,16 +81,19 @@ class Dispatch:
                 working.cancel()
                 await asyncio.wait({working})
 
-    async def _work(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    def _content(self, body: bytes) -> Any:
+        """What the endpoint takes of a body. Raises: ApiError."""
         endpoint = self._endpoint
-        content: Any = None
         if endpoint.body is not None:
-            content = decoded(body, endpoint.body)
-        elif body and endpoint.method == "GET":
+            return decoded(body, endpoint.body)
+        if body and endpoint.method == "GET":
             raise ApiError(400, "this endpoint takes no body")
+        return None
+
+    async def _work(self, content: Any, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(self._service, content, Request(scope, receive))
         async with asyncio.timeout_at(scope["trinity.deadline"]):
-            answer = await endpoint.handle(call)
+            answer = await self._endpoint.handle(call)
         await answer(scope, receive, send)
 
 

@@ -15,6 +15,8 @@ from trinity.conversation.parts import Part, Text
 from trinity.conversation.rendering import has_variable
 from trinity.errors import InputError
 from trinity.grammar.grammar import Grammar
+from trinity.runtime.options import Request
+from trinity.runtime.prompts import prompt_ids
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.thinking import effort_variables
@@ -70,19 +72,21 @@ class PlainReader:
 class Prepared:
     """What is submitted, and what makes a reader for each answer."""
 
-    prompts: Sequence[str | Sequence[int]]
+    prompts: Sequence[Sequence[int]]
     options: Mapping[str, Any]
     reader: Callable[[], Reader] = PlainReader
 
 
-def prepared(model: Model, job: ChatJob | TextJob, names: Mapping[str, Any]) -> Prepared:
+def prepared(
+    model: Model, job: ChatJob | TextJob, names: Mapping[str, Any], *, fitting: bool = True
+) -> Prepared:
     """A job's prompts, options and readers; it takes its time, so not in the event loop.
 
-    ``names`` as for ``chat_prompt``.
+    ``names`` as for ``chat_prompt``. ``fitting``: it is refused where it does not fit the context.
     """
     if isinstance(job, TextJob):
-        return Prepared(job.prompts, job.options)
-    prompt = chat_prompt(model, job, names)
+        return Prepared([text_ids(model, one, job.options) for one in job.prompts], job.options)
+    prompt = chat_prompt(model, job, names, fitting=fitting)
     options = {**job.options, "skip_special": prompt.skip_special}
     wanted = options.get("grammar")
     if wanted is not None and prompt.form.tools:
@@ -101,7 +105,20 @@ def prepared(model: Model, job: ChatJob | TextJob, names: Mapping[str, Any]) -> 
     return Prepared([prompt.ids], options, prompt.reader)
 
 
-def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPrompt:
+def text_ids(
+    model: Model, prompt: str | Sequence[int], options: Mapping[str, Any]
+) -> Sequence[int]:
+    """The tokens of a prompt, read as the options say. Raises: as ``Model.generate``."""
+    request = Request.of(**{**model.defaults.options, **options})
+    return prompt_ids(
+        prompt, model.tokenizer, model.config.vocab_size, model.context_length,
+        add_bos=request.add_bos, parse_special=request.parse_special,
+    )  # fmt: skip
+
+
+def chat_prompt(
+    model: Model, job: ChatJob, names: Mapping[str, Any], *, fitting: bool = False
+) -> ChatPrompt:
     """A conversation as the model reads it. Raises: as ``Model.chat_prompt``.
 
     ``names`` are the server's own for chat templates: those that the model's templates know count
@@ -115,6 +132,7 @@ def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPro
         parallel_tool_calls=job.parallel_tool_calls,
         variables=variables_of(model, job, names),
         add_generation_prompt=job.add_generation_prompt,
+        fitting=fitting,
     )
 
 
