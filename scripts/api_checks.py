@@ -61,7 +61,8 @@ def refusals_say_why(ctx: Any, response: Any, case: Any) -> None:
     assert response.status_code < 500, error
     assert error["message"], "a refusal without a message"
     if response.status_code == 400:
-        assert error["param"] or error["code"] in OF_THE_WHOLE, f"it names nothing: {error}"
+        named = error["param"] is not None or error["code"] in OF_THE_WHOLE
+        assert named, f"it names nothing: {error}"
 
 
 def check(validator: Any, instance: Any) -> None:

@@ -5,7 +5,8 @@
     python scripts/check_api.py --openai openapi.json
 
 A server of the demo model is started. schemathesis makes requests of the server's own document, and
-with --openai of OpenAI's as well: what that allows must be answered by its schemas, or refused by name.
+with --openai of OpenAI's as well: what that allows must be answered by its schemas, or refused by
+name.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def server(*flags: str) -> Iterator[str]:
     assert started.stderr is not None
     told = iter(started.stderr)
     try:
-        url = next((found[1] for line in told if (found := re.match(r"listening on (\S+)", line))))
+        url = next(found[1] for line in told if (found := re.match(r"listening on (\S+)", line)))
         threading.Thread(target=lambda: sys.stderr.writelines(told), daemon=True).start()
         yield url
         assert started.poll() is None, "the server has ended"

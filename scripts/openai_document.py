@@ -1,6 +1,7 @@
 """OpenAI's OpenAPI document, cut down to what `trinity serve` has.
 
-The document is openapi.json of https://github.com/openai/openai-openapi; whoever runs this fetches it.
+The document is openapi.json of https://github.com/openai/openai-openapi; whoever runs this fetches
+it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SAID_BY_THE_SERVICE: list[tuple[str, Any]] = [
      "/top_logprobs/items", None),
     # With encoding_format base64.
     ("Embedding/properties/embedding", ""),
+    # The document's own example has null.
+    ("ModelResponseProperties/properties/user", None),
 ]  # fmt: skip
 
 
@@ -96,5 +99,4 @@ def reachable(what: Any, components: Json) -> Json:
 
 def references(what: Any) -> Iterator[tuple[str, str]]:
     """The kinds and names of components in ``what``."""
-    for kind, name in re.findall(r'"\$ref": "#/components/(\w+)/([^"/]+)', json.dumps(what)):
-        yield kind, name
+    yield from re.findall(r'"\$ref": "#/components/(\w+)/([^"/]+)', json.dumps(what))

@@ -169,6 +169,7 @@ def chat(content: bytes = b'"x"', more: bytes = b"") -> bytes:
         (chat(more=b',"max_tokens":' + b"9" * 100_000), "max_tokens"),
         (chat(more=b',"seed":18446744073709551616'), "seed"),
         (chat(more=b',"n":0'), "n"), (chat(more=b',"n":1000000000'), "n"),
+        (chat(more=b',"":1'), ""),
         (chat(more=b',"' + b"k" * 1_000_000 + b'":1'), "k" * 1_000_000),
         (chat(more=b',"stop":[' + b",".join([b'"a"'] * 100_000) + b"]"), "stop"),
         (chat(more=b',"logit_bias":{"-1":1}'), "logit_bias"),
@@ -185,7 +186,7 @@ def test_a_hostile_body_is_refused(client: TestClient, body: bytes, named: str |
     response = client.post(CHAT, content=body)
     assert response.status_code == 400, response.text[:500]
     error = strict(response.text)["error"]
-    assert error["message"]
+    assert error["message"].strip() == error["message"] != ""
     if named is not None:
         assert error["param"] == named
     assert client.get("/health").status_code == 200

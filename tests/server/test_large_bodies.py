@@ -1,4 +1,4 @@
-"""Texts that take long to tokenize: one at a time, in nobody's way, refused early where they can be."""
+"""Texts that take long to tokenize: one at a time, in nobody's way, refused early if they can be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests.server.asgi import Asked, strict
-from tests.server.conftest import LIMIT, MakeApp, is_idle
+from tests.server.conftest import LIMIT, is_idle
 from tests.server.test_process import process, until_ready
 from trinity.model import Model
 from trinity.server import threads
@@ -177,8 +177,8 @@ def test_memory_is_bounded_and_health_is_there_while_large_texts_come() -> None:
         together(8)
         # Bodies, texts and answers of eight, and not eight times what tokenizing takes.
         assert peak(server.pid) - alone < 400 << 20
-        print(f"peak {alone >> 20} MB for one, {peak(server.pid) >> 20} MB for eight;",
-              f"health p99 {sorted(waits)[len(waits) * 99 // 100]:.3f} s of {len(waits)}")  # fmt: skip
+        print(f"peak {alone >> 20} MB for one, {peak(server.pid) >> 20} MB for eight")
+        print(f"health p99 {sorted(waits)[len(waits) * 99 // 100]:.3f} s of {len(waits)}")
 
 
 def peak(pid: int) -> int:

@@ -25,7 +25,8 @@ def longest_token(vocab: Vocabulary) -> int | None:
         lengths = max(map(len, vocab.tokens))
     else:
         lengths = max(len(token.replace(SPACE, " ").encode()) for token in vocab.tokens)
-    special = matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED))[:1]  # the longest, found as it is
+    # Special tokens are found in the text as they are; the longest is the first.
+    special = matched_ids(vocab, (CONTROL, UNKNOWN, USER_DEFINED))[:1]
     return max([lengths, *(len(vocab.tokens[i].encode()) for i in special)])
 
 

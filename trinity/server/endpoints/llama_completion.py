@@ -158,9 +158,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
         options |= await asyncio.to_thread(llama_options, body.json_schema, body.grammar)
     with await call.service.models.lease(body.model) as model:
         if body.logit_bias is not None:
-            options["logit_bias"] = await call.service.threads.run(
-                bias_of, model, body.logit_bias
-            )
+            options["logit_bias"] = await call.service.threads.run(bias_of, model, body.logit_bias)
         prompts = await call.service.threads.run(prompts_of, model, body.prompt)
     job = TextJob(prompts, options, body.n, whole=not body.stream)
     started = call.service.start(body.model, job)
