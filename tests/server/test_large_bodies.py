@@ -1,4 +1,4 @@
-"""Texts that take long to tokenize: one at a time, in nobody's way, refused early if they can be."""
+"""Texts that take long to tokenize: one at a time, in nobody's way, refused early if possible."""
 
 from __future__ import annotations
 
