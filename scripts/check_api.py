@@ -19,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,38 +42,63 @@ def main() -> int:
     parser.add_argument("--only-openai", action="store_true", help="not the server's own document")
     given = parser.parse_args()
     usual = ["--phases", "coverage,fuzzing", "--continue-on-failure", "--no-color",
-             "--request-timeout", "60", "--generation-database", "none",
+             "--request-timeout", "600", "--generation-database", "none",
              "--max-examples", str(given.cases), "--seed", str(given.seed)]  # fmt: skip
-    for path in given.path:
-        usual += ["--include-path", path]
     environment = dict(os.environ)
     if given.openai is not None:
         environment["OPENAI_DOCUMENT"] = str(given.openai.resolve())
         environment["SCHEMATHESIS_HOOKS"] = str(ROOT / "scripts" / "api_checks.py")
-    failed = False
-    with tempfile.TemporaryDirectory() as folder:
+    counts = Counts()
+    with tempfile.TemporaryDirectory() as name, server() as url:
+        folder = Path(name)
         if not given.only_openai:
-            with server() as url:
-                options = [f"{url}/openapi.json", *OURS, *usual]
-                failed |= run("the server's own document", options, folder, environment)
+            for path in given.path or paths_of(url):
+                options = [f"{url}/openapi.json", *OURS, *usual, "--include-path", path]
+                counts.add(path, run(options, folder, environment))
         if given.openai is not None:
             from scripts.openai_document import OpenAIDocument
 
-            cut = Path(folder) / "openai.json"
-            cut.write_text(json.dumps(OpenAIDocument(given.openai).document()), encoding="utf-8")
-            with server("--any-model-name") as url:
-                options = [str(cut), "--url", f"{url}/v1", *OPENAIS, *usual]
-                failed |= run("OpenAI's document", options, folder, environment)
-    return int(failed)
+            document = OpenAIDocument(given.openai).document()
+            cut = folder / "openai.json"
+            cut.write_text(json.dumps(document), encoding="utf-8")
+            for path in document["paths"]:
+                options = [str(cut), "--url", f"{url}/v1", *OPENAIS, *usual, "--include-path", path]
+                counts.add(f"OpenAI's {path}", run(options, folder, environment))
+    print(f"{counts.cases} cases, {counts.failed} with failures")
+    return int(counts.failed > 0)
+
+
+@dataclass
+class Counts:
+    """Requests that were made, and those whose answer was wrong."""
+
+    cases: int = 0
+    failed: int = 0
+
+    def add(self, what: str, report: dict[str, Any]) -> None:
+        """Take a run's figures, and tell them."""
+        cases = report["test_cases"]
+        wrong = cases["with_failures"] + cases["errored"] + len(report["errors"])
+        if not report["complete"] or report["stop_reason"] != "completed":
+            wrong += 1
+        self.cases += cases["generated"]
+        self.failed += wrong
+        print(f"{cases['generated']:6} cases, {wrong} with failures: {what}", flush=True)
+
+
+def paths_of(url: str) -> list[str]:
+    """The paths of a server's document."""
+    with urllib.request.urlopen(f"{url}/openapi.json") as answer:
+        return list(json.load(answer)["paths"])
 
 
 @contextmanager
-def server(*flags: str) -> Iterator[str]:
+def server() -> Iterator[str]:
     """The URL of a server of the demo model, with few tokens for each answer."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
-         "--request-seconds", "60", *flags],
+         "--request-seconds", "600", "--any-model-name"],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert started.stderr is not None
@@ -86,23 +113,21 @@ def server(*flags: str) -> Iterator[str]:
         started.wait()
 
 
-def run(what: str, options: Sequence[str], folder: str, environment: dict[str, str]) -> bool:
-    """Run schemathesis and say what it found. Whether there were failures."""
-    report = Path(folder) / "report.json"
+def run(options: Sequence[str], folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """Run schemathesis, which says what is wrong; its report."""
+    report = folder / "report.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "schemathesis.cli", "run", *options,
                "--report-json-path", str(report)]  # fmt: skip
     # Not in a folder from which it could read settings or modules.
-    done = subprocess.run(command, env={**environment, "PYTHONPATH": ""}, cwd=folder, check=False)
+    done = subprocess.run(
+        command, env={**environment, "PYTHONPATH": ""}, cwd=folder, check=False,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    cases, operations = found["test_cases"], found["operations"]
-    print(
-        f"{what}: {operations['tested']} of {operations['total']} operations, "
-        f"{cases['generated']} cases, {cases['with_failures']} with failures, "
-        f"{cases['errored']} errors",
-        flush=True,
-    )
-    return done.returncode != 0 or bool(cases["with_failures"])
+    if done.returncode:
+        print(done.stdout, flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from tests.server.asgi import strict
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
 from trinity.model import Model
+from trinity.runtime import prompts
 from trinity.server import connection as connections
 from trinity.server.endpoints import ENDPOINTS
 
@@ -192,7 +193,10 @@ def test_a_hostile_body_is_refused(client: TestClient, body: bytes, named: str |
     assert client.get("/health").status_code == 200
 
 
-def test_large_tools_are_refused_by_their_name(client: TestClient) -> None:
+def test_large_tools_are_refused_by_their_name(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a context that holds them; else they are refused for that."""
     schema = {"type": "object", "properties": {"a": {"enum": ["x" * 60_000]}}}
     tools = [
         {"type": "function", "function": {"name": f"f{number}", "parameters": schema}}
@@ -200,6 +204,9 @@ def test_large_tools_are_refused_by_their_name(client: TestClient) -> None:
     ]
     body = {"messages": [{"role": "user", "content": "x"}], "tools": tools,
             "tool_choice": "required"}  # fmt: skip
+    refused = client.post(CHAT, json=body)
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    monkeypatch.setattr(prompts, "LONG_TEXT", 1 << 30)
     response = client.post(CHAT, json=body)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "tools"

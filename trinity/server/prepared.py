@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.conversation.parts import Part, Text
 from trinity.conversation.rendering import has_variable
-from trinity.errors import InputError
+from trinity.errors import ContextLengthError, InputError
 from trinity.grammar.grammar import Grammar
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import prompt_ids
@@ -108,12 +108,17 @@ def prepared(
 def text_ids(
     model: Model, prompt: str | Sequence[int], options: Mapping[str, Any]
 ) -> Sequence[int]:
-    """The tokens of a prompt, read as the options say. Raises: as ``Model.generate``."""
+    """The tokens of a prompt, read as the options say. Raises: ContextLengthError, ApiError."""
     request = Request.of(**{**model.defaults.options, **options})
-    return prompt_ids(
-        prompt, model.tokenizer, model.config.vocab_size, model.context_length,
-        add_bos=request.add_bos, parse_special=request.parse_special,
-    )  # fmt: skip
+    try:
+        return prompt_ids(
+            prompt, model.tokenizer, model.config.vocab_size, model.context_length,
+            add_bos=request.add_bos, parse_special=request.parse_special,
+        )  # fmt: skip
+    except ContextLengthError:
+        raise
+    except InputError as error:
+        raise ApiError(400, f"prompt: {error}", "prompt") from error
 
 
 def chat_prompt(
