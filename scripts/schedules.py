@@ -154,7 +154,7 @@ class User:
         while not self.over.is_set():
             try:
                 self.act()
-                self.over.wait()
+                wait_for(self.over)
             except KeyboardInterrupt:
                 continue
 
@@ -273,8 +273,7 @@ class User:
 
         with self.starting:
             threading.Thread(target=work, name="user-async").start()
-        while not done.wait(0.05):
-            pass
+        wait_for(done)
         if len(ids_and_reason) == 1:
             raise ids_and_reason[0]
         self.check(case, *ids_and_reason)
@@ -304,6 +303,16 @@ class User:
             reason = chunk.finish_reason
         self.check(case, ids, reason)
         return chunks, ids
+
+
+def wait_for(event: threading.Event) -> None:
+    """Wait for an event in a thread that is interrupted.
+
+    Interrupted on its way out, ``event.wait`` raises RuntimeError, for it releases a lock that it
+    does not hold.
+    """
+    while not event.is_set():
+        time.sleep(0.005)
 
 
 def interrupt(users: list[User], rng: random.Random, over: threading.Event) -> None:

@@ -46,7 +46,8 @@ COMPILER = {"numba", "llvmlite"}
 # The lazy imports of the public module: `import trinity` must stay quick and work without these.
 HEAVY = (
     "numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
-    "huggingface_hub", "starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance",
+    "prompt_toolkit", "huggingface_hub", "starlette", "uvicorn", "msgspec", "prometheus_client",
+    "llguidance",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}

@@ -131,6 +131,22 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not set(text) & {"\x07", "\x7f", "\x9b", "\u202e"}
 
 
+def test_long_lines_are_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal; what is cut is what is shown, and no line feed is a file's own."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal._Notices(screen))
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal.say_wrapped("word " * 20 + "\n\x1b[31m end", 4)
+    first, *rest = screen.getvalue().splitlines()
+    assert max(map(len, [first, *rest])) <= 40
+    assert first.startswith("word word")
+    assert all(line.startswith("    ") and line[4] != " " for line in rest)
+    assert "\\n\\x1b[31m" in screen.getvalue()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    terminal.say_wrapped("word " * 20 + "\n")
+    assert sys.stderr.getvalue() == "word " * 20 + "\\n\n"  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_generated_text(
     run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
@@ -149,7 +165,7 @@ def test_generated_text(
 
 
 def test_there_is_one_way_to_the_terminal() -> None:
-    for path in sorted(Path(cli.__file__).parent.glob("*.py")):
+    for path in sorted(Path(cli.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trinity.cli import options
-from trinity.cli.interrupt import interruptible, raising
+from trinity.cli.chatting.settings import CTX_SHIFT, SETTINGS
 from trinity.cli.loading import load_model
 from trinity.cli.prompts import given_text
-from trinity.cli.terminal import put, put_raw, say
-from trinity.cli.writing import shown
-from trinity.errors import ContextLengthError, InputError
+from trinity.cli.terminal import say
+from trinity.errors import InputError
 
 if TYPE_CHECKING:
-    from trinity.model import Model
-
-HELP = """\
-/reset  forget the conversation
-/exit   leave; so does Ctrl-D
-/help   this text
-Ctrl-C stops an answer; at the prompt, pressed twice, it leaves."""
+    from trinity.cli.chatting.lines import Source
 
 
-# A conversation is shown as text alone, in the model's own format.
-@options.takes(
-    generation=options.without(options.GENERATION, "logprobs", "add_bos", "parse_special"),
-    loading=options.LOADING,
-)
+@options.takes(generation=SETTINGS, loading=options.LOADING)
 def chat(
     model: options.ModelPath,
     system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
@@ -41,6 +29,10 @@ def chat(
             "--template", metavar="FILE", help="Chat template (Jinja2) instead of the model's."
         ),
     ] = None,
+    history: Annotated[
+        bool,
+        typer.Option("--history/--no-history", help="Remember what is typed for the next time."),
+    ] = True,
     *,
     generation: options.Given,
     loading: options.Given,
@@ -60,82 +52,30 @@ def chat(
                 f"{model}: the file has no chat template; give one with --template FILE, "
                 "or use `trinity generate`"
             )
-        Conversation(loaded, generation, text, system).run()
+        from trinity.cli.chatting.dialogue import Dialogue
+        from trinity.tools.chat_session import ChatSession
+
+        shifts = bool(generation.pop(CTX_SHIFT.name, CTX_SHIFT.default))
+        session = ChatSession(loaded, generation, template=text, system=system, shifts=shifts)
+        Dialogue(session, source(history=history), patient=sys.stdin.isatty()).run()
 
 
-class Conversation:
-    """The messages so far, and what a typed line does to them."""
+def source(*, history: bool) -> Source:
+    """Where entries come from: an editor where there is a terminal for it, else plain lines."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
+        from trinity.cli.chatting.lines import Lines
 
-    def __init__(
-        self, model: Model, request: options.Given, template: str | None, system: str | None
-    ) -> None:
-        self.model = model
-        self.request = request
-        self.template = template
-        self.opening = [] if system is None else [{"role": "system", "content": system}]
-        self.messages = list(self.opening)
+        return Lines(prompts=sys.stdin.isatty())
+    from trinity.cli.chatting.commands import BY_NAME
+    from trinity.cli.chatting.editor import Editor, EntryCompleter
+    from trinity.cli.chatting.history import KeptHistory, state_folder
 
-    def run(self) -> None:
-        """Take turns until the input ends."""
-        for line in lines():
-            command = line.strip()
-            if command in ("/exit", "/quit"):
-                return
-            if command == "/reset":
-                self.messages = list(self.opening)
-                say("(the conversation starts anew)")
-            elif command == "/help":
-                for help_line in HELP.splitlines():
-                    say(help_line)
-            elif command.startswith("/") and command[1:].isalpha():
-                say(f"(there is no {command}; /help lists what there is)")
-            elif command:
-                self.turn(line)
-
-    def turn(self, text: str) -> None:
-        """Answer one message; what an interrupted answer has said stays in the conversation."""
-        messages = [*self.messages, {"role": "user", "content": text}]
+    kept = None
+    if history:
         try:
-            answer = self.answer(messages)
-        except ContextLengthError as error:
-            if not sys.stdin.isatty():
-                raise
-            say(f"error: {error}")
-            say("(/reset starts anew)")
-            return
-        self.messages = [*messages, {"role": "assistant", "content": answer}]
-
-    def answer(self, messages: list[dict[str, str]]) -> str:
-        """The answer to ``messages``, written as it comes; Ctrl-C ends it early."""
-        with interruptible() as cancel:
-            self.request["cancel"] = cancel
-            chunks = self.model.chat_stream(messages, template=self.template, **self.request)
-            text = "".join(chunk.text for chunk in shown(chunks))
-        put_raw("\n", flush=True)
-        return text
-
-
-def lines() -> Iterator[str]:
-    """Typed or piped lines; ends at the end of input, and raises at a second Ctrl-C in a row."""
-    if not sys.stdin.isatty():
-        yield from (line.rstrip("\r\n") for line in sys.stdin)
-        return
-    with suppress(ImportError):  # line editing and history, where the system has them
-        import readline  # noqa: F401
-    interrupted = False
-    while True:
-        try:
-            with raising():
-                line = input("> ")
-        except EOFError:
-            put()
-            return
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            interrupted = True
-            say()
-            say("(Ctrl-C again or Ctrl-D leaves)")
-            continue
-        interrupted = False
-        yield line
+            kept = KeptHistory(state_folder() / "chat_history")
+        except OSError as error:
+            say(f"note: what is typed is not remembered: {error}")
+    say("(/help lists what can be typed; Ctrl-D leaves)")
+    words = {f"/{name}": command.words for name, command in BY_NAME.items()}
+    return Editor(EntryCompleter(words), kept)

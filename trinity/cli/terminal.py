@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -40,9 +42,23 @@ def json_line(value: object) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def say(text: str = "") -> None:
-    """Write a line to standard error."""
-    print(escaped(text), file=sys.stderr, flush=True)
+def say(text: str = "", keep: str = "", end: str = "\n") -> None:
+    """Write a line to standard error; ``keep`` are control characters that are ours."""
+    stream = getattr(sys.stderr, "unescaped", sys.stderr)
+    print(escaped(text, keep), end=end, file=stream, flush=True)
+
+
+def say_wrapped(text: str, indent: int = 0) -> None:
+    """Write a line to standard error; to a terminal, cut between words where it is too long.
+
+    ``indent`` is that of the lines after the first one.
+    """
+    if sys.stderr.isatty():
+        width = max(40, shutil.get_terminal_size().columns)
+        text = textwrap.fill(escaped(text), width, subsequent_indent=" " * indent)
+        say(text, keep="\n")
+    else:
+        say(text)
 
 
 def put(text: str = "", keep: str = "") -> None:

@@ -11,11 +11,19 @@ from trinity.cli.terminal import escaped, put_raw
 if TYPE_CHECKING:
     from trinity.runtime.generation import Chunk
 
+KEPT = "\n\t"  # the control characters of a text that a terminal gets
+
 
 def shown(chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
     """The same chunks, each written and flushed as it passes."""
-    is_terminal = sys.stdout.isatty()
     for chunk in chunks:
-        # A model may say anything; a pipe gets it as it is, a terminal only what can be seen.
-        put_raw(escaped(chunk.text, keep="\n\t") if is_terminal else chunk.text, flush=True)
+        write_piece(chunk.text)
         yield chunk
+
+
+def write_piece(text: str) -> None:
+    """Write and flush a piece of an answer.
+
+    A model may say anything; a pipe gets it as it is, a terminal only what can be seen.
+    """
+    put_raw(escaped(text, KEPT) if sys.stdout.isatty() else text, flush=True)

@@ -1,0 +1,1 @@
+"""What `trinity chat` does with what is typed: read it, run commands, show answers."""

@@ -1,0 +1,211 @@
+"""What can be typed beside messages: one table, a function for each command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from trinity.cli.chatting.entry import QUOTES
+from trinity.cli.chatting.settings import (
+    NONE,
+    SETTING_WIDTH,
+    SETTINGS,
+    change,
+    listed,
+    setting,
+    shown,
+)
+from trinity.cli.terminal import say, say_wrapped
+from trinity.errors import InputError
+
+if TYPE_CHECKING:
+    from trinity.cli.chatting.dialogue import Dialogue
+
+FORCE = "--force"
+KEYS = (
+    f"{QUOTES} begins and ends a message of several lines; a line goes on after a \\ at its end.",
+    "Tab completes, the arrow keys go through what was typed before, Ctrl-R searches in it.",
+    "Alt-Enter makes a new line, Ctrl-X Ctrl-E opens what is typed in $EDITOR.",
+    "Ctrl-C stops an answer; at the prompt, pressed twice, it leaves, and so does Ctrl-D.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: ``takes`` says what stands behind it, in brackets where it may be left out.
+
+    ``also`` are other names. ``words`` can stand behind it, None for a path.
+    """
+
+    name: str
+    takes: str
+    help: str
+    run: Callable[[Dialogue, str], None]
+    also: tuple[str, ...] = ()
+    words: Sequence[str] | None = ()
+
+
+def run_command(dialogue: Dialogue, name: str, argument: str) -> None:
+    """Run the command of a name. Raises InputError where there is none, and as it does."""
+    command = BY_NAME.get(name.lower())
+    if command is None:
+        near = get_close_matches(name.lower(), BY_NAME, 3, 0.5)
+        raise InputError(
+            f"there is no /{name:.40}"
+            + (f"; there is {', '.join('/' + one for one in near)}" if near else "")
+            + f"; /help lists all. A message that begins so goes between two {QUOTES}"
+        )
+    if argument and not command.takes:
+        raise InputError(f"/{name} takes nothing behind it; {argument!r:.60} is there")
+    if not argument and command.takes and not command.takes.endswith("]"):
+        raise InputError(f"/{name} needs {command.takes} behind it")
+    command.run(dialogue, argument)
+
+
+def set_system(dialogue: Dialogue, text: str) -> None:
+    """Show, set or remove the system message."""
+    if not text:
+        session = dialogue.session
+        found = session.system
+        if found is None and session.model.defaults.system:
+            found = session.model.defaults.system
+            say("(of the model's own)")
+        say("(there is no system message)" if found is None else found, "\n\t")
+    elif text.lower() == NONE:
+        dialogue.session.system = None
+        say("(the system message is removed)")
+    else:
+        dialogue.session.system = text
+        say("(the system message is set)")
+
+
+def regenerate(dialogue: Dialogue, _: str) -> None:
+    """Answer the newest message anew."""
+    dialogue.show(dialogue.session.answer_again)
+
+
+def undo(dialogue: Dialogue, _: str) -> None:
+    """Take the newest turn back."""
+    content = str(dialogue.session.undo().get("content") or "")
+    first, *more = content.splitlines() or [""]
+    say(f"(taken back: {first[:60]}{' ...' if more or len(first) > 60 else ''})")
+
+
+def reset(dialogue: Dialogue, _: str) -> None:
+    """Forget the conversation."""
+    dialogue.session.reset()
+    say("(the conversation starts anew)")
+
+
+def save(dialogue: Dialogue, argument: str) -> None:
+    """Write the conversation; over an older file where it is the session's own, or by force."""
+    from trinity.tools.saved_conversation import write_conversation
+
+    if not dialogue.session.messages:
+        raise InputError("the conversation has no messages yet")
+    force = argument == FORCE or argument.startswith(f"{FORCE} ")
+    path = os.path.expanduser(argument.removeprefix(FORCE).strip() if force else argument)
+    if not path:
+        raise InputError(f"/save {FORCE} needs FILE behind it")
+    own = os.path.realpath(path) in dialogue.files
+    write_conversation(path, dialogue.session.messages, overwrite=force or own)
+    dialogue.files.add(os.path.realpath(path))
+    say(f"({len(dialogue.session.messages)} messages are in {path})")
+
+
+def load(dialogue: Dialogue, argument: str) -> None:
+    """Go on with a saved conversation."""
+    from trinity.tools.saved_conversation import read_conversation
+
+    path = os.path.expanduser(argument)
+    messages, rest = read_conversation(path)
+    dialogue.session.load(messages)
+    dialogue.files.add(os.path.realpath(path))
+    say(f"({len(messages)} messages of {path})")
+    if rest:
+        say(f"(not taken from it: {', '.join(rest)})")
+    if messages and messages[-1]["role"] == "user":
+        say("(the last message has no answer; /regen gives one)")
+
+
+def set_option(dialogue: Dialogue, argument: str) -> None:
+    """Show all options, show one, or set one."""
+    if not argument:
+        for line in listed(dialogue.session):
+            say_wrapped(line, SETTING_WIDTH)
+        return
+    name, *value = argument.split(maxsplit=1)
+    one = setting(name)
+    if value:
+        change(dialogue.session, one, value[0])
+    say_wrapped(shown(dialogue.session, one), SETTING_WIDTH)
+
+
+def stats(dialogue: Dialogue, _: str) -> None:
+    """Say how long the conversation is, and how quick the answers were."""
+    session = dialogue.session
+    unsent = f", {session.unsent} of them sent no longer" if session.unsent else ""
+    say(f"turns: {session.turns}; messages: {len(session.messages)}{unsent}")
+    if not session.answers:
+        return
+    parts = session.answers[-1].timings
+    used = parts[-1].prompt_tokens + parts[-1].completion_tokens
+    say(f"context: {used} of {session.model.context_length} tokens after the last answer")
+    for name, timings in (
+        ("last answer", parts),
+        ("all answers", [one for answer in session.answers for one in answer.timings]),
+    ):
+        evaluated = sum(one.prompt_tokens - one.cached_tokens for one in timings)
+        cached = sum(one.cached_tokens for one in timings)
+        prompting = sum(one.prompt_seconds for one in timings)
+        tokens = sum(one.completion_tokens for one in timings)
+        steps = sum(one.decode_steps for one in timings)
+        seconds = sum(one.completion_seconds for one in timings)
+        say_wrapped(
+            f"{name}: prompt {evaluated} tokens evaluated, {cached} cached, "
+            f"{per_second(evaluated, prompting)}; answer {tokens} tokens, "
+            f"{per_second(steps, seconds)}",
+            2,
+        )
+
+
+def per_second(count: int, seconds: float) -> str:
+    """A speed in words."""
+    return f"{count / seconds if seconds else 0:.1f} tokens/s"
+
+
+def show_help(dialogue: Dialogue, _: str) -> None:
+    """List the commands and keys."""
+    usages = [f"/{one.name} {one.takes}".rstrip() for one in COMMANDS]
+    width = max(map(len, usages))
+    for usage, one in zip(usages, COMMANDS, strict=True):
+        also = f" (also {', '.join('/' + name for name in one.also)})" if one.also else ""
+        say_wrapped(f"{usage:<{width}}  {one.help}{also}", width + 2)
+    for line in KEYS:
+        say_wrapped(line, 2)
+
+
+def leave(dialogue: Dialogue, _: str) -> None:
+    """End the dialogue."""
+    dialogue.over = True
+
+
+COMMANDS = (
+    Command("system", f"[TEXT | {NONE}]", "show, set or remove the system message", set_system),
+    Command("regen", "", "answer your last message anew", regenerate),
+    Command("undo", "", "take your last message and its answer back", undo),
+    Command("reset", "", "forget the conversation, but for the system message", reset, ("clear",)),
+    Command("save", f"[{FORCE}] FILE", "write the conversation as JSON", save, words=None),
+    Command("load", "FILE", "go on with a saved conversation", load, words=None),
+    Command(
+        "set", "[NAME [VALUE]]", "show or set options of generation", set_option,
+        words=[one.name for one in SETTINGS],
+    ),
+    Command("stats", "", "show tokens and speed", stats),
+    Command("help", "", "show this", show_help, ("?",)),
+    Command("exit", "", "leave", leave, ("quit", "bye")),
+)  # fmt: skip
+BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}

@@ -1,0 +1,68 @@
+"""The loop of a conversation: an entry is read, and answered or run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trinity.cli.chatting.answers import AnswerWriter, remarks, room
+from trinity.cli.chatting.commands import run_command
+from trinity.cli.chatting.entry import read_entry
+from trinity.cli.chatting.lines import Source, entries
+from trinity.cli.interrupt import interruptible
+from trinity.cli.terminal import say_wrapped
+from trinity.errors import ContextLengthError, TrinityError
+
+if TYPE_CHECKING:
+    from trinity.runtime.cancel import Cancel
+    from trinity.tools.chat_session import Answer, ChatSession, Show
+
+
+class Dialogue:
+    """A session and where its entries come from.
+
+    ``patient``: somebody sits there, who is told of an error and goes on; without, it is raised.
+    ``files`` are those that the conversation was saved in or loaded from. ``over`` ends the loop.
+    """
+
+    def __init__(self, session: ChatSession, source: Source, *, patient: bool) -> None:
+        self.session = session
+        self.files: set[str] = set()
+        self.over = False
+        self._source = source
+        self._patient = patient
+
+    def run(self) -> None:
+        """Take entries until there are no more."""
+        for text in entries(self._source):
+            try:
+                self._take(text)
+            except TrinityError as error:
+                if not self._patient:
+                    raise
+                say_wrapped(f"error: {error}")
+                if isinstance(error, ContextLengthError):
+                    say_wrapped(room(self.session))
+            if self.over:
+                return
+
+    def show(self, ask: Callable[[Show, Cancel], Answer]) -> None:
+        """Have the session answer, and write the answer as it comes; Ctrl-C ends it early."""
+        writer = AnswerWriter()
+        with interruptible() as cancel:
+            try:
+                answer = ask(writer.write, cancel)
+            except TrinityError:
+                if writer.begun:
+                    writer.end()
+                raise
+        writer.end()
+        for remark in remarks(self.session, answer):
+            say_wrapped(remark)
+
+    def _take(self, text: str) -> None:
+        entry = read_entry(text)
+        if entry.command is not None:
+            run_command(self, entry.command, entry.text)
+        elif entry.text.strip():
+            self.show(lambda show, cancel: self.session.ask(entry.text, show, cancel))

@@ -1,0 +1,122 @@
+"""Entries from a terminal, edited while they are typed, by prompt_toolkit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from trinity.cli.chatting.entry import is_open
+from trinity.cli.chatting.lines import CONTINUATION, PROMPT
+
+PLAIN_PASTE = b"\x1b[?2004l"  # the terminal marks pasted text no longer
+
+
+class Editor:
+    """A line editor with history and completion.
+
+    What is pasted is inserted as it is, its line feeds included. Enter ends an entry, but for an
+    open block and a line that ends with a backslash, which go on in the next line.
+    """
+
+    def __init__(self, completer: Completer, history: History | None = None) -> None:
+        self._session: PromptSession[str] = PromptSession(
+            PROMPT,
+            multiline=Condition(lambda: is_open(self._session.default_buffer.text)),
+            prompt_continuation=CONTINUATION,
+            history=history or InMemoryHistory(),
+            completer=completer,
+            complete_while_typing=False,
+            enable_open_in_editor=True,
+            enable_suspend=True,
+            key_bindings=_bindings(),
+        )
+
+    def read(self) -> str:
+        """The next entry. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C."""
+        with _given_back():
+            text = self._session.prompt()
+        return text.encode("utf-8", "replace").decode()
+
+
+class EntryCompleter(Completer):
+    """Completes commands and what may stand behind them.
+
+    ``behind`` has the commands, with their slashes, and the words that can follow, None for a path.
+    """
+
+    def __init__(self, behind: Mapping[str, Sequence[str] | None]) -> None:
+        self._behind = behind
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """What can follow the text before the cursor."""
+        command, space, word = document.text_before_cursor.partition(" ")
+        words: Iterable[str] | None = self._behind.get(command, ())
+        if not space:
+            word, words = command, self._behind if command.startswith("/") else ()
+        if words is None:
+            yield from self._paths.get_completions(Document(word), complete_event)
+            return
+        for found in words:
+            if found.startswith(word):
+                yield Completion(found, -len(word))
+
+
+def _bindings() -> KeyBindings:
+    """Enter and Alt-Enter where they mean a line feed."""
+    bindings = KeyBindings()
+
+    @Condition
+    def goes_on() -> bool:
+        document = get_app().current_buffer.document
+        at_end = document.is_cursor_at_the_end and document.text.endswith("\\")
+        return at_end and not is_open(document.text)
+
+    @bindings.add("enter", filter=goes_on & has_focus(DEFAULT_BUFFER))
+    def _go_on(event: KeyPressEvent) -> None:
+        event.current_buffer.delete_before_cursor()
+        event.current_buffer.insert_text("\n")
+
+    @bindings.add("escape", "enter")
+    def _line_feed(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+@contextmanager
+def _given_back() -> Iterator[None]:
+    """Should SIGTERM end the process, the terminal is first made what it was before."""
+    previous = signal.getsignal(signal.SIGTERM)
+    if os.name == "nt" or not callable(previous) or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    mode = termios.tcgetattr(sys.stdin)
+
+    def on_end(number: int, frame: FrameType | None) -> None:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, mode)
+        os.write(sys.stdout.fileno(), PLAIN_PASTE)
+        previous(number, frame)
+
+    signal.signal(signal.SIGTERM, on_end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,88 @@
+"""Entries as lines: of a pipe, or of a terminal where no line can be edited."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Protocol
+
+from trinity.cli.chatting.entry import QUOTES, is_open
+from trinity.cli.interrupt import raising
+from trinity.cli.prompts import decoded
+from trinity.cli.terminal import say
+from trinity.errors import InputError
+
+PROMPT, CONTINUATION = "> ", "... "
+
+
+class Source(Protocol):
+    """Where entries come from."""
+
+    def read(self) -> str:
+        """The next one. Raises: EOFError behind the last one; KeyboardInterrupt on Ctrl-C."""
+        ...
+
+
+def entries(source: Source) -> Iterator[str]:
+    """What is typed or piped, to its end. Raises KeyboardInterrupt at a second Ctrl-C in a row."""
+    interrupted = False
+    while True:
+        try:
+            text = source.read()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            say("(Ctrl-C again or Ctrl-D leaves)")
+            continue
+        interrupted = False
+        yield text
+
+
+class Lines:
+    """Lines of standard input; a block, or a line that ends with a backslash, goes on in the next.
+
+    ``prompts``: it is a terminal, which shows on standard error that a line is awaited.
+    """
+
+    def __init__(self, *, prompts: bool) -> None:
+        self._prompts = prompts
+
+    def read(self) -> str:
+        """The next entry. Raises as ``Source.read``; InputError for a block that does not end."""
+        found: list[str] = []
+        block = False
+        while True:
+            line = self._line(CONTINUATION if found else PROMPT)
+            if line is None:
+                if self._prompts or not found:
+                    raise EOFError
+                if block:
+                    raise InputError(f"the input ends within a block: a second {QUOTES} is missing")
+                return "\n".join(found)
+            block = QUOTES not in line if block else not found and is_open(line)
+            goes_on = not block and line.endswith("\\")
+            found.append(line[:-1] if goes_on else line)
+            if not block and not goes_on:
+                return "\n".join(found)
+
+    def _line(self, prompt: str) -> str | None:
+        """The next line without its end, None where there is none."""
+        try:
+            if self._prompts:
+                say(prompt, end="")
+            with raising() if self._prompts else nullcontext():
+                data = sys.stdin.buffer.readline()
+        except KeyboardInterrupt:
+            say()
+            raise
+        if not data:
+            if self._prompts:
+                say()
+            return None
+        if self._prompts:
+            return data.decode("utf-8", "replace").rstrip("\r\n")
+        return decoded(data, "standard input").rstrip("\r\n")

@@ -1,0 +1,108 @@
+"""/set: the options of generation by name, as they are declared, with text as value."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from trinity.cli import options
+from trinity.errors import InputError
+from trinity.option import Declared, Option
+
+if TYPE_CHECKING:
+    from trinity.tools.chat_session import ChatSession
+
+CTX_SHIFT = Declared(
+    "ctx_shift",
+    bool,
+    False,
+    Option("Where the context is full, forget the oldest turns.", ("--ctx-shift",)),
+)
+# A conversation is shown as text alone, in the model's own format.
+SETTINGS = (*options.without(options.GENERATION, "logprobs", "add_bos", "parse_special"), CTX_SHIFT)
+NONE = "none"
+NAME_WIDTH, SETTING_WIDTH = 20, 30  # columns of an option's name; of its name and value
+_BOOLS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def setting(name: str) -> Declared:
+    """The option of a name, or of a flag without its dashes. Raises InputError with near ones."""
+    wanted = name.lower().lstrip("-").replace("-", "_")
+    for one in SETTINGS:
+        flags = (flag.lstrip("-").replace("-", "_") for flag in one.option.flags)
+        if wanted == one.name or wanted in flags:
+            return one
+    names = [one.name for one in SETTINGS]
+    near = get_close_matches(wanted, names, 3, 0.5)
+    raise InputError(
+        f"there is no option {name!r:.40}"
+        + (f"; there is {', '.join(near)}" if near else "")
+        + "; /set lists all"
+    )
+
+
+def change(session: ChatSession, one: Declared, text: str) -> None:
+    """Give an option the value of a text; "none" makes it what it is by default.
+
+    Raises InputError for what is no value of it.
+    """
+    given = text.strip().lower() != NONE
+    value = parsed(one, text) if given else one.default
+    if one is CTX_SHIFT:
+        session.shifts = bool(value)
+    elif given:
+        session.options[one.name] = value
+    else:
+        session.options.pop(one.name, None)
+
+
+def parsed(one: Declared, text: str) -> object:
+    """The value of an option that a text says. Raises InputError."""
+    value: object = text
+    try:
+        if one.option.repeated:
+            words = shlex.split(text)
+            value = words if one.option.read is None else one.option.read("/set", words)
+        elif one.kind is float:
+            value = float(text)
+        elif one.kind is int:
+            value = int(text)
+        elif text.lower() in _BOOLS:
+            value = _BOOLS[text.lower()]
+        elif one.kind is not bool:
+            value = int(text)  # of an option that is on, off or a number
+    except ValueError:
+        raise InputError(f"{one.name} is {text!r:.40}; it must be {one.values}") from None
+    return one.checked(value)
+
+
+def shown(session: ChatSession, one: Declared) -> str:
+    """A line with an option's name, its value and its help."""
+    defaults = session.model.defaults.options
+    if one is CTX_SHIFT:
+        value: object = session.shifts
+    else:
+        value = session.options.get(one.name, defaults.get(one.name, one.default))
+    text = value_text(value)
+    named = f"{one.name:<{NAME_WIDTH}} {text}"
+    return f"{named:<{SETTING_WIDTH - 1}} {one.option.help}"
+
+
+def value_text(value: object) -> str:
+    """A value as /set takes it."""
+    if value is None or value == ():
+        return NONE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return " ".join(f"{token}={number:g}" for token, number in value.items())
+    if isinstance(value, Sequence):
+        return shlex.join([value] if isinstance(value, str) else value)
+    return str(value)
+
+
+def listed(session: ChatSession) -> Iterator[str]:
+    """A line for every option."""
+    return (shown(session, one) for one in SETTINGS)

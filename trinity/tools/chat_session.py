@@ -1,0 +1,213 @@
+"""A conversation with a model: its messages, its options, and what of it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.conversation.messages import read_messages
+from trinity.conversation.parts import Part, Text
+from trinity.errors import InputError
+from trinity.runtime.cancel import Cancel
+from trinity.runtime.generation import Chunk, FinishReason, Timings
+from trinity.runtime.options import Request
+
+if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
+    from trinity.model import Model
+
+Message = Mapping[str, Any]
+Show = Callable[[Part], None]
+FREED = 4  # where turns are forgotten, a part of the context that shall be free: 1 / FREED
+_LEADING = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How an answer ended, beside the message that it became.
+
+    ``finish_reason`` as for ``Completion``. ``full``: it ended because the context is full.
+    ``forgotten`` messages are sent no longer since this answer. ``timings`` are those of its parts:
+    it has several where turns were forgotten in its middle.
+    """
+
+    finish_reason: FinishReason
+    full: bool
+    forgotten: int
+    timings: tuple[Timings, ...]
+
+
+class ChatSession:
+    """A conversation; for one thread at a time.
+
+    ``messages`` have the form of OpenAI's API. ``options`` are those of ``GenerationOptions`` that
+    were given, and may be changed between answers. ``template`` replaces the model's. With
+    ``shifts``, a full context lets the oldest turns be forgotten: they stay in ``messages`` and are
+    sent no longer. ``unsent`` counts those, behind the messages that the conversation begins with.
+    A turn is a message of the user with all that follows it. ``answers`` tells how each ended.
+    """
+
+    def __init__(
+        self, model: Model, options: Mapping[str, Any], *, template: str | None = None,
+        system: str | None = None, shifts: bool = False,
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.options = dict(options)
+        self.template = template
+        self.shifts = shifts
+        self.messages: list[Message] = []
+        self.unsent = 0
+        self.answers: list[Answer] = []
+        self.system = system
+
+    @property
+    def system(self) -> str | None:
+        """The text of the system message, if the conversation begins with one."""
+        if not self._head():
+            return None
+        content = read_messages(self.messages[:1])[0]["content"]
+        return str(content or "")
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        message = [] if text is None else [{"role": "system", "content": text}]
+        self.messages[: self._head()] = message
+
+    @property
+    def turns(self) -> int:
+        """The number of turns, those that are sent no longer included."""
+        return sum(message["role"] == "user" for message in self.messages)
+
+    def ask(self, text: str, show: Show, cancel: Cancel) -> Answer:
+        """Let the model answer a message; ``show`` gets the parts of the answer as they come.
+
+        An answer that ``cancel`` ends stays in the conversation. Raises: as ``Model.chat_stream``;
+        the conversation is then what it was.
+        """
+        return self._answered([*self.messages, {"role": "user", "content": text}], show, cancel)
+
+    def answer_again(self, show: Show, cancel: Cancel) -> Answer:
+        """As ``ask``, for the newest message of the user: what follows it is replaced."""
+        return self._answered(self.messages[: self._newest() + 1], show, cancel)
+
+    def undo(self) -> Message:
+        """Take the newest turn back; its first message. Raises InputError where there is none."""
+        place = self._newest()
+        taken = self.messages[place]
+        del self.messages[place:]
+        if self._head() + self.unsent >= len(self.messages):
+            self.unsent = 0  # nothing is left that would be sent
+        return taken
+
+    def reset(self) -> None:
+        """Forget everything but the messages that the conversation begins with."""
+        del self.messages[self._head() :]
+        self.unsent = 0
+
+    def load(self, messages: Sequence[Message]) -> None:
+        """Go on with another conversation. Raises InputError for messages that are malformed."""
+        read_messages(messages)
+        self.messages = list(messages)
+        self.unsent = 0
+
+    def _head(self) -> int:
+        """How many messages the conversation begins with before its first turn."""
+        roles = (message["role"] for message in self.messages)
+        return next((i for i, role in enumerate(roles) if role not in _LEADING), len(self.messages))
+
+    def _newest(self) -> int:
+        """The place of the user's newest message. Raises InputError where there is none."""
+        for place in range(len(self.messages) - 1, -1, -1):
+            if self.messages[place]["role"] == "user":
+                return place
+        raise InputError("the conversation has no message of yours")
+
+    def _answered(self, messages: list[Message], show: Show, cancel: Cancel) -> Answer:
+        before, unsent = self.messages, self.unsent
+        self.messages = messages
+        said: list[str] = []
+        try:
+            answer = self._streamed(said, show, cancel)
+        except BaseException:
+            self.messages, self.unsent = before, unsent
+            raise
+        self.messages = [*messages, {"role": "assistant", "content": "".join(said)}]
+        self.answers.append(answer)
+        return answer
+
+    def _streamed(self, said: list[str], show: Show, cancel: Cancel) -> Answer:
+        """The answer, its text in ``said``, over as many prompts as it takes."""
+        unsent = self.unsent
+        prompt = self._fitting()
+        reader = prompt.reader()
+        given = {**self.model.defaults.options, **self.options}
+        limit = Request.of(**given).limits.max_tokens
+        ids: list[int] = []
+        timings: list[Timings] = []
+
+        def take(parts: Sequence[Part]) -> None:
+            said.extend(part.text for part in parts if isinstance(part, Text))
+            for part in parts:
+                show(part)
+
+        while True:
+            options = {**self.options, "cancel": cancel, "skip_special": prompt.skip_special}
+            if limit is not None:
+                options["max_tokens"] = limit - len(ids)
+            last = None
+            with closing(self.model.stream([*prompt.ids, *ids], **options)) as chunks:
+                for chunk in chunks:
+                    if chunk.finish_reason is not None:
+                        last = chunk
+                        break
+                    ids.extend(chunk.token_ids)
+                    take(reader.push(chunk.text))
+            assert last is not None
+            assert last.finish_reason is not None
+            assert last.timings is not None
+            timings.append(last.timings)
+            full = self._is_full(last, None if limit is None else limit - len(ids))
+            shorter = self._shifted(len(ids)) if full and self.shifts else None
+            if shorter is None:
+                break
+            prompt = shorter  # what the last chunk held back is chosen once more
+        take(reader.push(last.text))
+        take(reader.finish())
+        return Answer(last.finish_reason, full, max(0, self.unsent - unsent), tuple(timings))
+
+    def _is_full(self, last: Chunk, left: int | None) -> bool:
+        """Whether a stream ended because nothing more fits; ``left`` tokens were allowed."""
+        timings = last.timings
+        assert timings is not None
+        if last.finish_reason != "length" or (left is not None and len(last.token_ids) >= left):
+            return False
+        return timings.prompt_tokens + timings.completion_tokens > self.model.context_length
+
+    def _fitting(self) -> ChatPrompt:
+        """The prompt of what is sent; of less where it is too long and turns may be forgotten."""
+        prompt = self._prompt()
+        if self.shifts and len(prompt.ids) > self.model.context_length:
+            return self._shifted(0) or prompt
+        return prompt
+
+    def _shifted(self, answer: int) -> ChatPrompt | None:
+        """Forget the oldest turns until a part of the context is free beside ``answer`` tokens.
+
+        The user's newest message is always sent. None where no turn can be forgotten.
+        """
+        room = self.model.context_length - self.model.context_length // FREED
+        prompt = None
+        for place in range(self._head() + self.unsent + 1, self._newest() + 1):
+            if self.messages[place]["role"] == "user":
+                self.unsent = place - self._head()
+                prompt = self._prompt()
+                if len(prompt.ids) + answer <= room:
+                    break
+        return prompt
+
+    def _prompt(self) -> ChatPrompt:
+        head = self._head()
+        sent = [*self.messages[:head], *self.messages[head + self.unsent :]]
+        return self.model.chat_prompt(sent, template=self.template)

@@ -1,0 +1,74 @@
+"""Conversations in files: JSON with messages as OpenAI's API has them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trinity.conversation.messages import read_messages
+from trinity.errors import InputError
+from trinity_kernels.whole_file import whole_file
+
+LARGEST = 64 << 20  # bytes
+
+
+def read_conversation(path: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The messages of a file, as they stand there, and the names of what else it has.
+
+    The file holds an object with "messages", such as the body of a request, or the list alone.
+    Raises InputError where it cannot be read, is no such JSON, or holds a malformed message.
+    """
+    value = _json(path)
+    rest: list[str] = []
+    if isinstance(value, dict) and "messages" in value:
+        rest = [name for name in value if name != "messages"]
+        value = value["messages"]
+    if not isinstance(value, list):
+        raise InputError(f'{path}: is no conversation, which is {{"messages": [...]}} or the list')
+    try:
+        read_messages(value)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return value, rest
+
+
+def write_conversation(
+    path: str, messages: Sequence[Mapping[str, Any]], *, overwrite: bool = False
+) -> None:
+    """Write messages as ``read_conversation`` reads them; the file appears when it is whole.
+
+    Raises InputError where it exists and ``overwrite`` is not set, is no regular file, or cannot
+    be written.
+    """
+    if os.path.lexists(path) and not overwrite:
+        raise InputError(f"{path}: exists; give another name, or --force to replace it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"{path}: is no regular file")
+    text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
+    try:
+        with whole_file(path) as file:
+            file.write(text.encode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be written ({reason})") from error
+
+
+def _json(path: str) -> object:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"{path}: is no regular file")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason})") from error
+    if len(data) > LARGEST:
+        raise InputError(f"{path}: has more than {LARGEST} bytes")
+    try:
+        value: object = json.loads(data.decode("utf-8-sig"))
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # text that UTF-8 can hold
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is no JSON ({error})") from None
+    return value
