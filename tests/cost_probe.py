@@ -38,7 +38,7 @@ def chat(path: str) -> None:
 
 
 def inspect(path: str) -> None:
-    json_line(describe(open_weights(path)))
+    json_line(describe(path, open_weights(path)))
 
 
 def quantize(path: str) -> None:

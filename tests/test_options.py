@@ -189,8 +189,9 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "imatrix": without(LOADING, "context_length"),
     "recommend": [],
     "bench": LOADING,
-    "warmup": only(LOADING, "isa"),
+    "warmup": LOADING,
     "selftest": only(LOADING, "isa"),
+    "doctor": [],
 }
 
 

@@ -76,7 +76,7 @@ class LoadOptions:
         int | None,
         Option(
             "Context length in tokens; the model's own, at most 4096, if not given.",
-            ("--ctx", "-c"),
+            ("--ctx", "-c", "--ctx-size"),
             low=1,
             high=LONGEST_CONTEXT,
         ),

@@ -35,7 +35,7 @@ class Option:
     bound a number, ``choices`` a text. Where these do not say it, ``check`` (name, value) returns
     the value to use or raises InputError, and ``values`` says in words what it lets through.
     ``read`` (flag, text) makes a value of the command line's text; of a flag that may be repeated
-    (``repeated``) it gets the list of texts.
+    (``repeated``) it gets the list of texts. ``none`` is the number that stands for None there.
     """
 
     help: str
@@ -49,6 +49,7 @@ class Option:
     read: Callable[[str, Any], object] | None = None
     repeated: bool = False
     metavar: str | None = None
+    none: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

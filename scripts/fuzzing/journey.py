@@ -76,7 +76,7 @@ def _inspect(path: Path) -> None:
 
     with contextlib.redirect_stdout(io.StringIO()):
         inspect(str(path), as_json=True)
-        inspect(str(path))
+        inspect(str(path), tensors=True)
 
 
 def _speak(case: Case, model: Model) -> None:

@@ -53,11 +53,15 @@ def test_remarks_are_shown(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["{source}", "{out}"], 2, "--outtype"),
         (["{source}", "--outtype", "i2_s"], 2, "OUT"),
-        (["{source}", "{out}", "--outtype", "q4_0"], 1, "error: outtype is 'q4_0'"),
+        (["{source}", "{out}", "--outtype", "q4_9"], 2, "--type: type is 'q4_9'"),
         (["{out}", "{out}", "--outtype", "i2_s"], 1, "there is no such file or model"),
-        (["{source}", "{out}", "--outtype", "i2_s", "--weight-scale", "x"], 1, "weight_scale"),
+        (["{source}", "{out}", "--outtype", "i2_s", "--weight-scale", "x"], 2, "--weight-scale"),
+        (
+            ["{source}", "{out}", "--type", "Q4_K_M", "--weight-scale", "divide"],
+            2,
+            "--weight-scale",
+        ),
     ],
 )
 def test_wrong_usage(
@@ -90,7 +94,7 @@ def test_ctrl_c_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_help_names_every_type() -> None:
-    assert all(outtype in DOCUMENTED for outtype in OUTTYPES)
+    assert tuple(OUTTYPES) == DOCUMENTED
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,3 +136,27 @@ def test_adapter(run: Run, tmp_path: Path) -> None:
     done = run("convert", source, str(out), "--lora", str(model), "--outtype", "f16")
     assert done.exit_code == 2
     assert "--lora keeps the adapter's types" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "type"), [("bitnet-packed", "i2_s"), ("llama-grouped", "bf16")])
+def test_without_a_type_values_are_kept(run: Run, tmp_path: Path, name: str, type: str) -> None:
+    source, out, named = model_directory(name, tmp_path), tmp_path / "a.gguf", tmp_path / "b.gguf"
+    done = run("convert", str(source), str(out))
+    assert done.exit_code == 0, done.stderr
+    assert f"note: no type was given: the weights become {type}, which keeps" in done.stderr
+    assert run("convert", str(source), str(named), "--type", type).exit_code == 0
+    assert out.read_bytes() == named.read_bytes()
+
+
+def test_mixes_are_quantized_in_one_step(run: Run, tmp_path: Path) -> None:
+    """It holds what conversion and quantization make, one after the other."""
+    source = model_directory("llama-grouped", tmp_path)
+    direct, between, last = (tmp_path / f"{name}.gguf" for name in "abc")
+    done = run("convert", str(source), str(direct), "--type", "q4_k_m")
+    assert done.exit_code == 0, done.stderr
+    assert f"{direct}: Q4_K_M, llama, " in done.stderr
+    assert run("convert", str(source), str(between), "--type", "bf16").exit_code == 0
+    assert run("quantize", str(between), str(last), "Q4_K_M").exit_code == 0
+    assert "no difference" in run("inspect", str(last), "--diff", str(direct)).stdout
+    assert run("convert", str(source), str(direct), "--type", "q4_k_m").exit_code == 1
+    assert run("convert", str(source), str(direct), "--type", "q4_k_m", "--force").exit_code == 0

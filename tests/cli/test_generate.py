@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Run, press_ctrl_c
 from tests.toy_model import BOS, EOS, ToyEngine, ids_of
 from trinity.errors import InputError
+from trinity.model import Model
 
 MODEL = ("generate", "-m", "toy.gguf")
 
@@ -128,13 +129,6 @@ def test_wrong_usage_is_2_and_names_the_option(
     assert named in result.stderr
 
 
-def test_trinity_error_is_1_with_its_message(run: Run, engine: ToyEngine) -> None:
-    result = run(*MODEL, "-p", "ab", "--top-p", "3")
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "error: top_p is 3; it must be a number from 0 to 1"
-    assert "Traceback" not in result.stderr
-
-
 def test_prompt_too_long_is_1(run: Run, engine: ToyEngine) -> None:
     result = run(*MODEL, "-p", "a" * 300)
     assert result.exit_code == 1
@@ -203,3 +197,80 @@ def test_adapters_and_their_scales(run: Run, engine: ToyEngine, tmp_path: Path) 
     result = run(*MODEL, "-p", "ab", "--lora", "a:1e9")
     assert result.exit_code == 2
     assert "the scale of --lora is 1e+09" in result.stderr
+
+
+def test_prompt_as_an_argument(run: Run, engine: ToyEngine) -> None:
+    assert run(*MODEL, "ab").stdout == "hello\n"
+    assert run("generate", "ab", "-m", "toy.gguf").stdout == "hello\n"
+    assert run(*MODEL, "-", input="ab\n").stdout == "hello\n"
+    for also in (("-p", "ab"), ("-f", "prompt.txt")):
+        result = run(*MODEL, "ab", *also)
+        assert result.exit_code == 2
+        assert "the prompt is given twice" in result.stderr
+
+
+def test_echo(run: Run, engine: ToyEngine) -> None:
+    assert run(*MODEL, "ab", "--echo").stdout == "abhello\n"
+    assert json.loads(run(*MODEL, "ab", "--echo", "--json").stdout)["prompt"] == "ab"
+    assert "prompt" not in json.loads(run(*MODEL, "ab", "--json").stdout)
+    answer = run(*MODEL, "ab", "--echo", "--chat", "-n", "0")
+    assert answer.stdout == "[user]ab[assistant]\n"  # special tokens of the toy have no text
+
+
+def test_template(run: Run, engine: ToyEngine, tmp_path: Path) -> None:
+    path = tmp_path / "template.jinja"
+    path.write_text("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}")
+    for text, also in (("hi", ()), ("yo", ("--chat",))):
+        engine.evaluated.clear()
+        run(*MODEL, text, "--template", str(path), "--system", "be", "-n", "0", *also)
+        seen = [token for step in engine.evaluated for token in step]
+        expected = ids_of(f"{text};")  # of the beginning the pages are there
+        assert seen[-len(expected) :] == expected
+    result = run(*MODEL, "hi", "--template", str(path), "--raw")
+    assert result.exit_code == 2
+    assert "--template" in result.stderr
+    result = run(*MODEL, "hi", "--template", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert "none: cannot be read" in result.stderr
+
+
+def test_minus_one_is_no_limit_and_no_seed(
+    run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    real = Model.stream
+
+    def stream(self: Model, prompt: object, **options: object) -> object:
+        asked.append(options)
+        return real(self, prompt, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Model, "stream", stream)
+    assert run(*MODEL, "ab", "-n", "-1", "-s", "-1").stdout == "hello\n"
+    assert {key: asked[0][key] for key in ("max_tokens", "seed")} == {
+        "max_tokens": None, "seed": None,
+    }  # fmt: skip
+    engine.says("x" * 1000, after=3)
+    result = run(*MODEL, "ab", "-n", "-1", "--ignore-eos", "--no-speculate")
+    assert len(result.stdout) == 256 - 3 + 1 + 1  # a full context, and a newline
+    for wrong in (("-n", "-2"), ("-s", "-2")):
+        assert run(*MODEL, "ab", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--top-p", "3"), ("--top-k", "-1"), ("--temp", "-0.1"), ("--min-p", "2"),
+        ("--repeat-penalty", "0"), ("-n", "-3"), ("-t", "0"), ("-c", "0"), ("--kv-type", "q8_0"),
+        ("--isa", "mmx"), ("--quantize", "Q4_K_X"), ("--stop", ""), ("--logprobs", "-1"),
+        ("--i2s-layout", "z80"), ("--weight-scale", "add"), ("--kv-memory", "0"),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_range_is_wrong_usage(
+    run: Run, engine: ToyEngine, flag: str, value: str
+) -> None:
+    result = run(*MODEL, "ab", flag, value)
+    assert result.exit_code == 2, result.stderr
+    names = {"-n": "--max-tokens", "-t": "--threads", "-c": "--ctx"}
+    flags = {"--temp": "--temperature", "--repeat-penalty": "--repetition-penalty"}
+    assert "stop string" in result.stderr or (names | flags).get(flag, flag) in result.stderr
+    assert engine.loads == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.expert_models import EXPERTS, PER_TOKEN, write_expert_model
+from tests.models.adapter_files import peft_directory
 from tests.tiny_models import write_tiny_model
 from trinity.cli.inspect import plain
 from trinity.cli.inspect_tables import printable
 from trinity.formats import GGUFWriter
+from trinity.formats.imatrix import Entry, Imatrix, write_imatrix
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,9 @@ def test_json(run: Run, model: Path) -> None:
     result = run("inspect", str(model), "--json")
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found["path"] == str(model)
+    assert (found["model"], found["path"]) == (str(model), str(model))
+    assert (found["kind"], found["summary"]["type"]) == ("model", "F32")
+    assert found["bytes"] == model.stat().st_size
     assert found["header"]["version"] == 3
     assert found["config"]["num_layers"] == 2
     assert found["refused"] is None
@@ -37,7 +42,7 @@ def test_json(run: Run, model: Path) -> None:
 
 
 def test_tables_on_a_pipe(run: Run, model: Path) -> None:
-    result = run("inspect", str(model))
+    result = run("inspect", str(model), "--tensors")
     assert result.exit_code == 0, result.stderr
     assert "\x1b" not in result.stdout
     row = next(line for line in result.stdout.splitlines() if "token_embd.weight" in line)
@@ -74,7 +79,7 @@ def test_a_model_that_trinity_lacks_shows_and_says_why(run: Run, tmp_path: Path)
     found = json.loads(run("inspect", str(path), "--json").stdout)
     assert "architecture 'llama5' is not supported; near in name: llama" in found["refused"]
     assert "no family of trinity reads 'ssm_a'" in found["refused"]
-    result = run("inspect", str(path))
+    result = run("inspect", str(path), "--tensors")
     assert result.exit_code == 0
     assert found["refused"] in result.stdout
     assert "blk.0.ssm_a" in result.stdout
@@ -189,3 +194,73 @@ def test_kernels_of_a_model(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [(), ("--verify",), ("--kernels", "--verify")])
 def test_kernels_are_the_only_question_without_a_file(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("inspect", *arguments).exit_code == 2
+
+
+def test_a_summary_comes_first_and_tensors_when_they_are_asked_for(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    write_tiny_model(path, type="Q4_K", metadata={"general.file_type": 15})
+    lines = run("inspect", str(path)).stdout.splitlines()
+    assert lines[0] == str(path)
+    summary = dict(line.split(None, 1) for line in lines[1 : lines.index("file")])
+    assert (summary["kind"], summary["family"], summary["type"]) == ("model", "llama", "Q4_K_M")
+    assert summary["runs"] == "yes"
+    assert not any("blk.0.attn_q.weight" in line for line in lines)
+    count = len(json.loads(run("inspect", str(path), "--json").stdout)["tensors"])
+    assert f"{count} tensors; --tensors lists them" in lines
+    listed = run("inspect", str(path), "--tensors").stdout.splitlines()
+    assert any(line.split()[:1] == ["blk.0.attn_q.weight"] for line in listed)
+
+
+def kind_of(run: Run, path: Path) -> tuple[str, dict[str, object]]:
+    """What a file is found to be, by both forms of the answer."""
+    result = run("inspect", str(path), "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["bytes"] > 0
+    text = run("inspect", str(path)).stdout
+    assert text.splitlines()[0] == str(path)
+    assert found["kind"] in text.splitlines()[1]
+    assert "not run by trinity" not in text
+    assert "none:" not in text
+    return found["kind"], found["summary"]
+
+
+def test_importance_matrices(run: Run, tmp_path: Path) -> None:
+    entries = {
+        "blk.0.attn_q.weight": Entry(np.ones((1, 4), np.float32), np.array([1024])),
+    }
+    path, old = tmp_path / "imatrix.gguf", tmp_path / "imatrix.dat"
+    write_imatrix(path, Imatrix(entries, 512, ("wiki.txt",)))
+    kind, facts = kind_of(run, path)
+    assert kind == "importance matrix"
+    assert facts == {"weights": 1, "chunks": 2, "tokens_per_chunk": 512, "texts": ["wiki.txt"]}
+    name = b"blk.0.attn_q.weight"
+    old.write_bytes(
+        struct.pack("<ii", 1, len(name)) + name + struct.pack("<ii4f", 2, 4, *[1.0] * 4)
+        + struct.pack("<ii", 2, 8) + b"wiki.txt"
+    )  # fmt: skip
+    kind, facts = kind_of(run, old)
+    assert (kind, facts["weights"], facts["texts"]) == ("importance matrix", 1, ["wiki.txt"])
+
+
+def test_adapters(run: Run, tmp_path: Path) -> None:
+    model, out = tmp_path / "model.gguf", tmp_path / "adapter.gguf"
+    write_tiny_model(model, hidden_size=64)
+    module = "model.layers.0.self_attn.q_proj"
+    ones = np.ones((4, 64), np.float32)
+    tensors = {f"{module}.lora_A.weight": ones, f"{module}.lora_B.weight": ones.T.copy()}
+    source = peft_directory(tmp_path / "adapter", tensors)
+    kind, facts = kind_of(run, source)
+    assert (kind, facts["format"]) == ("LoRA adapter", "PEFT, LORA")
+    assert run("convert", str(source), str(out), "--lora", str(model)).exit_code == 0
+    kind, facts = kind_of(run, out)
+    assert (kind, facts["format"], facts["family"]) == ("LoRA adapter", "lora", "llama")
+    assert (facts["weights"], facts["rank"]) == (1, 4)
+
+
+def test_what_is_neither_is_refused_as_before(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.dat").write_bytes(b"hello world, this is no matrix at all")
+    result = run("inspect", str(tmp_path / "x.dat"))
+    assert (result.exit_code, result.stdout) == (1, "")

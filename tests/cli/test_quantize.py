@@ -84,14 +84,16 @@ def test_options_reach_the_quantizer(run: Run, source: Path, tmp_path: Path) -> 
     [
         (["{source}", "{out}"], 2, "TYPE"),
         (["{source}"], 2, "OUT"),
-        (["{source}", "{out}", "Q4_K_X"], 1, "error: type is 'Q4_K_X'"),
+        (["{source}", "{out}", "Q4_K_X"], 2, "type is 'Q4_K_X'"),
         (["{source}", "{source}", "Q4_0", "--force"], 1, "this is the model that is read"),
         (["{out}", "{source}", "Q4_0"], 1, "there is no such file"),
-        (["{source}", "{out}", "Q4_0", "--tensor-type", "attn_v"], 1, "give PATTERN=TYPE"),
-        (["{source}", "{out}", "Q4_0", "--tensor-type", "=Q8_0"], 1, "give PATTERN=TYPE"),
+        (["{source}", "{out}", "Q4_0", "--tensor-type", "attn_v"], 2, "give PATTERN=TYPE"),
+        (["{source}", "{out}", "Q4_0", "--tensor-type", "=Q8_0"], 2, "give PATTERN=TYPE"),
+        (["{source}", "{out}", "Q4_0", "--tensor-type", "x=Q9_0"], 2, "--tensor-type is 'Q9_0'"),
+        (["{source}", "{out}", "Q4_0", "--output-tensor-type", "x"], 2, "--output-tensor-type is"),
         (["{source}", "{out}", "Q4_0", "--tensor-type", "x=Q8_0"], 1, "no tensor that is"),
         (["{source}", "{out}", "Q4_0", "--imatrix", "{out}.imatrix"], 1, "{out}.imatrix"),
-        (["{source}", "{out}", "Q4_0", "--threads", "-1"], 1, "threads is -1"),
+        (["{source}", "{out}", "Q4_0", "--threads", "-1"], 2, "--threads is -1"),
     ],
 )
 def test_wrong_usage(

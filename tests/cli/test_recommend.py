@@ -12,7 +12,7 @@ from tests.tiny_models import write_tiny_model
 def test_of_a_size(run: Run) -> None:
     result = run("recommend", "--params", "7B", "--ram", "16GB", "--bandwidth", "30")
     assert result.exit_code == 0, result.stderr
-    assert "take Q4_K_M" in result.stdout
+    assert "Take Q4_K_M: " in result.stdout
     row = next(line for line in result.stdout.splitlines() if line.startswith("Q4_K_M"))
     assert row.endswith("take this")
     assert "4.08 GB" in row
@@ -24,7 +24,10 @@ def test_of_a_file_as_json(run: Run, tmp_path: Path) -> None:
     result = run("recommend", str(path), "--for", "quality", "--bandwidth", "30", "--json")
     found = json.loads(result.stdout)
     assert found["take"] == "Q8_0"
-    assert found["ram_bytes"] > 0
+    assert found["usable_bytes"] > 0
+    assert (found["model"], found["path"]) == (str(path), str(path))
+    sizes = [row["bytes"] for row in found["types"]]
+    assert sizes == sorted(sizes, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -40,5 +43,15 @@ def test_of_a_file_as_json(run: Run, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_wrong_questions(run: Run, arguments: tuple[str, ...], expected: str) -> None:
     result = run("recommend", *arguments)
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == (1 if arguments[0:1] == ("missing.gguf",) else 2)
     assert expected in result.stderr
+
+
+def test_not_all_memory_is_the_models(run: Run) -> None:
+    """16 GB hold a file of 14.3 GB, and nothing beside it."""
+    arguments = ("--params", "13B", "--for", "quality", "--bandwidth", "30", "--ctx", "512")
+    result = run("recommend", *arguments, "--ram", "16GB")
+    assert "Memory: 16.00 GB, of which the model may have 14.00 GB." in result.stdout
+    row = next(line for line in result.stdout.splitlines() if line.startswith("Q8_0"))
+    assert row.endswith("too large")
+    assert "Take Q6_K: Q8_0 does not fit" in result.stdout

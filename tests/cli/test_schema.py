@@ -43,8 +43,8 @@ def test_json(run: Run) -> None:
     found = json.loads(run("schema", "-", "--json", input='{"type": "null", "if": {}}').stdout)
     assert found == {
         "keywords": [
-            {"path": "#/type", "name": "type", "state": "enforced", "reason": ""},
-            {"path": "#/if", "name": "if", "state": "note", "reason": ""},
+            {"pointer": "#/type", "name": "type", "state": "enforced", "reason": ""},
+            {"pointer": "#/if", "name": "if", "state": "note", "reason": ""},
         ],
         "error": None,
     }

@@ -64,7 +64,7 @@ def check(text: str) -> None:
         ["quantize", "{}", "{}.out", "Q8_0", "--dry-run"], ["quantize", "{}", "/no/{}", "Q8_0"],
         ["convert", "{}", "out", "--outtype", "f16"], ["generate", "-m", "{}", "-f", "{}"],
         ["chat", "-m", "{}", "--template", "{}"], ["perplexity", "-m", "{}", "-f", "{}"],
-        ["imatrix", "-m", "{}", "-f", "{}", "-o", "/no/{}"], ["bench", "-m", "{}", "-n", "-1"],
+        ["imatrix", "-m", "{}", "-f", "{}", "-o", "/no/{}"], ["bench", "-m", "{}", "-m", "/no/{}"],
         ["quantize", "{sound}", "x.out", "Q8_0", "--imatrix", "{}"], ["imatrix", "--in-file", "{}",
         "-o", "x.out"],
     ],

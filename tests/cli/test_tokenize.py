@@ -26,6 +26,13 @@ def test_stdin_is_taken_as_it_is(run: Run, engine: ToyEngine) -> None:
         assert found.split() == [str(i) for i in ids_of("a\n")]
 
 
+def test_text_as_an_option(run: Run, engine: ToyEngine) -> None:
+    assert run(*TOKENIZE, "-p", "a", "--ids").stdout == run(*TOKENIZE, "a", "--ids").stdout
+    assert run(*TOKENIZE, "a", "-p", "a").exit_code == 2
+
+
 def test_json(run: Run, engine: ToyEngine) -> None:
     found = json.loads(run(*TOKENIZE, "a", "--json").stdout)
-    assert found == {"ids": [BOS, 100], "tokens": ["<s>", "<0x61>"], "count": 2}
+    assert found == {
+        "model": "toy.gguf", "ids": [BOS, 100], "tokens": ["<s>", "<0x61>"], "count": 2,
+    }  # fmt: skip

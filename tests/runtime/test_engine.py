@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from trinity.runtime.page_pool import PagePool
 from trinity.runtime.page_search import LEAST_COPY
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
+from trinity_kernels.team import default_threads
 
 HOST_LEVELS = available_levels()
 RUNNABLE = sorted(IN_FILES)
@@ -553,3 +555,22 @@ def test_a_window_hides_what_is_older(tmp_path: Path, type_name: str) -> None:
     for logits in found:
         error = np.linalg.norm(logits - expected) / np.linalg.norm(expected)
         assert error < (1e-5 if type_name == "F32" else 0.03), error
+
+
+def test_what_does_no_good_is_told(tmp_path: Path) -> None:
+    """More threads than cores, a context above the model's: only where they were asked for."""
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(path, context_length=64)
+    cores = default_threads()
+    for threads, context, expected in (
+        (None, None, []), (cores, 64, []),
+        (cores + 1, 65, [f"{cores + 1} threads, but", "a context of 65 tokens, but the model was"]),
+    ):  # fmt: skip
+        lines: list[str] = []
+        with closing(open_weights(path)) as provider:
+            load_engine(
+                provider, threads=threads, context_length=context, progress=lines.append
+            ).close()
+        told = [line for line in lines if line.startswith("warning: ")]
+        assert len(told) == len(expected)
+        assert all(part in line for part, line in zip(expected, told, strict=True))

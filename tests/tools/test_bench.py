@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,7 +21,10 @@ from trinity.runtime.profile import OperationTime
 from trinity.tools.bench import Bench, Measurement, Plan, Profile, Report, run_bench
 from trinity.tools.bench_report import Measured, as_object, markdown, quantity, totals
 
-MODEL = Measured("toy", "toy.gguf", 2**30, 1_240_000_000, 1_240_000_000)
+MODEL = Measured(
+    model="toy.gguf", name="toy", path="toy.gguf", type="Q4_K_M", nbytes=2**30 + 99,
+    tensor_bytes=2**30, parameters=1_240_000_000, active=1_240_000_000,
+)  # fmt: skip
 OPERATIONS = (
     OperationTime("norm", "rms", 1, 0, 64, 0, 0.001),
     OperationTime("matmul", "Q4_0", 1, 128, 64, 1000, 0.002),
@@ -64,15 +67,15 @@ def test_share_of_the_bandwidth() -> None:
     batch = Measurement("tg10 b4", 40, (1.0,), 4, 0, 80)
     report = Report((prompt, decode, batch), 2, "avx2", 1000.0, None, None)
     assert [report.share(m) for m in report.measurements] == [None, 0.5, 0.8]
-    text = markdown(MODEL, [report])
-    assert "| toy | 1.00 GiB | 1.24 B | avx2 | 2 | tg10 | 10.00 ± 0.00 |" in text
+    text = markdown([(MODEL, [report])])
+    assert "| toy | Q4_K_M | 1.00 GiB | 1.24 B | avx2 | 2 | tg10 | 10.00 ± 0.00 |" in text
     assert "50%" in text
     assert Report((decode,), 2, "avx2", None, None, None).share(decode) is None
 
 
 def test_what_is_evaluated() -> None:
     engine: Any = BatchEngine(prefill_chunk=8)
-    report = run_bench(engine, Plan(20, 5, rounds=2))
+    report = run_bench(engine, Plan((20,), (5,), rounds=2))
     steps = [len(step) for step in engine.evaluated]
     warm_prompt, warm_generation = [8, 8], [1] * 5
     assert steps == [*warm_prompt, *[8, 8, 4] * 2, *warm_generation, *[1] * 10]
@@ -83,7 +86,7 @@ def test_what_is_evaluated() -> None:
 
 def test_batches_and_depths() -> None:
     engine: Any = BatchEngine(prefill_chunk=8)
-    report = run_bench(engine, Plan(0, 2, (1, 3), (0, 10), 1))
+    report = run_bench(engine, Plan((0,), (2,), (1, 3), (0, 10), 1))
     assert [m.test for m in report.measurements] == ["tg2", "tg2 b3", "tg2 @ d10", "tg2 b3 @ d10"]
     assert [m.tokens for m in report.measurements] == [2, 6, 2, 6]
     assert [m.bytes_per_step for m in report.measurements] == [1001, 1003, 1011, 1033]
@@ -106,7 +109,7 @@ def test_filled_caches_are_kept() -> None:
 
 def test_speculative_test() -> None:
     engine: Any = BatchEngine(context_length=128, prefill_chunk=64)
-    report = run_bench(engine, Plan(0, 40, rounds=2, speculate=True))
+    report = run_bench(engine, Plan((0,), (40,), rounds=2, speculate=True))
     plain, found = report.measurements
     assert (plain.test, plain.proposed) == ("tg40", None)
     assert (found.test, found.tokens, len(found.seconds)) == ("tg40 spec", 40, 2)
@@ -114,21 +117,21 @@ def test_speculative_test() -> None:
     assert found.accepted == found.proposed
     # The passage is evaluated once, then its last token alone.
     assert sorted(len(step) for step in engine.evaluated)[-1] == 64
-    assert "tg40 spec accepted" in markdown(MODEL, [report])
-    tests: Any = as_object(MODEL, [report])["levels"]
-    assert tests[0]["tests"][1]["proposed_tokens"] == found.proposed
+    assert "tg40 spec accepted" in markdown([(MODEL, [report])])
+    (model,) = cast(Any, as_object([(MODEL, [report])])["models"])
+    assert model["levels"][0]["tests"][1]["proposed_tokens"] == found.proposed
     with pytest.raises(InputError, match="context_length"):
-        run_bench(engine, Plan(0, 65, speculate=True))
+        run_bench(engine, Plan((0,), (65,), speculate=True))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"prompt_tokens": 65},
-        {"prompt_tokens": 60, "depths": (0, 10)},
-        {"generated_tokens": -1},
+        {"prompt_tokens": (65,)},
+        {"prompt_tokens": (60,), "depths": (0, 10)},
+        {"generated_tokens": (-1,)},
         {"rounds": 0},
-        {"prompt_tokens": 0, "generated_tokens": 0},
+        {"prompt_tokens": (0,), "generated_tokens": (0,)},
         {"batches": (1, 17)},
         {"batches": (0,)},
         {"depths": (-1,)},
@@ -136,7 +139,7 @@ def test_speculative_test() -> None:
     ],
 )
 def test_bad_numbers(options: dict[str, Any]) -> None:
-    chosen = {"prompt_tokens": 4, "generated_tokens": 4, **options}
+    chosen = {"prompt_tokens": (4,), "generated_tokens": (4,), **options}
     engine: Any = BatchEngine()
     with pytest.raises(InputError):
         run_bench(engine, Plan(**chosen))
@@ -144,7 +147,7 @@ def test_bad_numbers(options: dict[str, Any]) -> None:
 
 def test_profiled_steps() -> None:
     engine: Any = BatchEngine(prefill_chunk=8)
-    report = run_bench(engine, Plan(20, 2, (1, 3), (5,), 1, profile=True))
+    report = run_bench(engine, Plan((20,), (2,), (1, 3), (5,), 1, profile=True))
     assert [p.test for p in report.profiles] == ["pp20 @ d5", "tg2 @ d5", "tg2 b3 @ d5"]
     assert engine.profiled == [(8, [5]), (1, [5]), (3, [5, 5, 5])]
 
@@ -152,7 +155,8 @@ def test_profiled_steps() -> None:
 def test_active_parameters_are_shown_where_they_are_fewer() -> None:
     report = Report((), 2, "avx2", None, None, None)
     experts = replace(MODEL, active=200_000_000)
-    found: Any = as_object(experts, [report])
+    found: Any = as_object([(experts, [report])])
+    found = found["models"][0]
     assert (found["parameters"], found["active_parameters"]) == (1_240_000_000, 200_000_000)
     assert experts.quantity == "1.24 B, 200.00 M active"
     assert MODEL.quantity == "1.24 B"
@@ -166,9 +170,9 @@ def test_profile_is_summed_by_kernel_and_shape() -> None:
     assert matmul.multiplications == 2 * 128 * 64
     assert (norm.kernel, norm.count) == ("norm", 1)
     report = Report((), 2, "avx2", None, None, None, (profile,))
-    assert "| matmul | Q4_0 | 128 x 64 | 1 | 2 | 6.000 | 85.7% |" in markdown(MODEL, [report])
-    found: Any = as_object(MODEL, [report])
-    assert found["levels"][0]["profiles"][0]["operations"][0]["count"] == 2
+    assert "| matmul | Q4_0 | 128 x 64 | 1 | 2 | 6.000 | 85.7% |" in markdown([(MODEL, [report])])
+    found: Any = as_object([(MODEL, [report])])
+    assert found["models"][0]["levels"][0]["profiles"][0]["operations"][0]["count"] == 2
 
 
 def test_profile_of_experts(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError, UnsupportedError
 from trinity.providers import open_weights
+from trinity.tools.amounts import count_text, size_text
 from trinity.tools.recommend import (
     BY_QUALITY,
     EFFICIENCY,
-    count_text,
     of_file,
     of_size,
     parse_count,
     recommend,
-    size_text,
+    usable_memory,
 )
 
 # GiB of Llama 2 7B: llama.cpp, the table that its quantize tool prints for --help.
@@ -54,7 +54,7 @@ def test_memory_counts_the_cache_of_the_context() -> None:
     assert found.kv_cache_bytes == 2**30
     for row in found.rows:
         assert row.memory_bytes > row.file_bytes + found.kv_cache_bytes
-        assert row.fits == (row.memory_bytes <= found.ram_bytes)
+        assert row.fits == (row.memory_bytes <= found.usable_bytes)
 
 
 def test_speed_is_bandwidth_over_what_a_token_reads() -> None:
@@ -81,14 +81,14 @@ def test_choice(purpose: str, size: float, ram: float, expected: str | None) -> 
     found = recommend(of_size(int(size)), ram=int(ram), bandwidth=3e10, purpose=purpose)  # type: ignore[arg-type]
     assert found.take == expected
     if expected is None:
-        assert "cannot fit" in found.reason
+        assert "does not fit" in found.reason
     else:
         assert found.reason.startswith(f"take {expected}: ")
 
 
 def test_what_cannot_fit_is_told_what_could() -> None:
     large = recommend(of_size(70_000_000_000), ram=16 * 10**9, bandwidth=3e10)
-    assert "models up to" in large.reason
+    assert "models of up to" in large.reason
     long = recommend(of_size(7_000_000_000), ram=4 * 10**9, bandwidth=3e10, context=32_768)
     shorter = int(long.reason.partition("--ctx ")[2].split()[0])
     again = recommend(of_size(7_000_000_000), ram=4 * 10**9, bandwidth=3e10, context=shorter)
@@ -101,7 +101,9 @@ def test_a_file_is_measured_by_its_own_tensors(tmp_path: Path) -> None:
     provider = open_weights(path)
     subject = of_file(provider)
     found = recommend(subject, ram=10**9, bandwidth=3e10)
-    assert [row.type for row in found.rows] == list(BY_QUALITY)
+    assert {row.type for row in found.rows} == set(BY_QUALITY)
+    sizes = [row.file_bytes for row in found.rows]
+    assert sizes == sorted(sizes, reverse=True)
     assert found.context == provider.config.context_length
     f16 = next(row for row in found.rows if row.type == "F16")
     norms = sum(t.nbytes for t in map(provider.tensor, provider.tensor_names()) if len(t.shape) < 2)
@@ -174,10 +176,10 @@ def test_what_is_quantized_already_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny_model(path, type="Q4_0", hidden_size=256, intermediate_size=512)
     found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
-    assert "the file is in Q4_0 already" in found.reason
+    assert "this file is Q4_0" in found.reason
     write_tiny_model(path, type="F16", hidden_size=256, intermediate_size=512)
     found = recommend(of_file(open_weights(path)), ram=10**9, bandwidth=3e10)
-    assert "already" not in found.reason
+    assert "this file" not in found.reason
 
 
 def test_a_model_that_does_not_run_is_refused(tmp_path: Path) -> None:
@@ -205,3 +207,37 @@ def test_parameters_are_named_as_models_are(parameters: float, expected: str) ->
 def test_small_sizes_are_not_zero() -> None:
     assert size_text(4_080_000_000) == "4.08 GB"
     assert size_text(520_000) == "0.52 MB"
+
+
+# GB of Llama 3.2 1B and 3B: the sizes that llama.cpp's files of them have on the hub, of which the
+# vocabulary of 128,256 tokens takes 8 MB.
+LLAMA_3_2 = {
+    ("1B", "F16"): 2.48, ("1B", "Q8_0"): 1.32, ("1B", "Q6_K"): 1.02, ("1B", "Q5_K_M"): 0.91,
+    ("1B", "Q5_K_S"): 0.89, ("1B", "Q4_K_M"): 0.81, ("1B", "Q4_K_S"): 0.78, ("3B", "F16"): 6.43,
+    ("3B", "Q8_0"): 3.42, ("3B", "Q6_K"): 2.64, ("3B", "Q5_K_M"): 2.32, ("3B", "Q4_K_M"): 2.02,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "type"), LLAMA_3_2)
+def test_what_is_called_1b_and_3b_is_larger(size: str, type: str) -> None:
+    found = recommend(of_size(parse_count(size)), ram=10**12, bandwidth=3e10)
+    row = next(row for row in found.rows if row.type == type)
+    assert row.file_bytes / 1e9 == pytest.approx(LLAMA_3_2[size, type] - 0.008, abs=0.006)
+
+
+def test_the_type_is_the_mix_that_the_file_says(tmp_path: Path) -> None:
+    """Its largest tensor is a Q6_K, and most of its tensors are Q4_K."""
+    path = tmp_path / "tiny.gguf"
+    write_tiny_model(
+        path, type="Q4_K", embedding_type="Q6_K", hidden_size=256, intermediate_size=256,
+        metadata={"general.file_type": 15},
+    )  # fmt: skip
+    subject = of_file(open_weights(path))
+    largest = max(subject.entries, key=lambda entry: prod(entry.shape))
+    assert (largest.type, subject.quantized) == ("Q6_K", "Q4_K_M")
+
+
+def test_a_part_of_the_memory_is_for_others() -> None:
+    assert usable_memory(16 * 10**9) == 14 * 10**9
+    assert usable_memory(64 * 10**9) == 62 * 10**9
+    assert usable_memory(4 * 10**9) == 3 * 10**9

@@ -12,6 +12,7 @@ from trinity.cli import (
     bench,
     chat,
     convert,
+    doctor,
     generate,
     imatrix,
     inspect,
@@ -28,6 +29,7 @@ from trinity.cli import (
     warmup,
 )
 from trinity.cli.exit_codes import explained
+from trinity.cli.llama_cpp import Command, Group
 from trinity.cli.terminal import finish, put, say, take_streams, unwritable
 from trinity.errors import TrinityError
 
@@ -49,19 +51,20 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench": bench.bench,
     "warmup": warmup.warmup,
     "selftest": selftest.selftest,
+    "doctor": doctor.doctor,
 }
 
 app = typer.Typer(
     name="trinity",
+    cls=Group,
     help="Run language models, ternary and quantized ones above all, on a CPU.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for name, command in COMMANDS.items():
-    app.command(name)(explained(command))
+    app.command(name, cls=Command)(explained(command))
 
 
 def show_version(wanted: bool) -> None:

@@ -1,11 +1,13 @@
-"""trinity bench: how fast a model runs here, and how near to the memory's limit."""
+"""trinity bench: how fast models run here, and how near to the memory's limit."""
 
 from __future__ import annotations
 
 import math
+import os
+from contextlib import closing
 from dataclasses import replace
 from time import perf_counter
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -14,30 +16,66 @@ from trinity.cli.inspect_tables import printable
 from trinity.cli.loading import load_model, model_or_demo, progress
 from trinity.cli.terminal import json_line, put, say
 
+if TYPE_CHECKING:
+    from trinity.tools.bench import Plan, Report
+    from trinity.tools.bench_report import Measured
+
+NUMBERS = "N[,N]..."
+
 
 @options.takes(loading=options.without(options.LOADING, "isa"))
 def bench(
-    model: options.ModelOrDemo = None,
-    prompt_tokens: Annotated[
-        int, typer.Option("--prompt-tokens", "-p", help="Tokens of the prompt test; 0 skips it.")
-    ] = 512,
-    generated_tokens: Annotated[
-        int,
-        typer.Option("--generated-tokens", "-n", help="Tokens of the generation test; 0 skips it."),
-    ] = 128,
-    batch: Annotated[
-        list[int] | None,
+    model: Annotated[
+        list[str] | None,
         typer.Option(
-            "--batch", "-b", help="Sequences generated together, 1 to 16; may be repeated."
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help=f"{options.MODEL_HELP}; may be several; the demo model if not given.",
+        ),
+    ] = None,
+    prompt_tokens: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prompt-tokens",
+            "-p",
+            "--n-prompt",
+            metavar=NUMBERS,
+            help="Tokens of the prompt test; 0 skips it. 512 if not given.",
+        ),
+    ] = None,
+    generated_tokens: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--generated-tokens",
+            "-n",
+            "--n-gen",
+            metavar=NUMBERS,
+            help="Tokens of the generation test; 0 skips it. 128 if not given.",
+        ),
+    ] = None,
+    batch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--batch",
+            "-b",
+            metavar=NUMBERS,
+            help="Sequences generated together, 1 to 16. 1 if not given.",
         ),
     ] = None,
     depth: Annotated[
-        list[int] | None,
+        list[str] | None,
         typer.Option(
-            "--depth", "-d", help="Positions in the cache before each test; may be repeated."
+            "--depth",
+            "-d",
+            "--n-depth",
+            metavar=NUMBERS,
+            help="Positions in the cache before each test. 0 if not given.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds of each test.")] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", "-r", "--repetitions", min=1, help="Rounds of each test.")
+    ] = 3,
     *,
     loading: options.Given,
     isa: Annotated[
@@ -55,46 +93,79 @@ def bench(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it."""
+    """Measure prompt and generation speed as llama-bench does, and the read bandwidth beside it.
+
+    Numbers with commas between them, or an option that is repeated, make a test of each.
+    """
+    from trinity.tools.bench import Plan
+    from trinity.tools.bench_report import as_object, markdown
+
+    plan = Plan(
+        options.integers("--prompt-tokens", prompt_tokens, 0, 512),
+        options.integers("--generated-tokens", generated_tokens, 0, 128),
+        options.integers("--batch", batch, 1, 1),
+        options.integers("--depth", depth, 0, 0),
+        rounds,
+        profile,
+        speculate,
+    )
+    context = loading.pop("context_length", None) or plan.context_length
+    with options.wrong_usage():
+        plan.check(context)
+        for name in isa or ():
+            options.check_level("--isa", name)
+    levels: list[str | None] = [*isa] if isa else [None]
+    # All files are opened before anything is measured: a wrong name must not cost an hour.
+    models = [measured(name) for name in model or [model_or_demo(None)]]
+    found: list[tuple[Measured, list[Report]]] = []
+    for one in models:
+        found.append((one, []))
+        for level in levels:
+            made = report(one, plan, level, {**loading, "context_length": context})
+            if found[0][1]:  # the process's peak is that of its first load, or of what came between
+                made = replace(made, peak_rss=None)
+            found[-1][1].append(made)
+    if as_json:
+        put(json_line(as_object(found)))
+    else:
+        put(markdown(found), keep="\n")
+
+
+def measured(name: str) -> Measured:
+    """What is known of a model before it is loaded."""
     from trinity.loading import open_weights
     from trinity.tools.active import active_parameters
-    from trinity.tools.bench import MeasurableEngine, Plan, Report, run_bench
-    from trinity.tools.bench_report import Measured, as_object, markdown
+    from trinity.tools.bench_report import Measured
+    from trinity.tools.file_type import file_type
+
+    with closing(open_weights(name, notice=say)) as provider:
+        tensors = [provider.tensor(each) for each in provider.tensor_names()]
+        config = provider.config
+        return Measured(
+            model=name,
+            name=printable(config.name or config.architecture),
+            path=provider.path,
+            type=printable(file_type(provider) or ""),
+            nbytes=sum(map(os.path.getsize, provider.paths)),
+            tensor_bytes=sum(t.nbytes for t in tensors),
+            parameters=sum(math.prod(t.shape) for t in tensors),
+            active=active_parameters(((t.name, t.shape) for t in tensors), config.experts),
+        )
+
+
+def report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
+    """Load a model at a level and measure it."""
+    from trinity.tools.bench import MeasurableEngine, run_bench
     from trinity_kernels.bandwidth import read_bandwidth
 
-    path = model_or_demo(model)
-    provider = open_weights(path, notice=say)
-    tensors = [provider.tensor(name) for name in provider.tensor_names()]
-    size = sum(t.nbytes for t in tensors)
-    parameters = sum(math.prod(t.shape) for t in tensors)
-    active = active_parameters(((t.name, t.shape) for t in tensors), provider.config.experts)
-    del tensors
-    provider.close()
-    plan = Plan(
-        prompt_tokens, generated_tokens, tuple(batch or [1]), tuple(depth or [0]), rounds, profile,
-        speculate,
-    )  # fmt: skip
-    context = loading.pop("context_length", None) or plan.context_length
-    plan.check(context)
-    reports: list[Report] = []
-    levels: list[str | None] = [*isa] if isa else [None]
-    for level in levels:
-        started = perf_counter()
-        with load_model(path, context_length=context, isa=level, **loading) as loaded:
-            load_seconds = perf_counter() - started
-            name = loaded.config.name or loaded.config.architecture
-            measured = Measured(printable(name), path, size, parameters, active)
-            with progress("measuring") as show:
-                report = run_bench(
-                    cast(MeasurableEngine, loaded.engine),
-                    plan,
-                    read_bandwidth=read_bandwidth,
-                    progress=show,
-                )
-        # The process's peak belongs to the first level alone: then the bandwidth was measured.
-        peak = None if reports else report.peak_rss
-        reports.append(replace(report, load_seconds=load_seconds, peak_rss=peak))
-    if as_json:
-        put(json_line(as_object(measured, reports)))
-    else:
-        put(markdown(measured, reports), keep="\n")
+    started = perf_counter()
+    with load_model(one.model, isa=level, **loading) as loaded:
+        load_seconds = perf_counter() - started
+        with progress("measuring") as show:
+            found = run_bench(
+                cast(MeasurableEngine, loaded.engine),
+                plan,
+                read_bandwidth=read_bandwidth,
+                progress=show,
+            )
+    return replace(found, load_seconds=load_seconds)

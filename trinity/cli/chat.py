@@ -11,7 +11,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.chatting.settings import CTX_SHIFT, SETTINGS
 from trinity.cli.loading import load_model
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import given_template
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 
@@ -38,14 +38,7 @@ def chat(
     loading: options.Given,
 ) -> None:
     """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
-    text = None
-    if template is not None:
-        from trinity.tokenizers.chat import LONGEST_TEMPLATE
-
-        longest = 4 * LONGEST_TEMPLATE  # bytes of UTF-8
-        text = given_text(
-            None, template, what="template", usage="give another file", longest=longest
-        )
+    text = None if template is None else given_template(template)
     with load_model(model, **loading) as loaded:
         if text is None and not loaded.chat_templates:
             raise InputError(

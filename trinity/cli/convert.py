@@ -16,8 +16,8 @@ from trinity.cli.terminal import escaped, say, styled_stderr
 if TYPE_CHECKING:
     from trinity.tools.convert import Conversion
 
-# As trinity.tools.convert has it; written out, so that --help need not load the conversion.
-OUTTYPES = "i2_s, tq1_0, tq2_0 (ternary layers), f16, bf16, f32, q8_0"
+# As trinity.tools.convert has them; written out, so that --help need not load the conversion.
+OUTTYPES = ("i2_s", "tq1_0", "tq2_0", "f16", "bf16", "f32", "q8_0")
 
 
 @options.takes(loading=options.only(options.LOADING, "weight_scale"))
@@ -33,7 +33,13 @@ def convert(
     loading: options.Given,
     outtype: Annotated[
         str | None,
-        typer.Option("--outtype", help=f"Type of the layers, needed for models: {OUTTYPES}."),
+        typer.Option(
+            "--type",
+            "--outtype",
+            metavar="TYPE",
+            help=f"Type of the weights: {', '.join(OUTTYPES)}, or another of `trinity quantize`, "
+            "such as Q4_K_M. What keeps their values if not given.",
+        ),
     ] = None,
     adapted: Annotated[
         str | None,
@@ -58,16 +64,19 @@ def convert(
 
     if adapted is not None:
         if outtype is not None or loading or allow_requantize:
-            raise typer.BadParameter("--lora keeps the adapter's types; leave --outtype out")
+            raise typer.BadParameter("--lora keeps the adapter's types; leave --type out")
         show_conversion(convert_adapter(source, out, adapted, overwrite=force, notice=say))
         return
-    if outtype is None:
-        raise typer.BadParameter(f"--outtype is needed, the type of the layers: {OUTTYPES}")
+    if outtype is not None and outtype.lower() not in OUTTYPES:
+        if loading:
+            raise typer.BadParameter(f"--weight-scale goes with {', '.join(OUTTYPES)}")
+        quantized(source, out, outtype, allow_requantize, force)
+        return
     with bar(f"converting {source}") as show:
         made = run(
             source,
             out,
-            outtype.lower(),
+            None if outtype is None else outtype.lower(),
             weight_scale=loading.get("weight_scale"),
             allow_requantize=allow_requantize,
             overwrite=force,
@@ -75,6 +84,23 @@ def convert(
             notice=say,
         )
     show_conversion(made)
+
+
+def quantized(source: str, out: str, type: str, allow_requantize: bool, force: bool) -> None:
+    """Convert and quantize in one step, which writes no file between."""
+    from trinity.cli.quantize import summary
+    from trinity.quantization import quantize
+
+    with options.wrong_usage():
+        options.check_mix("--type", type)
+    with bar(f"converting {source}") as show:
+        done = quantize(
+            source, out, type, allow_requantize=allow_requantize, overwrite=force, progress=show,
+            notice=say,
+        )  # fmt: skip
+    for note in done.notes:
+        say(f"note: {note}")
+    say(summary(done, dry_run=False))
 
 
 def show_conversion(made: Conversion) -> None:

@@ -12,9 +12,9 @@ from trinity.cli import options
 from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import load_model, model_or_demo
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
-from trinity.cli.writing import shown
+from trinity.cli.writing import shown, write_piece
 from trinity.process import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 def generate(
     model: options.ModelOrDemo = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", help="The prompt; - reads standard input.")
+        str | None,
+        typer.Argument(
+            metavar="PROMPT", help="The prompt; standard input if it is - or not given."
+        ),
+    ] = None,
+    flagged: Annotated[
+        str | None,
+        typer.Option("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option."),
     ] = None,
     file: Annotated[
         str | None,
@@ -35,12 +42,28 @@ def generate(
     *,
     generation: options.Given,
     chat: Annotated[
-        bool,
-        typer.Option("--chat/--raw", help="Put the prompt into the model's chat format, or not."),
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option("--system", help="System message, with --chat.")
+        bool | None,
+        typer.Option(
+            "--chat/--raw",
+            help="Put the prompt into the model's chat format, or not, which is usual.",
+            show_default=False,
+        ),
     ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            metavar="FILE",
+            help="Put it into the format of this chat template (Jinja2) instead.",
+        ),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="System message, with --chat or --template.")
+    ] = None,
+    echo: Annotated[
+        bool,
+        typer.Option("--echo", help="Write the prompt before the answer, as the model reads it."),
+    ] = False,
     json_schema: Annotated[
         str | None,
         typer.Option(
@@ -63,43 +86,60 @@ def generate(
     as_json: options.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No figures at the end.")] = False,
 ) -> None:
-    """Complete a prompt: an option, a file, or standard input where it is piped.
+    """Complete a prompt: an argument, a file, or standard input where it is piped.
 
     One newline at the end of a file or of standard input is not part of the prompt.
     """
-    if system is not None and not chat:
-        raise typer.BadParameter("--system needs --chat")
-    usage = "use one of --prompt, --file and standard input"
+    if template is not None and chat is False:
+        raise typer.BadParameter("--template puts the prompt into a chat format, --raw does not")
+    in_format = bool(chat) or template is not None
+    if system is not None and not in_format:
+        raise typer.BadParameter("--system needs --chat or --template")
+    prompt = one_of(prompt, flagged, "prompt")
+    usage = "give it as an argument, with --prompt or --file, or on standard input"
     text = given_text(prompt, file, what="prompt", usage=usage)
     if prompt in (None, "-"):
         text = text.removesuffix("\n").removesuffix("\r")
+    template_text = None if template is None else given_template(template)
     given = given_grammar(json_schema, regex, grammar_file)
     if given is not None:
         generation["grammar"] = given
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
-        ids = prompt_ids(loaded, text, generation, chat=chat, system=system)
+        if in_format:
+            text, ids = in_chat_format(loaded, text, template_text, system)
+        else:
+            ids = raw_ids(loaded, text, generation)
+        weights = loaded.weights
+        if echo and not as_json:
+            write_piece(text)
         with interruptible() as cancel:
             completion = completed(loaded, ids, generation, cancel, show=not as_json)
     if as_json:
-        put(json_line(as_object(path, completion)))
+        named = {"model": path, "path": path if weights is None else weights.path}
+        echoed = {"prompt": text} if echo else {}
+        put(json_line({**named, **echoed, **as_object(completion)}))
     if not quiet:
         say(figures(completion))
     if cancel.is_set():
         raise typer.Exit(INTERRUPTED)
 
 
-def prompt_ids(
-    model: Model, text: str, request: options.Given, *, chat: bool, system: str | None
-) -> list[int]:
-    """The prompt's token ids, raw or in the chat format."""
-    if not chat:
-        given = {key: request[key] for key in ("add_bos", "parse_special") if key in request}
-        return model.tokenize(text, **given)
+def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:
+    """The token ids of a prompt as it is."""
+    given = {key: request[key] for key in ("add_bos", "parse_special") if key in request}
+    return model.tokenize(text, **given)
+
+
+def in_chat_format(
+    model: Model, text: str, template: str | None, system: str | None
+) -> tuple[str, list[int]]:
+    """A conversation of a system message and this one, as text and as token ids."""
     messages = [{"role": "user", "content": text}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    return model.apply_chat_template(messages)
+    ids = model.apply_chat_template(messages, template=template)
+    return model.tokenizer.decode(ids), ids
 
 
 def completed(
@@ -122,9 +162,9 @@ def completed(
     return completion
 
 
-def as_object(path: str, completion: Completion) -> dict[str, object]:
-    """What --json prints."""
-    return {"model": path, **asdict(completion), "timings": timings_object(completion.timings)}
+def as_object(completion: Completion) -> dict[str, object]:
+    """What --json prints of an answer."""
+    return {**asdict(completion), "timings": timings_object(completion.timings)}
 
 
 def timings_object(timings: Timings) -> dict[str, object]:

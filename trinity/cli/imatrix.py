@@ -42,12 +42,15 @@ def imatrix(
         typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
     ctx_size: Annotated[
-        int, typer.Option("--ctx-size", "--ctx", "-c", help="Tokens of a chunk.")
+        int,
+        typer.Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk."),
     ] = CHUNK,
     chunks: Annotated[
-        int | None, typer.Option("--chunks", help="Chunks to evaluate; all if not given.")
+        int | None, typer.Option("--chunks", min=1, help="Chunks to evaluate; all if not given.")
     ] = None,
-    from_chunk: Annotated[int, typer.Option("--from-chunk", help="Chunks to leave out.")] = 0,
+    from_chunk: Annotated[
+        int, typer.Option("--from-chunk", min=0, help="Chunks to leave out.")
+    ] = 0,
     in_file: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +67,7 @@ def imatrix(
     ] = False,
     force: options.Force = False,
     save_frequency: Annotated[
-        int, typer.Option("--save-frequency", help="Write OUT every so many chunks.")
+        int, typer.Option("--save-frequency", min=1, help="Write OUT every so many chunks.")
     ] = 10,
     process_output: Annotated[
         bool, typer.Option("--process-output", help="Gather for the output head too.")
@@ -83,7 +86,7 @@ def imatrix(
     from trinity.formats.imatrix import merge, read_imatrix, write_imatrix
 
     _check_out(out, [model, file], resume=resume, force=force)
-    added = [read_imatrix(path, dat_chunk_size=max(ctx_size, 1)) for path in in_file or []]
+    added = [read_imatrix(path, dat_chunk_size=ctx_size) for path in in_file or []]
     if file is None and added:
         whole = reduce(merge, added)
         write_imatrix(out, whole, overwrite=force)

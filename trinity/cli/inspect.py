@@ -18,6 +18,7 @@ from trinity.cli.terminal import json_line, put, say
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
     from trinity.formats.provider import Tensor
+    from trinity.tools.contents import Contents
 
 MOST_SHOWN = 4 << 20  # bytes of metadata that are shown as they are
 LONGEST_SHOWN = 16  # elements of an array that are shown rather than counted
@@ -52,50 +53,87 @@ def inspect(
             "this model, or, without FILE, of all types.",
         ),
     ] = False,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="List all tensors, too: shape, type and bytes.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show the header, the configuration, the metadata and the tensors of a model file."""
+    """Show what a file is: in short, then its configuration and its metadata.
+
+    Besides models, LoRA adapters and importance matrices are known.
+    """
+    from trinity.errors import TrinityError
     from trinity.loading import open_weights
+    from trinity.tools.contents import contents_without_weights
 
     if (diff is not None) + verify + kernels > 1:
         raise typer.BadParameter("--diff, --verify and --kernels are three questions; ask one")
     if model is None:
         if not kernels:
-            raise typer.BadParameter("name the model, or ask for --kernels", param_hint="FILE")
-        show_kernels(None, as_json)
+            raise typer.BadParameter("name the model, or ask for --kernels", param_hint="MODEL")
+        show_kernels(None, None, as_json)
         return
-    provider = open_weights(model, notice=say)
+    try:
+        provider = open_weights(model, notice=say)
+    except TrinityError:
+        known = None if diff or verify or kernels else contents_without_weights(model)
+        if known is None:
+            raise
+        show_known(model, known, as_json)
+        return
     if kernels:
-        show_kernels(provider, as_json)
+        show_kernels(model, provider, as_json)
     elif diff is not None:
-        show_diff(provider, open_weights(diff, notice=say), as_json)
+        show_diff((model, provider), (diff, open_weights(diff, notice=say)), as_json)
     elif verify:
-        show_verification(provider, as_json)
+        show_verification(model, provider, as_json)
     elif as_json:
-        put(json_line(describe(provider)))
+        put(json_line(describe(model, provider)))
     else:
-        tables.show(describe(provider))
+        tables.show(describe(model, provider), tensors)
 
 
-def show_diff(first: WeightProvider, second: WeightProvider, as_json: bool) -> None:
+def show_known(model: str, known: Contents, as_json: bool) -> None:
+    """Print what is known of a file that is no model's."""
+    from trinity.tools.contents import files_of
+
+    files = files_of(model)
+    found = {
+        "model": model,
+        "path": model,
+        "kind": known.kind,
+        "bytes": sum(map(os.path.getsize, files)),
+        "summary": dict(known.facts),
+        "header": {"files": files},
+    }
+    if as_json:
+        put(json_line(found))
+    else:
+        tables.show_known(found)
+
+
+def show_diff(
+    one: tuple[str, WeightProvider], other: tuple[str, WeightProvider], as_json: bool
+) -> None:
     """Compare, print, and end with status 1 where something differs."""
     from trinity.cli.convert import bar
     from trinity.tools.diff import diff
 
     with bar("comparing") as progress:
-        found = diff(first, second, progress)
+        found = diff(one[1], other[1], progress)
     if as_json:
         values = asdict(found)
         for tensor in values["tensors_changed"]:
             tensor["rmse"] = plain(tensor["rmse"])
-        put(json_line(values))
+        named = {"model": one[0], "path": one[1].path}
+        put(json_line({**named, "other": {"model": other[0], "path": other[1].path}, **values}))
     else:
-        tables.show_diff(found, first.path, second.path)
+        tables.show_diff(found, one[1].path, other[1].path)
     if not found.is_empty:
         raise typer.Exit(1)
 
 
-def show_verification(provider: WeightProvider, as_json: bool) -> None:
+def show_verification(model: str, provider: WeightProvider, as_json: bool) -> None:
     """Check, print, and end with status 1 where something is wrong."""
     from trinity.cli.convert import bar
     from trinity.tools.verify import verify
@@ -103,14 +141,17 @@ def show_verification(provider: WeightProvider, as_json: bool) -> None:
     with bar("verifying") as progress:
         found = verify(provider, progress)
     if as_json:
-        put(json_line(asdict(found)))
+        values = asdict(found)
+        for tensor in values["tensors"]:
+            tensor["bytes"] = tensor.pop("nbytes")
+        put(json_line({"model": model, "path": provider.path, **values}))
     else:
         tables.show_verification(found)
     if found.findings:
         raise typer.Exit(1)
 
 
-def show_kernels(provider: WeightProvider | None, as_json: bool) -> None:
+def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bool) -> None:
     """Print the table of variants, of the types of a model's matrices or of all."""
     from trinity_kernels import isa
     from trinity_kernels.ops.matmul import variants
@@ -132,18 +173,26 @@ def show_kernels(provider: WeightProvider | None, as_json: bool) -> None:
         }
         for span in variants.spans(types=types)
     ]
-    found = {"level": level, "available": list(isa.available_levels()), "kernels": spans}
+    found = {
+        "model": model,
+        "path": None if provider is None else provider.path,
+        "level": level,
+        "available": list(isa.available_levels()),
+        "kernels": spans,
+    }
     if as_json:
         put(json_line(found))
     else:
         tables.show_kernels(found)
 
 
-def describe(provider: WeightProvider) -> dict[str, object]:
+def describe(model: str, provider: WeightProvider) -> dict[str, object]:
     """Everything that is shown, as JSON has it."""
     from trinity.errors import ConfigError, UnsupportedError
     from trinity.tools.active import active_parameters
+    from trinity.tools.contents import contents
 
+    known = contents(provider)
     config: dict[str, object] | None = None
     config_error = experts = None
     try:
@@ -152,11 +201,15 @@ def describe(provider: WeightProvider) -> dict[str, object]:
         config_error = str(error)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
     return {
+        "model": model,
         "path": provider.path,
+        "kind": known.kind,
+        "bytes": sum(map(os.path.getsize, provider.paths)),
+        "summary": dict(known.facts),
         "header": header(provider),
         "config": config,
         "config_error": config_error,
-        "refused": refusal(provider),
+        "refused": refusal(provider) if known.kind == "model" else None,
         "metadata": metadata_of(provider),
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "type": t.type, "bytes": t.nbytes}
@@ -214,14 +267,12 @@ def header(provider: WeightProvider) -> dict[str, object]:
     from trinity.formats import GGUFProvider
 
     if not isinstance(provider, GGUFProvider):
-        nbytes = sum(os.path.getsize(path) for path in provider.paths)
-        return {"format": "Hugging Face", "files": provider.paths, "bytes": nbytes}
+        return {"format": "Hugging Face", "files": provider.paths}
     return {
         "format": "GGUF",
         "version": provider.version,
         "alignment": provider.alignment,
         "files": provider.paths,
-        "bytes": provider.size_bytes,
     }
 
 

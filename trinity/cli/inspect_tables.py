@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,14 @@ def printable(value: object, widest: int | None = WIDEST_SHOWN) -> str:
     return text if widest is None or len(text) <= widest else text[:widest] + "..."
 
 
-def show(description: dict[str, object]) -> None:
-    """Print the description as tables."""
-    show_with(lambda console: show_on(console, description))
+def show(description: dict[str, Any], tensors: bool) -> None:
+    """Print the description as tables; with ``tensors`` a row for each of these, too."""
+    show_with(lambda console: show_on(console, description, tensors))
+
+
+def show_known(description: dict[str, Any]) -> None:
+    """Print what is known of a file that is no model's."""
+    show_with(lambda console: show_summary(console, description))
 
 
 def show_with(write: Callable[[Console], None]) -> None:
@@ -96,30 +101,63 @@ def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None
         console.print(Text(text, style))
 
 
-def show_on(console: Console, description: dict[str, object]) -> None:
+def show_pairs(console: Console, title: str, found: Mapping[str, object]) -> None:
+    """Write names and values under a title."""
+    from rich.text import Text
+
+    console.print(Text(title, "bold"))
+    rows = [(f"  {printable(key)}", printable(value)) for key, value in found.items()]
+    print_rows(console, ("", "value"), rows)
+
+
+def show_summary(console: Console, description: dict[str, Any]) -> None:
+    """Write what a file is, in short."""
+    from trinity.tools.amounts import count_text, size_text
+
+    facts = {key.replace("_", " "): fact for key, fact in description["summary"].items()}
+    facts = {key: fact for key, fact in facts.items() if fact is not None}
+    if "parameters" in facts:
+        facts["parameters"] = count_text(facts["parameters"])
+        if description["active_parameters"] != description["parameters"]:
+            active = count_text(description["active_parameters"])
+            facts["parameters"] += f", of which a token uses {active}"
+    if isinstance(facts.get("chat template"), bool):
+        facts["chat template"] = "yes" if facts["chat template"] else "no"
+    facts["size"] = size_text(description["bytes"])
+    if description.get("bits_per_weight"):
+        facts["size"] += f", {decimals(description['bits_per_weight'])} bits per weight"
+    if description["kind"] == "model":
+        facts["runs"] = "yes" if description["refused"] is None else "no, see below"
+    title = printable(description["path"], None)
+    show_pairs(console, title, {"kind": description["kind"], **facts})
+
+
+def show_on(console: Console, description: dict[str, Any], listed: bool) -> None:
     """Write the tables to ``console``."""
     from rich.text import Text
 
-    def pairs(title: str, values: object) -> None:
-        console.print(Text(title, "bold"))
-        found = values.items() if isinstance(values, dict) else ()
-        rows = [(f"  {printable(key)}", printable(value)) for key, value in found]
-        print_rows(console, ("", "value"), rows)
-
-    pairs(printable(description["path"], None), description["header"])
-    if description["config"] is not None:
-        pairs("configuration", description["config"])
-    else:
-        console.print(Text("configuration", "bold"))
-        console.print(Text(f"  none: {printable(description['config_error'], None)}"))
-    if description["refused"] not in (None, description["config_error"]):
+    show_summary(console, description)
+    if description["refused"] is not None:
         console.print(Text("not run by trinity", "bold"))
         console.print(Text(f"  {printable(description['refused'], None)}"))
-    pairs("metadata", description["metadata"])
-    tensors = description["tensors"]
-    assert isinstance(tensors, list)
-    console.print(Text(f"{len(tensors)} tensors", "bold"))
-    listed = [
+    show_pairs(console, "file", description["header"])
+    if description["config"] is not None:
+        show_pairs(console, "configuration", description["config"])
+    elif description["kind"] == "model" and description["config_error"] != description["refused"]:
+        console.print(Text("configuration", "bold"))
+        console.print(Text(f"  none: {printable(description['config_error'], None)}"))
+    show_pairs(console, "metadata", description["metadata"])
+    if listed:
+        show_tensors(console, description["tensors"])
+    show_types(console, description)
+
+
+def show_tensors(console: Console, tensors: Sequence[dict[str, Any]]) -> None:
+    """Write a row for each tensor."""
+    from rich.text import Text
+
+    console.print(Text("tensors", "bold"))
+    rows = [
         (
             f"  {printable(tensor['name'])}",
             " x ".join(map(str, tensor["shape"])),
@@ -128,10 +166,15 @@ def show_on(console: Console, description: dict[str, object]) -> None:
         )
         for tensor in tensors
     ]
-    print_rows(console, ("  name", "shape", "type", "bytes"), listed, ("bytes",))
-    types = description["types"]
-    assert isinstance(types, dict)
-    console.print(Text("types", "bold"))
+    print_rows(console, ("  name", "shape", "type", "bytes"), rows, ("bytes",))
+
+
+def show_types(console: Console, description: dict[str, Any]) -> None:
+    """Write how many tensors of which type there are, and sums."""
+    from rich.text import Text
+
+    types, count = description["types"], len(description["tensors"])
+    console.print(Text(f"{count} tensors; --tensors lists them" if count else "no tensors", "bold"))
     numbers = ("tensors", "parameters", "bytes", "bits per weight")
     rows = []
     for name, row in types.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,12 @@ def list_models(
     as_json: options.Json = False,
 ) -> None:
     """Show the models in trinity's cache, in huggingface_hub's and in Ollama's stores."""
+    from trinity.tools.amounts import size_text
     from trinity.tools.installed import installed
-    from trinity.tools.recommend import size_text
 
     models = list(installed(say))
     if as_json:
-        put(json_line({"models": [asdict(model) for model in models]}))
+        put(json_line({"models": [as_object(model) for model in models]}))
         return
     for (kept_by, place), found in groupby(models, lambda model: (model.kept_by, model.place)):
         kept = list(found)
@@ -34,9 +33,22 @@ def list_models(
         say("no models; `python -m trinity pull hf:USER/REPO` downloads one")
 
 
+def as_object(model: Installed) -> dict[str, object]:
+    """What --json prints of a model."""
+    return {
+        "model": model.name,
+        "kept_by": model.kept_by,
+        "place": model.place,
+        "bytes": model.num_bytes,
+        "type": model.type,
+        "family": model.family,
+        "problem": model.problem,
+    }
+
+
 def show(models: list[Installed]) -> None:
     """A line for each model: its name, size, type and family, or what is wrong with it."""
-    from trinity.tools.recommend import size_text
+    from trinity.tools.amounts import size_text
 
     names = [escaped(model.name) for model in models]
     sizes = ["" if model.num_bytes is None else size_text(model.num_bytes) for model in models]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
+from trinity.checks import check_choice
 from trinity.errors import InputError
 from trinity.load_options import LoadOptions
 from trinity.option import Declared, declared
 from trinity.runtime.options import generation_options
 from trinity.server.settings import ServerOptions
+from trinity_kernels.isa import LEVELS
 
 MODEL_HELP = (
     "The model: a GGUF file, a directory of Hugging Face's format, ollama:NAME or hf:USER/REPO"
@@ -112,12 +117,56 @@ def parameter(one: Declared) -> inspect.Parameter:
 
 def value_of(one: Declared, given: Any) -> Any:
     """The value of an option that the command line has read. Raises BadParameter."""
-    read = one.option.read
+    option = one.option
     if given is None or given == []:
         return one.default
-    if read is None:
-        return given
+    if option.none is not None and given == option.none:
+        return None
+    flag = option.flags[0].partition("/")[0]
+    with wrong_usage():
+        value = given if option.read is None else option.read(flag, given)
+        replace(one, name=flag).checked(value)
+        if one.name in NAMED:
+            NAMED[one.name](flag, str(value))
+    return value
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """Turn an InputError within, which is of an option's value, into one of usage."""
     try:
-        return read(one.option.flags[0], given)
+        yield
     except InputError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def check_level(flag: str, value: str) -> None:
+    """Raise InputError for what is the name of no instruction-set level."""
+    check_choice(flag, value, LEVELS)
+
+
+def check_mix(flag: str, value: str) -> None:
+    """Raise InputError for what is the name of no type that a model may be quantized to."""
+    from trinity.quantization.mixes import find_mix
+
+    try:
+        find_mix(value)
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from None
+
+
+# What names the compiler's side of things, which declarations do not know.
+NAMED: dict[str, Callable[[str, str], None]] = {"isa": check_level, "quantize": check_mix}
+
+
+def integers(flag: str, texts: Sequence[str] | None, low: int, usual: int) -> tuple[int, ...]:
+    """Numbers that commas separate, of a flag that may be repeated. Raises BadParameter."""
+    found = []
+    for part in ",".join(texts or (str(usual),)).split(","):
+        if re.fullmatch(r"\s*[0-9]{1,9}\s*", part, re.ASCII) is None or int(part) < low:
+            raise typer.BadParameter(
+                f"{flag} is {part!r:.40}; it must be an integer of at least {low}, or several with "
+                "commas between them"
+            )
+        found.append(int(part))
+    return tuple(dict.fromkeys(found))

@@ -32,7 +32,9 @@ def perplexity(
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="The text; - reads standard input."),
     ] = None,
-    ctx: Annotated[int, typer.Option("--ctx", "-c", help="Tokens of a window.")] = WINDOW,
+    ctx: Annotated[
+        int, typer.Option("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
+    ] = WINDOW,
     *,
     loading: options.Given,
     as_json: options.Json = False,
@@ -48,6 +50,7 @@ def perplexity(
         interruptible() as cancel,
         running_estimate() as show,
     ):
+        weights = loaded.weights
         try:
             result = loaded.perplexity(text, window=ctx, progress=show, cancel=cancel)
         except InputError:
@@ -55,7 +58,8 @@ def perplexity(
                 raise KeyboardInterrupt from None
             raise
     if as_json:
-        put(json_line({"model": path, **asdict(result)}))
+        where = path if weights is None else weights.path
+        put(json_line({"model": path, "path": where, **asdict(result)}))
     else:
         put(f"PPL = {result.perplexity:.4f} +/- {result.error:.4f}")
         put(f"{result.bits_per_byte:.4f} bits per byte")

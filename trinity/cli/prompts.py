@@ -44,6 +44,13 @@ def given_text(
         raise InputError(f"standard input: cannot be read ({reason})") from error
 
 
+def one_of(argument: str | None, flagged: str | None, what: str) -> str | None:
+    """A text that may be an argument or an option (--prompt). Raises: a usage error for both."""
+    if argument is not None and flagged is not None:
+        raise typer.BadParameter(f"the {what} is given twice: as an argument and with --prompt")
+    return flagged if argument is None else argument
+
+
 def decoded(data: bytes, source: str) -> str:
     """UTF-8 text without a byte order mark. Raises InputError saying where it is not UTF-8."""
     try:
@@ -53,3 +60,11 @@ def decoded(data: bytes, source: str) -> str:
             f"{source}: byte {error.start} is {data[error.start]:#04x}, which is not UTF-8 text; "
             "convert it to UTF-8"
         ) from None
+
+
+def given_template(file: str) -> str:
+    """A chat template from a file, or from standard input for "-"."""
+    from trinity.tokenizers.chat import LONGEST_TEMPLATE
+
+    longest = 4 * LONGEST_TEMPLATE  # bytes of UTF-8
+    return given_text(None, file, what="template", usage="give another file", longest=longest)

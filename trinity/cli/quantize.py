@@ -69,7 +69,7 @@ def quantize(
     """Quantize a GGUF model; which tensor gets which type follows llama.cpp."""
     from trinity.quantization import quantize as run
 
-    patterns = [split_pattern(given) for given in tensor_type or ()]
+    patterns = check_types(type, token_embedding_type, output_tensor_type, tensor_type or ())
     with nullcontext(silent) if dry_run else bar(f"quantizing {source}") as show:
         done = run(
             source,
@@ -98,6 +98,24 @@ def quantize(
 
 def silent(done: int, total: int, name: str) -> None:
     """Progress that nobody sees."""
+
+
+def check_types(
+    type: str, token_embedding: str | None, output: str | None, given: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Patterns of tensors' names with their types. Raises BadParameter for what names no type."""
+    from trinity.quantization.mixes import find_mix, find_tensor_type
+
+    with options.wrong_usage():
+        find_mix(type)
+        if token_embedding is not None:
+            find_tensor_type(token_embedding, "--token-embedding-type")
+        if output is not None:
+            find_tensor_type(output, "--output-tensor-type")
+        patterns = [split_pattern(one) for one in given]
+        for _, name in patterns:
+            find_tensor_type(name, "--tensor-type")
+    return patterns
 
 
 def split_pattern(given: str) -> tuple[str, str]:

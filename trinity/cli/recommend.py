@@ -2,76 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from trinity.cli import options
 from trinity.cli.terminal import json_line, put, say
+from trinity.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trinity.tools.recommend import Recommendation
+    from trinity.tools.recommend import Purpose, Recommendation
 
+PURPOSES = ("quality", "balanced", "speed")
 LEAST_RAM = 1e6  # a number without a unit is a slip
+MOST_BANDWIDTH = 1e6  # GB/s
 
 
 def recommend(
     model: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="A model file, of any type.")
+        str | None, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP}; of any type.")
     ] = None,
     params: Annotated[
-        str | None, typer.Option("--params", help="Instead of a file: its size, such as 7B.")
+        str | None,
+        typer.Option("--params", help="Instead of a model: its number of parameters, such as 7B."),
     ] = None,
     ram: Annotated[
         str | None,
-        typer.Option("--ram", help="Memory to use, such as 16GB; default what is available now."),
+        typer.Option(
+            "--ram",
+            metavar="SIZE",
+            help="The machine's memory, such as 16GB, of which a part is left to the system and "
+            "to other programs; what is free now if not given.",
+        ),
     ] = None,
-    purpose: Annotated[str, typer.Option("--for", help="quality, balanced or speed.")] = "balanced",
+    purpose: Annotated[
+        str, typer.Option("--for", help="What counts most: quality, balanced or speed.")
+    ] = "balanced",
     context: Annotated[
-        int | None, typer.Option("--ctx", "-c", help="Tokens of context; default 4096.")
+        int | None,
+        typer.Option("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
     ] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option("--bandwidth", help="GB/s that memory gives; default: measured."),
+        typer.Option("--bandwidth", help="GB/s that memory gives; measured if not given."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show a model's size in every type, what fits, what to take, and the speed to expect."""
-    from trinity.checks import parse_bytes
-    from trinity.errors import InputError
+    from trinity.checks import check_choice, check_number, parse_bytes
     from trinity.loading import open_weights
     from trinity.tools import recommend as tool
 
     if (model is None) == (params is None):
-        raise InputError("give a model file or --params, one of the two")
-    if purpose not in ("quality", "balanced", "speed"):
-        raise InputError(f"--for is {purpose!r:.40}; it must be quality, balanced or speed")
-    if bandwidth is not None and not 0 < bandwidth < 1e6:
-        raise InputError(f"--bandwidth is {bandwidth}; expected GB/s, such as 30")
-    if params is not None:
-        subject = tool.of_size(tool.parse_count(params))
+        raise typer.BadParameter("give a model or --params, one of the two")
+    path, total = None, None
+    with options.wrong_usage():
+        wanted = cast("Purpose", check_choice("--for", purpose, PURPOSES))
+        if bandwidth is not None:
+            check_number("--bandwidth", bandwidth, high=MOST_BANDWIDTH, above=0)
+        if ram is not None:
+            total = parse_bytes("--ram", ram, LEAST_RAM)
+        parameters = None if params is None else tool.parse_count(params)
+    if parameters is not None:
+        subject = tool.of_size(parameters)
     else:
-        assert model is not None
-        subject = tool.of_file(open_weights(model, notice=say))
+        provider = open_weights(str(model), notice=say)
+        subject, path = tool.of_file(provider), provider.path
     found = tool.recommend(
         subject,
-        ram=parse_bytes("--ram", ram, LEAST_RAM) if ram is not None else available_memory(),
+        ram=available_memory() if total is None else tool.usable_memory(total),
         bandwidth=1e9 * bandwidth if bandwidth is not None else measured_bandwidth(),
-        purpose=cast(Literal["quality", "balanced", "speed"], purpose),
+        purpose=wanted,
         context=context,
     )
     if as_json:
-        put(json_line(asdict(found)))
+        put(json_line(as_object(found, model, path)))
     else:
-        show(found)
+        show(found, total)
 
 
 def available_memory() -> int:
     """Bytes that are free to use. Raises InputError where the system does not say."""
-    from trinity.errors import InputError
     from trinity.tools.machine import available_memory as available
 
     found = available()
@@ -89,12 +102,40 @@ def measured_bandwidth() -> float:
     return read_bandwidth(default_threads(), nbytes=256 << 20, rounds=3)
 
 
-def show(found: Recommendation) -> None:
-    """Print the table and the choice."""
+def as_object(found: Recommendation, model: str | None, path: str | None) -> dict[str, object]:
+    """What --json prints."""
+    return {
+        "model": model,
+        "path": path,
+        "subject": found.model,
+        "parameters": found.parameters,
+        "active_parameters": found.active_parameters,
+        "context": found.context,
+        "kv_cache_bytes": found.kv_cache_bytes,
+        "usable_bytes": found.usable_bytes,
+        "read_bandwidth_bytes_per_second": found.bandwidth,
+        "types": [
+            {
+                "type": row.type,
+                "bits_per_weight": row.bits_per_weight,
+                "bytes": row.file_bytes,
+                "memory_bytes": row.memory_bytes,
+                "fits": row.fits,
+                "tokens_per_second": row.tokens_per_second,
+            }
+            for row in found.rows
+        ],
+        "take": found.take,
+        "reason": found.reason,
+    }
+
+
+def show(found: Recommendation, total: int | None) -> None:
+    """Print the table and the choice; ``total`` is the memory that the user has named."""
     from rich.text import Text
 
     from trinity.cli.inspect_tables import print_rows, printable, show_with
-    from trinity.tools.recommend import count_text, size_text
+    from trinity.tools.amounts import count_text, size_text
 
     def write(console: Console) -> None:
         numbers = ("bits per weight", "file", "memory", "tokens/s")
@@ -105,17 +146,28 @@ def show(found: Recommendation) -> None:
             speed = f"{row.tokens_per_second:.1f}"
             rows.append((row.type, f"{row.bits_per_weight:.2f}", size, memory, speed, mark))
         print_rows(console, ("type", *numbers, ""), rows, numbers)
-        console.print(Text(f"{printable(found.reason, None)}.", "bold"))
+        console.print(Text(f"\n{sentence(printable(found.reason, None))}", "bold"))
 
-    put(f"{printable(found.model, None)}; memory to use: {size_text(found.ram_bytes)}")
+    put(printable(found.model, None))
+    usable = size_text(found.usable_bytes)
+    if total is None:
+        put(f"Memory that is free now: {usable}.")
+    else:
+        put(f"Memory: {size_text(total)}, of which the model may have {usable}.")
     if found.active_parameters != found.parameters:
         put(
-            f"Of {count_text(found.parameters)} parameters a token takes "
-            f"{count_text(found.active_parameters)}: memory is needed for all, time for those."
+            f"Of {count_text(found.parameters)} parameters a token uses "
+            f"{count_text(found.active_parameters)}: all need memory, only those need time."
         )
     put(
-        f"Memory counts the file, {size_text(found.kv_cache_bytes)} of cache for "
-        f"{found.context:,} tokens and 0.3 GB to work in; tokens/s from "
-        f"{found.bandwidth / 1e9:.1f} GB/s."
+        f"memory = the file + {size_text(found.kv_cache_bytes)} for a context of "
+        f"{found.context:,} tokens + 0.3 GB to work in"
     )
+    put(f"tokens/s = what memory that reads {found.bandwidth / 1e9:.1f} GB/s allows, about")
+    put()
     show_with(write)
+
+
+def sentence(text: str) -> str:
+    """``text`` with a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."

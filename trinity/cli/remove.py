@@ -15,17 +15,17 @@ from trinity.errors import InputError
 def remove(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Of trinity's own, as `list` shows them."),
+        typer.Argument(metavar="NAME", help="Of trinity's own, as `list` shows them."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All that trinity keeps.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove weights that were quantized while loading; they are made anew when they are needed."""
+    from trinity.tools.amounts import size_text
     from trinity.tools.installed import own_file, own_files
-    from trinity.tools.recommend import size_text
 
     if every == bool(names):
-        raise InputError("name files that trinity keeps, or give --all, one of the two")
+        raise typer.BadParameter("name files that trinity keeps, or give --all, one of the two")
     paths = own_files() if every else list(dict.fromkeys(map(own_file, names or ())))
     if not paths:
         say("trinity keeps no weights")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -36,8 +35,11 @@ def schema(
         except InputError as refusal:  # by the schema as a whole, or a part of it
             error = str(refusal)
     if as_json:
-        put(json_line({"keywords": [asdict(keyword) for keyword in found.keywords],
-                       "error": error or None}))  # fmt: skip
+        keywords = [
+            {"pointer": one.path, "name": one.name, "state": one.state, "reason": one.reason}
+            for one in found.keywords
+        ]
+        put(json_line({"keywords": keywords, "error": error or None}))
     else:
         for keyword in found.keywords:
             reason = f": {keyword.reason}" if keyword.reason else ""

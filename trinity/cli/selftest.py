@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trinity.cli import options
 from trinity.cli.loading import progress
 from trinity.cli.terminal import put
 
@@ -20,6 +21,9 @@ def selftest(
     """Check every kernel of every instruction-set level of this CPU; exit code 1 on a failure."""
     from trinity_kernels import selftest as kernels
 
+    with options.wrong_usage():
+        for level in isa or ():
+            options.check_level("--isa", level)
     with progress("checking kernels") as show:
         results = kernels.run(isa or None, show)
     rows = [{key: cell(value) for key, value in asdict(r).items()} for r in results]

@@ -8,7 +8,7 @@ import typer
 
 from trinity.cli import options
 from trinity.cli.loading import model_or_demo
-from trinity.cli.prompts import given_text
+from trinity.cli.prompts import given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 
 
@@ -17,6 +17,10 @@ def tokenize(
     model: options.ModelOrDemo = None,
     text: Annotated[
         str | None, typer.Argument(help="The text; standard input if it is - or not given.")
+    ] = None,
+    flagged: Annotated[
+        str | None,
+        typer.Option("--prompt", "-p", metavar="TEXT", help="The text, as an option."),
     ] = None,
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE", help="Read the text from a file.")
@@ -31,12 +35,14 @@ def tokenize(
     """Show how a text becomes tokens; the model file needs no weights."""
     from trinity.loading import load_tokenizer
 
+    text = one_of(text, flagged, "text")
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
-    tokenizer = load_tokenizer(model_or_demo(model), notice=say)
+    name = model_or_demo(model)
+    tokenizer = load_tokenizer(name, notice=say)
     ids = tokenizer.encode(text, **reading)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]
-        put(json_line({"ids": ids, "tokens": tokens, "count": len(ids)}))
+        put(json_line({"model": name, "ids": ids, "tokens": tokens, "count": len(ids)}))
     elif only_ids:
         put(" ".join(map(str, ids)))
     else:

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from trinity.cli import options
-from trinity.cli.loading import progress
+from trinity.cli.loading import load_model, progress
 from trinity.cli.terminal import say
 
 
-@options.takes(loading=options.only(options.LOADING, "isa"))
-def warmup(loading: options.Given) -> None:
-    """Compile all kernels of an instruction-set level into the cache on disk."""
+@options.takes(loading=options.LOADING)
+def warmup(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help=f"{options.MODEL_HELP}; only what it needs is then compiled, in a fraction of the "
+            "time.",
+        ),
+    ] = None,
+    *,
+    loading: options.Given,
+) -> None:
+    """Compile kernels into the cache on disk, so that no later run waits for it.
+
+    Without --model, all kernels of an instruction-set level; the other options are for a model.
+    """
+    if model is not None:
+        with load_model(model, **loading) as loaded:
+            loaded.generate([0], max_tokens=2, ignore_eos=True)
+        say(f"{model}: all that it needs is compiled")
+        return
+    for one in options.LOADING:
+        if one.name in loading and one.name != "isa":
+            raise typer.BadParameter(f"{one.option.flags[0]} needs --model")
     import trinity_kernels
 
     with progress("compiling kernels") as show:

@@ -22,7 +22,7 @@ def shown(chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
 
 
 def write_piece(text: str) -> None:
-    """Write and flush a piece of an answer.
+    """Write and flush a piece of an answer, or of a prompt.
 
     A model may say anything; a pipe gets it as it is, a terminal only what can be seen.
     """

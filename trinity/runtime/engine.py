@@ -486,6 +486,23 @@ def _warn_of_inverted_scales(
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
+def _tell_of_too_much(
+    threads: int | None, context: int, config: ModelConfig, progress: Progress
+) -> None:
+    """What was asked for and can be had, but does no good."""
+    cores = default_threads()
+    if threads is not None and threads > cores:
+        progress(
+            f"warning: {threads} threads, but this process may use {cores} cores: threads that "
+            "wait for a core hold up all others; leave threads (-t) out"
+        )
+    if context > config.context_length:
+        progress(
+            f"warning: a context of {context} tokens, but the model was made for "
+            f"{config.context_length}: its text may get worse beyond those"
+        )
+
+
 def load_engine(
     provider: WeightProvider, *, threads: int | None = None, context_length: int | None = None,
     kv_type: str = "f16", isa: str | None = None, kv_memory: int | None = None,
@@ -516,6 +533,8 @@ def load_engine(
         level = isa_levels.select_level(isa)
     except isa_levels.IsaError as error:
         raise KernelError(str(error)) from error
+    if progress:
+        _tell_of_too_much(threads, context, config, progress)
     with enough_memory(f"to load {provider.path} for a context of {context} tokens"):
         return CPUEngine(
             provider, threads=threads or default_threads(), context_length=context,

@@ -22,9 +22,10 @@ class Limits:
     max_tokens: Annotated[
         int | None,
         Option(
-            "Most tokens to generate; until the context is full if not given.",
-            ("--max-tokens", "-n"),
+            "Most tokens to generate; until the context is full if not given, or for -1.",
+            ("--max-tokens", "-n", "--n-predict"),
             low=0,
+            none=-1,
         ),
     ] = None
     stop: Annotated[

@@ -80,7 +80,13 @@ class SamplingParams:
         ),
     ] = field(default=None, hash=False)
     seed: Annotated[
-        int | None, Option("Same seed, same text; random if not given.", ("--seed", "-s"), low=0)
+        int | None,
+        Option(
+            "Same seed, same text; random if not given, or for -1.",
+            ("--seed", "-s"),
+            low=0,
+            none=-1,
+        ),
     ] = None
 
     def __post_init__(self) -> None:

@@ -47,10 +47,12 @@ class MeasurableEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure: a test for every depth, and for every batch size where it generates."""
+    """What to measure: a test for each number of tokens at each depth, and, where it generates, for
+    each batch size.
+    """
 
-    prompt_tokens: int = 512
-    generated_tokens: int = 128
+    prompt_tokens: tuple[int, ...] = (512,)
+    generated_tokens: tuple[int, ...] = (128,)
     batches: tuple[int, ...] = (1,)
     depths: tuple[int, ...] = (0,)
     rounds: int = 3
@@ -60,8 +62,9 @@ class Plan:
     @property
     def context_length(self) -> int:
         """The positions that the longest test needs."""
-        longest = max(self.prompt_tokens, self.generated_tokens, 1) + max(self.depths, default=0)
-        return max(longest, self.generated_tokens + PASSAGE) if self.speculate else longest
+        generated = max(self.generated_tokens, default=0)
+        longest = max(*self.prompt_tokens, generated, 1) + max(self.depths, default=0)
+        return max(longest, generated + PASSAGE) if self.speculate else longest
 
     def check(self, context_length: int) -> None:
         """Raise InputError where a number is out of range or exceeds the context."""
@@ -72,11 +75,12 @@ class Plan:
             check_integer("depth", depth, low=0, high=context_length)
         left = context_length - max(self.depths, default=0)
         for name in ("prompt_tokens", "generated_tokens"):
-            check_integer(name, getattr(self, name), low=0, high=left)
+            for count in getattr(self, name):
+                check_integer(name, count, low=0, high=left)
         if self.speculate:
-            needed = self.generated_tokens + PASSAGE
+            needed = max(self.generated_tokens, default=0) + PASSAGE
             check_integer("context_length", context_length, low=needed)
-        if self.prompt_tokens == self.generated_tokens == 0:
+        if not any((*self.prompt_tokens, *self.generated_tokens)):
             raise InputError(
                 "there is nothing to measure: prompt and generation both have 0 tokens"
             )
@@ -169,8 +173,8 @@ def run_bench(
     bench = Bench(engine)
     measurements, profiles = [], []
     for depth in plan.depths:
-        tests = [("pp", plan.prompt_tokens, 1)]
-        tests += [("tg", plan.generated_tokens, batch) for batch in plan.batches]
+        tests = [("pp", count, 1) for count in plan.prompt_tokens]
+        tests += [("tg", n, batch) for n in plan.generated_tokens for batch in plan.batches]
         for kind, count, batch in tests:
             if count == 0:
                 continue
@@ -197,8 +201,12 @@ def run_bench(
             if plan.profile:
                 progress(f"{name}: each operation alone")
                 profiles.append(bench.profile(name, kind, count, depth, batch))
-    if plan.speculate and plan.generated_tokens:
-        measurements.append(speculation(bench, plan, progress))
+    if plan.speculate:
+        measurements += [
+            speculation(bench, count, plan.rounds, progress)
+            for count in plan.generated_tokens
+            if count
+        ]
     memory = peak_rss(), anonymous_rss()
     bandwidth = None
     if read_bandwidth is not None:
@@ -209,15 +217,14 @@ def run_bench(
     )
 
 
-def speculation(bench: Bench, plan: Plan, progress: Progress) -> Measurement:
-    """The speculative test."""
-    count = plan.generated_tokens
+def speculation(bench: Bench, count: int, rounds: int, progress: Progress) -> Measurement:
+    """The speculative test of ``count`` tokens."""
     name = f"tg{count} spec"
     progress(f"{name}: warm-up")
     bench.repetition(count)
     seconds, proposed, accepted = [], 0, 0
-    for number in range(plan.rounds):
-        progress(f"{name}: round {number + 1} of {plan.rounds}")
+    for number in range(rounds):
+        progress(f"{name}: round {number + 1} of {rounds}")
         elapsed, proposed, accepted = bench.repetition(count)
         seconds.append(elapsed)
     return Measurement(name, count, tuple(seconds), proposed=proposed, accepted=accepted)

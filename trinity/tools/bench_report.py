@@ -10,16 +10,20 @@ from trinity.tools.bench import Profile, Report
 from trinity.tools.machine import machine, versions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The model that was measured: ``size`` of its tensors in bytes, and its parameters.
+    """The model that was measured.
 
-    ``active``: those of them that one token takes.
+    ``model`` is what the user calls it, ``name`` what its file does; ``nbytes`` are those of its
+    files, ``active`` those of its parameters that one token takes.
     """
 
+    model: str
     name: str
     path: str
-    size: int
+    type: str
+    nbytes: int
+    tensor_bytes: int
     parameters: int
     active: int
 
@@ -31,17 +35,29 @@ class Measured:
         return f"{quantity(self.parameters)}, {quantity(self.active)} active"
 
 
-def as_object(model: Measured, reports: Sequence[Report]) -> dict[str, object]:
+# Each model with a report for each instruction-set level.
+Found = Sequence[tuple[Measured, Sequence[Report]]]
+
+
+def as_object(found: Found) -> dict[str, object]:
     """Everything that was measured, with the machine and the versions."""
     return {
-        "model": model.name,
-        "path": model.path,
-        "model_bytes": model.size,
-        "parameters": model.parameters,
-        "active_parameters": model.active,
+        "models": [
+            {
+                "model": model.model,
+                "path": model.path,
+                "name": model.name,
+                "type": model.type,
+                "bytes": model.nbytes,
+                "tensor_bytes": model.tensor_bytes,
+                "parameters": model.parameters,
+                "active_parameters": model.active,
+                "levels": [_level(report) for report in reports],
+            }
+            for model, reports in found
+        ],
         "machine": machine(),
         "versions": versions(),
-        "levels": [_level(report) for report in reports],
     }
 
 
@@ -72,7 +88,7 @@ def _level(report: Report) -> dict[str, object]:
             {
                 "test": profile.test,
                 "step_seconds": profile.step_seconds,
-                "operations": [asdict(total) for total in totals(profile)],
+                "operations": [_operation(total) for total in totals(profile)],
             }
             for profile in report.profiles
         ],
@@ -82,24 +98,45 @@ def _level(report: Report) -> dict[str, object]:
     }
 
 
-def markdown(model: Measured, reports: Sequence[Report]) -> str:
+def _operation(total: OperationTotal) -> dict[str, object]:
+    values = asdict(total)
+    values["bytes"] = values.pop("nbytes")
+    return values
+
+
+def markdown(found: Found) -> str:
     """llama-bench's table, and what the figures mean for this machine."""
     rows = [
-        "| model | size | params | isa | threads | test | t/s |",
-        "| --- | ---: | ---: | --- | ---: | ---: | ---: |",
+        "| model | type | size | params | isa | threads | test | t/s |",
+        "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    about = f"| {model.name} | {model.size / 2**30:.2f} GiB | {model.quantity} "
-    rows += [
-        f"{about}| {report.isa} | {report.threads} | {m.test} | {m.mean:.2f} ± {m.deviation:.2f} |"
-        for report in reports
-        for m in report.measurements
-    ]
-    for report in reports:
-        rows += ["", *_notes(report, f"{report.isa}: " if len(reports) > 1 else "")]
-    for report in reports:
-        for profile in report.profiles:
-            rows += ["", profile_table(report, profile)]
+    for model, reports in found:
+        about = f"| {model.name} | {model.type} | {size(model.tensor_bytes)} | {model.quantity} "
+        rows += [
+            f"{about}| {report.isa} | {report.threads} | {m.test} "
+            f"| {m.mean:.2f} ± {m.deviation:.2f} |"
+            for report in reports
+            for m in report.measurements
+        ]
+    several = len(found) > 1
+    for model, reports in found:
+        for report in reports:
+            of = [*([f"{model.name} {model.type}"] if several else []),
+                  *([report.isa] if len(reports) > 1 else [])]  # fmt: skip
+            rows += ["", *_notes(report, f"{', '.join(of)}: " if of else "")]
+    for model, reports in found:
+        for report in reports:
+            for profile in report.profiles:
+                table = profile_table(report, profile)
+                rows += ["", f"{model.name} {model.type}, {table}" if several else table]
     return "\n".join(rows)
+
+
+def size(nbytes: int) -> str:
+    """Bytes as llama-bench writes them."""
+    if nbytes >= 2**30:
+        return f"{nbytes / 2**30:.2f} GiB"
+    return f"{nbytes / 2**20:.2f} MiB"
 
 
 def _notes(report: Report, prefix: str) -> list[str]:

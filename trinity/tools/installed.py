@@ -7,7 +7,6 @@ Ollama's stores. Headers are read, weights never.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -26,14 +25,9 @@ from trinity.hub.model import DIRECTORY
 from trinity.hub.name import PREFIX as HUB
 from trinity.hub.name import HubName, parse_name
 from trinity.providers import open_weights
+from trinity.tools.file_type import file_type
 
 MOST_LISTED = 2000  # of each place
-# general.file_type of mixes whose name says more than the type of most weights: llama_ftype. As in
-# quantization/mixes.py, which loads the compiler.
-MIXTURES: dict[int, str] = {
-    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
-    17: "Q5_K_M",
-}  # fmt: skip
 Notice = Callable[[str], None]
 
 
@@ -42,9 +36,8 @@ class Installed:
     """A model that lies somewhere.
 
     ``name`` is what --model takes; ``place`` the folder of models that it lies in, ``kept_by``
-    whose that is; ``type`` the mix that the file names, else the type of most of its weights,
-    ``family`` its architecture, ``num_bytes`` all of its files. ``problem`` says why it cannot be
-    opened; the others may then be None.
+    whose that is; ``type`` as ``file_type`` has it, ``family`` its architecture, ``num_bytes`` all
+    of its files. ``problem`` says why it cannot be opened; the others may then be None.
     """
 
     name: str
@@ -175,23 +168,14 @@ def _opened(name: str, kept_by: str, place: str, path: str) -> Installed:
     """What the headers of the model at ``path`` say, or why it cannot be opened."""
     try:
         with closing(open_weights(path)) as provider:
-            types: Counter[str] = Counter()
-            for tensor in map(provider.tensor, provider.tensor_names()):
-                types[tensor.type] += tensor.nbytes
             family = provider.metadata.get("general.architecture")
             return Installed(
                 name, kept_by, place,
                 sum(map(os.path.getsize, provider.paths)),
-                _type(types, provider.metadata.get("general.file_type")),
+                file_type(provider),
                 family if isinstance(family, str) else None,
             )  # fmt: skip
     except (TrinityError, OSError) as error:
         nbytes = os.path.getsize(path) if os.path.isfile(path) else None
         problem = str(error).removeprefix(f"{name}: ")
         return Installed(name, kept_by, place, nbytes, problem=problem)
-
-
-def _type(types: Counter[str], said: object) -> str | None:
-    """What a file says to be, if it may be true, else the type with the most bytes."""
-    mix = MIXTURES.get(said, "") if isinstance(said, int) else ""
-    return mix if mix[:4] in types else next((name for name, _ in types.most_common(1)), None)

@@ -7,6 +7,9 @@ import platform
 import sys
 from importlib import metadata
 
+from trinity.tools.control_groups import limits
+from trinity_kernels.processor import target
+
 PACKAGES = ("trinity-llm", "numpy", "numba", "llvmlite")
 
 
@@ -30,7 +33,9 @@ def available_memory() -> int | None:
     """Memory that processes may take now without swapping; None where the system does not say."""
     found = first_value("/proc/meminfo", "MemAvailable")
     if found is not None:
-        return int(found.split()[0]) * 1024
+        free = int(found.split()[0]) * 1024
+        limit = limits().memory_bytes
+        return free if limit is None else min(free, limit)
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -39,7 +44,9 @@ def available_memory() -> int | None:
 
 def machine() -> dict[str, object]:
     """The processor and the system."""
-    cpu = first_value("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    cpu = first_value("/proc/cpuinfo", "model name")
+    if cpu is None:  # ARM's has numbers, which LLVM has a name for
+        cpu = f"{target().name} ({platform.machine()})"
     return {"cpu": cpu, "logical_cpus": os.cpu_count(), "system": platform.platform()}
 
 

@@ -16,6 +16,8 @@ from trinity.models import find_architecture
 from trinity.quantization.assignment import Entry, Network, Overrides, assign
 from trinity.quantization.mixes import MIXES, PLAIN
 from trinity.tools.active import active_parameters, share
+from trinity.tools.amounts import UNITS, count_text, size_text
+from trinity.tools.file_type import file_type
 from trinity.tools.shapes import SHAPES
 
 Purpose = Literal["quality", "balanced", "speed"]
@@ -41,11 +43,10 @@ _CHOICES: dict[Purpose, tuple[str, ...]] = {
 _SMALL = 4e9
 _LEAST_PARAMETERS = 1e5
 _WHY = {
-    "quality": "its text is hardly told from F16's, and it is the best that fits",
-    "balanced": "little is lost at a third of F16's size, so it is the usual choice",
-    "speed": "tokens/s go with the bytes read, and below 4 bits text gets worse quickly",
+    "quality": "of all that fit it is the nearest to the original, whose text it hardly changes",
+    "balanced": "a third of the original's size, with little lost: what most people take",
+    "speed": "a smaller file is a faster one, and smaller ones than this write worse text",
 }
-_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """``take`` is a type's name, or None where nothing fits; ``reason`` says why, in a sentence."""
+    """``take`` is a type's name, or None where nothing fits; ``reason`` says why, in a sentence.
+
+    ``usable_bytes``: memory that the model may use. ``bandwidth``: bytes per second.
+    """
 
     model: str
     parameters: int
     active_parameters: int
     context: int
     kv_cache_bytes: int
-    ram_bytes: int
+    usable_bytes: int
     bandwidth: float
     rows: list[Row]
     take: str | None
@@ -114,7 +118,7 @@ class Subject:
 def parse_count(text: str) -> int:
     """Parameters from "7B", "350M" or "7e9". Raises InputError."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+]?[0-9]+)?)\s*([KMBT]?)\s*", text.upper())
-    value = float(found[1]) * _UNITS.get(found[2], 1) if found else 0.0
+    value = float(found[1]) * UNITS.get(found[2], 1) if found else 0.0
     if not _LEAST_PARAMETERS <= value <= 1e14:
         raise InputError(
             f"--params is {text!r:.40}; expected a number of parameters such as 7B, 350M or 7e9"
@@ -123,11 +127,16 @@ def parse_count(text: str) -> int:
 
 
 def of_size(parameters: int) -> Subject:
-    """A llama of about so many parameters: the known shape nearest in size, made to measure."""
-    sizes = [(sum(prod(e.shape) for e in shape.entries()), shape) for shape in SHAPES]
-    size, shape = min(sizes, key=lambda item: abs(log(item[0] / parameters)))
-    # A name rounds: what is called 7B has 6.7.
-    factor = 1.0 if abs(log(parameters / size)) < 0.06 else parameters / size
+    """A llama of about so many parameters: the known shape nearest in size, made to measure.
+
+    Names round: what is called 7B has 6.7, what is called 1B has 1.24. So the number that a known
+    model is called by means that model.
+    """
+    called = [shape for shape in SHAPES if abs(log(shape.called / parameters)) < 0.01]
+    near = min(SHAPES, key=lambda shape: abs(log(shape.parameters / parameters)))
+    shape = called[0] if called else near
+    off = 0.0 if called else abs(log(shape.parameters / parameters))
+    factor = 1.0 if off < 0.06 else parameters / shape.parameters
     # Depth and width share the growth; the cache grows with both, weights with width squared.
     per_token = 4.0 * shape.num_layers * shape.num_kv_heads * shape.head_dim * factor ** (2 / 3)
     return Subject(
@@ -155,8 +164,8 @@ def of_file(provider: WeightProvider) -> Subject:
     per_token = 4.0 * config.num_layers * config.num_kv_heads * config.head_dim
     # Llama models are trained with ternary weights too, which their type shows.
     ternary = config.architecture.startswith("bitnet") or any(t.type in TERNARY for t in tensors)
-    largest = max(tensors, key=lambda t: t.nbytes * (t.type not in PLAIN))
-    quantized = None if ternary or largest.type in PLAIN else largest.type
+    found = file_type(provider)
+    quantized = None if ternary or found in PLAIN else found
     return Subject(
         provider.path, entries, network, per_token, config.context_length, ternary,
         quantized=quantized, experts=config.experts,
@@ -167,7 +176,7 @@ def recommend(
     subject: Subject, *, ram: int, bandwidth: float, purpose: Purpose = "balanced",
     context: int | None = None,
 ) -> Recommendation:  # fmt: skip
-    """Every type's size, and the one to take.
+    """Every type's size, the largest first, and the one to take.
 
     Units: ``ram`` bytes that the model may use, ``bandwidth`` bytes per second. The tokens/s are
     those of an empty context: EFFICIENCY * bandwidth / bytes that a token reads.
@@ -188,6 +197,7 @@ def recommend(
         bits = 8 * weights / subject.parameters
         speed = EFFICIENCY * bandwidth / read
         rows.append(Row(name, bits, weights, memory, memory <= ram, speed))
+    rows.sort(key=lambda row: -row.file_bytes)
     take, reason = _choice(subject, rows, purpose, ram, cache)
     return Recommendation(
         subject.name, subject.parameters, subject.active_parameters, tokens, cache, ram,
@@ -220,45 +230,44 @@ def _choice(
     fitting = {row.type for row in rows if row.fits}
     if subject.ternary:
         order: Sequence[str] = TERNARY
-        why = "it keeps the ternary weights exactly, and everything else as it is"
+        why = "it keeps the ternary weights exactly, and the rest as it is"
     else:
         order, why = _CHOICES[purpose], _WHY[purpose]
         if purpose == "balanced" and subject.parameters < _SMALL:
-            order, why = BY_QUALITY[2:], "a small model loses much to few bits, and stays fast"
+            order, why = BY_QUALITY[2:], "a small model loses much to fewer bits, and is fast"
     for number, name in enumerate(order):
         if name in fitting:
             if number:
-                why = f"{order[0]} would not fit, and it is the next best that does"
+                why = f"{order[0]} does not fit, and this is the next best that does"
             row = next(row for row in rows if row.type == name)
-            if subject.quantized and row.file_bytes == subject.nbytes:
-                why += "; the file is of that size already"
+            if subject.quantized and (
+                name == subject.quantized or row.file_bytes == subject.nbytes
+            ):
+                why += "; this file is that already"
             elif subject.quantized:
-                why += f"; the file is in {subject.quantized} already, so make it from the original"
+                why += f"; this file is {subject.quantized}: make that from the original instead"
             return name, f"take {name}: {why}"
     least = min(rows, key=lambda row: row.memory_bytes)
     reason = (
-        f"it cannot fit: even {least.type} needs {size_text(least.memory_bytes)} with a context of "
-        f"this length, and {size_text(ram)} are there"
+        f"it does not fit: even {least.type} needs {size_text(least.memory_bytes)} with this "
+        f"context, and the model may have {size_text(ram)}"
     )
     if least.memory_bytes - cache <= ram:
         left = ram - (least.memory_bytes - cache)
         shorter = int(left / subject.kv_bytes_per_token)
-        return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} would"
+        return None, f"{reason}; with --ctx {max(shorter, 1)} {least.type} does"
     room = (ram - WORKING_BYTES) / (least.bits_per_weight / 8)
     if room < _LEAST_PARAMETERS:
         return None, f"{reason}; that is too little for any model"
     return (
         None,
-        f"{reason}; models up to about {count_text(room)} parameters would, at short context",
+        f"{reason}; models of up to {count_text(room)} parameters do, with a short context",
     )
 
 
-def size_text(nbytes: int) -> str:
-    """A size in GB; a small one in MB."""
-    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.2f} MB"
+def usable_memory(ram: int) -> int:
+    """Bytes that a model may take of ``ram``: the system and other programs need the rest.
 
-
-def count_text(parameters: float) -> str:
-    """As models are named: "7B", "360M"."""
-    unit = next((u for u in ("T", "B", "M") if parameters >= _UNITS[u]), "K")
-    return f"{float(f'{parameters / _UNITS[unit]:.3g}'):g}{unit}"
+    That rest is a quarter, 2 GB at most.
+    """
+    return ram - min(ram // 4, 2 * 10**9)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from trinity.quantization.assignment import Entry, Network
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One model's sizes, in the words of its configuration."""
+    """One model's sizes, in the words of its configuration.
+
+    ``called`` are the parameters that its name says, which are often fewer than it has.
+    """
 
     name: str
+    called: float
     hidden_size: int
     intermediate_size: int
     num_layers: int
@@ -25,6 +30,11 @@ class Shape:
     def network(self) -> Network:
         """What the quantizer's rules look at."""
         return Network("llama", self.num_layers, self.num_heads, self.num_kv_heads)
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has."""
+        return sum(prod(entry.shape) for entry in self.entries())
 
     def entries(self) -> list[Entry]:
         """Its tensors, all in F16 but for the norms."""
@@ -47,14 +57,14 @@ class Shape:
 
 
 SHAPES = (
-    Shape("SmolLM2 135M", 576, 1536, 30, 9, 3, 64, 49_152, tied=True),
-    Shape("SmolLM2 360M", 960, 2560, 32, 15, 5, 64, 49_152, tied=True),
-    Shape("Llama 3.2 1B", 2048, 8192, 16, 32, 8, 64, 128_256, tied=True),
-    Shape("Llama 3.2 3B", 3072, 8192, 28, 24, 8, 128, 128_256, tied=True),
-    Shape("Llama 2 7B", 4096, 11_008, 32, 32, 32, 128, 32_000),
-    Shape("Llama 3.1 8B", 4096, 14_336, 32, 32, 8, 128, 128_256),
-    Shape("Llama 2 13B", 5120, 13_824, 40, 40, 40, 128, 32_000),
-    Shape("Code Llama 34B", 8192, 22_016, 48, 64, 8, 128, 32_016),
-    Shape("Llama 3.1 70B", 8192, 28_672, 80, 64, 8, 128, 128_256),
-    Shape("Llama 3.1 405B", 16_384, 53_248, 126, 128, 8, 128, 128_256),
+    Shape("SmolLM2 135M", 135e6, 576, 1536, 30, 9, 3, 64, 49_152, tied=True),
+    Shape("SmolLM2 360M", 360e6, 960, 2560, 32, 15, 5, 64, 49_152, tied=True),
+    Shape("Llama 3.2 1B", 1e9, 2048, 8192, 16, 32, 8, 64, 128_256, tied=True),
+    Shape("Llama 3.2 3B", 3e9, 3072, 8192, 28, 24, 8, 128, 128_256, tied=True),
+    Shape("Llama 2 7B", 7e9, 4096, 11_008, 32, 32, 32, 128, 32_000),
+    Shape("Llama 3.1 8B", 8e9, 4096, 14_336, 32, 32, 8, 128, 128_256),
+    Shape("Llama 2 13B", 13e9, 5120, 13_824, 40, 40, 40, 128, 32_000),
+    Shape("Code Llama 34B", 34e9, 8192, 22_016, 48, 64, 8, 128, 32_016),
+    Shape("Llama 3.1 70B", 70e9, 8192, 28_672, 80, 64, 8, 128, 128_256),
+    Shape("Llama 3.1 405B", 405e9, 16_384, 53_248, 126, 128, 8, 128, 128_256),
 )

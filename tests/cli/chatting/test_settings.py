@@ -30,6 +30,8 @@ def session() -> Iterator[ChatSession]:
         ("--top-k", "5", 5),
         ("TOP_K", "5", 5),
         ("seed", "7", 7),
+        ("seed", "-1", None),
+        ("max_tokens", "-1", None),
         ("max-tokens", "3", 3),
         ("ignore_eos", "on", True),
         ("ignore_eos", "no", False),

@@ -69,6 +69,8 @@ def parsed(one: Declared, text: str) -> object:
             value = float(text)
         elif one.kind is int:
             value = int(text)
+            if value == one.option.none:
+                return None
         elif text.lower() in _BOOLS:
             value = _BOOLS[text.lower()]
         elif one.kind is not bool:

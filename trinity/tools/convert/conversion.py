@@ -26,6 +26,7 @@ from trinity.tools.convert.encode import (
     chosen_type,
     file_type,
     needs_scale_tensor,
+    own_type,
     tensor_data,
 )
 from trinity_kernels.bus_errors import catch_bus_errors
@@ -49,7 +50,7 @@ class Conversion:
 def convert(
     source: str | os.PathLike[str],
     path: str | os.PathLike[str],
-    outtype: str,
+    outtype: str | None = None,
     *,
     weight_scale: ScaleRule | None = None,
     allow_requantize: bool = False,
@@ -59,10 +60,11 @@ def convert(
 ) -> Conversion:
     """Write the model that ``source`` names, as for ``trinity.load``, to the GGUF file ``path``.
 
-    ``outtype`` is a key of OUTTYPES. ``weight_scale`` says how packed ternary weights carry their
-    scale, where config.json is wrong about it. Quantized weights that GGUF has no type for become
-    F32 without loss; ``allow_requantize`` allows other types. ``progress`` is called with bytes
-    done, bytes in all, and the tensor to come, ``notice`` with lines that the user should see.
+    ``outtype`` is a key of OUTTYPES; without one, what keeps the layers' values. ``weight_scale``
+    says how packed ternary weights carry their scale, where config.json is wrong about it.
+    Quantized weights that GGUF has no type for become F32 without loss; ``allow_requantize`` allows
+    other types. ``progress`` is called with bytes done, bytes in all, and the tensor to come,
+    ``notice`` with lines that the user should see.
     Everything but the weights themselves is checked before the first byte is written; the file
     appears under its name only when it is complete.
 
@@ -71,7 +73,7 @@ def convert(
     ConfigError, TokenizerError, UnsupportedError for a model that is damaged, contradicts itself or
     cannot be said in GGUF.
     """
-    if outtype not in OUTTYPES:
+    if outtype is not None and outtype not in OUTTYPES:
         raise InputError(f"outtype is {outtype!r}; it must be one of {', '.join(OUTTYPES)}")
     if weight_scale not in (None, "multiply", "divide"):
         raise InputError(f"weight_scale is {weight_scale!r}; it must be multiply or divide")
@@ -89,12 +91,18 @@ def convert(
         model = GGUFOrder(provider)
         tensors = [model.tensor(name) for name in model.tensor_names()]
         is_ternary = any(tensor.type == "I2_S" for tensor in tensors)
+        notes = [*model.notes]
+        if outtype is None:
+            outtype = own_type(tensors)
+            notes.append(
+                f"no type was given: the weights become {outtype}, which keeps their values"
+            )
         _check_outtype(outtype, is_ternary, provider)
         types = {tensor.name: chosen_type(tensor, outtype) for tensor in tensors}
         if not allow_requantize:
             _refuse_requantizing(provider, tensors, types)
         architecture = str(provider.metadata["general.architecture"])
-        notes = [*model.notes, *_ternary_notes(is_ternary, outtype)]
+        notes += _ternary_notes(is_ternary, outtype)
         keys = file_keys(provider.metadata, file_type(outtype, types.values()))
         with GGUFWriter(target) as writer:
             for key, value in keys.items():

@@ -42,6 +42,15 @@ def file_type(outtype: str, types: Iterable[str]) -> int:
     return OUTTYPES[outtype][1]
 
 
+def own_type(tensors: Iterable[Tensor]) -> str:
+    """The key of OUTTYPES that keeps the values of a model's layers and takes the least space."""
+    types = {tensor.type for tensor in tensors if not is_precise(tensor.name, tensor.shape)}
+    if "I2_S" in types:
+        return "i2_s"
+    floats = types - set(KEPT_TYPES)
+    return {("F16",): "f16", ("BF16",): "bf16", (): "bf16"}.get(tuple(floats), "f32")
+
+
 def chosen_type(tensor: Tensor, outtype: str) -> str:
     """The tensor type that ``tensor`` gets.
 

@@ -1,0 +1,154 @@
+"""What a file is, in short: a model, a LoRA adapter, an importance matrix, a vocabulary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite, prod
+from typing import Literal
+
+from trinity.errors import TrinityError
+from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
+from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
+from trinity.formats.json_object import read_json_object
+from trinity.formats.provider import WeightProvider
+from trinity.tools.file_type import file_type
+
+Kind = Literal["model", "LoRA adapter", "importance matrix", "vocabulary", "image or audio encoder"]
+MOST_LISTED, LONGEST_TEXT = 16, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is there, and ``facts`` of it by their names, the most telling first."""
+
+    kind: Kind
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def contents(provider: WeightProvider) -> Contents:
+    """What an open file holds."""
+    metadata, names = provider.metadata, provider.tensor_names()
+    said = _fact(metadata.get("general.type"))
+    if said == "imatrix" or (names and all(name.endswith((SUMS, ".counts")) for name in names)):
+        weights = sum(name.endswith(SUMS) for name in names)
+        return _matrix(
+            weights, metadata.get(CHUNK_COUNT), metadata.get(CHUNK_SIZE), metadata.get(DATASETS)
+        )
+    architecture = _fact(metadata.get("general.architecture"))
+    if said == "adapter":
+        pairs = [name for name in names if name.endswith(".lora_a")]
+        ranks = {provider.tensor(name).shape[0] for name in pairs}
+        return Contents(
+            "LoRA adapter",
+            {
+                "format": _fact(metadata.get("adapter.type")),
+                "family": architecture,
+                "base": _fact(metadata.get("general.base_model.0.name")),
+                "weights": len(pairs),
+                "rank": max(ranks, default=None),
+                "alpha": _fact(metadata.get("adapter.lora.alpha")),
+            },
+        )
+    if said == "mmproj" or architecture == "clip":
+        return Contents("image or audio encoder", {"family": architecture})
+    if not names:
+        return Contents("vocabulary", _of_model(provider))
+    return Contents("model", _of_model(provider))
+
+
+def contents_without_weights(path: str) -> Contents | None:
+    """What lies at a path that no model can be opened from; None where trinity does not know it.
+
+    That is a directory of PEFT or mlx-lm, or an importance matrix of llama.cpp's older form.
+    """
+    try:
+        if os.path.isdir(path) and os.path.isfile(os.path.join(path, CONFIG)):
+            return _adapter_directory(path)
+        if path.endswith((".dat", ".imatrix")) and os.path.isfile(path):
+            found = read_imatrix(path)
+            return _matrix(
+                len(found.entries), found.chunk_count, found.chunk_size, list(found.datasets)
+            )
+    except (TrinityError, OSError):
+        return None
+    return None
+
+
+def files_of(path: str) -> list[str]:
+    """The files of what ``contents_without_weights`` knows."""
+    if not os.path.isdir(path):
+        return [path]
+    names = (CONFIG, PEFT_WEIGHTS, MLX_WEIGHTS)
+    found = (os.path.join(path, name) for name in names)
+    return [each for each in found if os.path.isfile(each)]
+
+
+def _fact(value: object) -> object:
+    """A value that is short and plain, or its beginning; None for others."""
+    if isinstance(value, list):
+        return [_fact(one) for one in value[:MOST_LISTED]]
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if isinstance(value, int) else None
+
+
+def _matrix(weights: int, chunks: object, size: object, datasets: object) -> Contents:
+    return Contents(
+        "importance matrix",
+        {
+            "weights": weights,
+            "chunks": _fact(chunks),
+            "tokens_per_chunk": _fact(size),
+            "texts": _fact(datasets),
+        },
+    )
+
+
+def _adapter_directory(path: str) -> Contents:
+    config = read_json_object(os.path.join(path, CONFIG))
+    if "peft_type" in config:
+        facts: dict[str, object] = {
+            "format": f"PEFT, {_fact(config['peft_type'])}",
+            "base": _fact(config.get("base_model_name_or_path")),
+            "rank": _fact(config.get("r")),
+            "alpha": _fact(config.get("lora_alpha")),
+            "modules": _fact(config.get("target_modules")),
+        }
+    else:
+        parameters = config.get("lora_parameters")
+        values = parameters if isinstance(parameters, dict) else {}
+        facts = {
+            "format": f"mlx-lm, {_fact(config.get('fine_tune_type', 'lora'))}",
+            "base": _fact(config.get("model")),
+            "rank": _fact(values.get("rank")),
+            "scale": _fact(values.get("scale")),
+        }
+    return Contents("LoRA adapter", facts)
+
+
+def _of_model(provider: WeightProvider) -> dict[str, object]:
+    metadata = provider.metadata
+    tensors = [provider.tensor(name) for name in provider.tensor_names()]
+    facts: dict[str, object] = {
+        "name": _fact(metadata.get("general.name")),
+        "family": _fact(metadata.get("general.architecture")),
+        "type": file_type(provider),
+        "parameters": sum(prod(tensor.shape) for tensor in tensors) or None,
+    }
+    try:
+        config = provider.config
+        facts |= {
+            "layers": config.num_layers,
+            "hidden_size": config.hidden_size,
+            "vocabulary": config.vocab_size,
+            "context_length": config.context_length,
+        }
+        defaults = provider.defaults
+    except TrinityError:
+        return facts
+    own = "tokenizer.chat_template" in metadata
+    return {**facts, "chat_template": own or bool(defaults.templates)}

@@ -1,0 +1,71 @@
+"""What a container, or a control group of Linux, lets this process use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUPS = Path("sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``cpus`` is the quota in processors, ``memory_bytes`` the most memory; None: no limit.
+
+    ``throttled`` is the share of the quota's periods in which processes had to stop for it.
+    """
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    throttled: float | None = None
+
+
+def limits(root: Path = Path("/")) -> Limits:
+    """The tightest limits of this process's groups; ``root`` is where /proc and /sys lie.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1.
+    """
+    cpus: list[float] = []
+    sizes: list[int] = []
+    throttled: list[float] = []
+    for folder in _folders(root):
+        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            cpus.append(int(quota) / int(period))
+        sizes += [int(size) for size in [_text(folder / "memory.max")] if size.isdecimal()]
+        lines = _text(folder / "cpu.stat").splitlines()
+        pairs = (line.partition(" ")[::2] for line in lines)
+        counts = {name: int(count) for name, count in pairs if count.isdecimal()}
+        if counts.get("nr_periods"):
+            throttled.append(counts.get("nr_throttled", 0) / counts["nr_periods"])
+    old = root / GROUPS / "cpu"
+    quota, period = _text(old / "cpu.cfs_quota_us"), _text(old / "cpu.cfs_period_us")
+    if quota.isdecimal() and period.isdecimal() and int(period):  # no quota is -1
+        cpus.append(int(quota) / int(period))
+    size = _text(root / GROUPS / "memory" / "memory.limit_in_bytes")
+    if size.isdecimal() and int(size) < 1 << 60:  # no limit is a number of nearly 64 bits
+        sizes.append(int(size))
+    return Limits(min(cpus, default=None), min(sizes, default=None), max(throttled, default=None))
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """The process's own group of version 2 and all above it."""
+    top = root / GROUPS
+    own = ""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        if line.startswith("0::/"):
+            own = line.removeprefix("0::/")
+    folder = top / own
+    if ".." not in folder.parts:
+        while folder != top:
+            yield folder
+            folder = folder.parent
+    yield top
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,281 @@
+"""What this machine gives to trinity, what slows it, and what to do about that."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trinity.formats.cache_folder import cache_folder as folder_for
+from trinity.tools.amounts import size_text
+from trinity.tools.control_groups import limits
+from trinity.tools.machine import first_value, machine, versions
+from trinity_kernels import isa
+from trinity_kernels.code_files import cache_folder, take_cache_problem
+from trinity_kernels.processor import target
+from trinity_kernels.team import default_threads
+
+LITTLE_DISK = 10**9  # bytes; all kernels of a level take some hundred MB
+MUCH_CODE = 500 * 10**6  # bytes of kernels that no installed version uses
+STOLEN = 0.05  # share of the time that is worth a word
+CPU = Path("sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What slows this machine or stands in the way, and what to do."""
+
+    what: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found. None is what the system does not tell.
+
+    ``cores`` are physical ones, ``threads`` what a model gets if nothing else is asked for;
+    ``cpu_quota`` and ``memory_limit_bytes`` are those of a container. ``large_pages`` and
+    ``governor`` are in Linux's words.
+    """
+
+    processor: str
+    system: str
+    level: str
+    levels: tuple[str, ...]
+    logical_cpus: int
+    usable_cpus: int
+    threads: int
+    cpu_quota: float | None
+    load_average: float | None
+    memory_bytes: int | None
+    available_bytes: int | None
+    memory_limit_bytes: int | None
+    swapped_bytes: int | None
+    page_bytes: int
+    large_pages: str | None
+    governor: str | None
+    nodes: int
+    kernel_cache: str | None
+    kernel_cache_bytes: int
+    other_kernels_bytes: int
+    weights_cache: str
+    weights_cache_bytes: int
+    disk_free_bytes: int | None
+    versions: Mapping[str, str]
+    read_bandwidth_bytes_per_second: float | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def examine(root: Path = Path("/")) -> Examination:
+    """Look at this machine; nothing is measured. ``root`` is where /proc and /sys lie."""
+    found, group = machine(), limits(root)
+    kernels, weights = cache_folder(), folder_for("weights")
+    total, free = _kilobytes(root, "MemTotal"), _kilobytes(root, "MemAvailable")
+    swap, unused = _kilobytes(root, "SwapTotal"), _kilobytes(root, "SwapFree")
+    seen = Examination(
+        processor=str(found["cpu"]),
+        system=str(found["system"]),
+        level=isa.select_level(),
+        levels=isa.available_levels(),
+        logical_cpus=os.cpu_count() or 1,
+        usable_cpus=_usable_cpus(),
+        threads=default_threads(),
+        cpu_quota=group.cpus,
+        load_average=_load_average(),
+        memory_bytes=total,
+        available_bytes=free,
+        memory_limit_bytes=group.memory_bytes,
+        swapped_bytes=None if swap is None or unused is None else swap - unused,
+        page_bytes=mmap.PAGESIZE,
+        large_pages=_chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"),
+        governor=_text(root / CPU / "cpu0/cpufreq/scaling_governor"),
+        nodes=len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or 1,
+        kernel_cache=None if kernels is None else str(kernels),
+        kernel_cache_bytes=0 if kernels is None else _size(kernels),
+        other_kernels_bytes=0 if kernels is None else _size_of_others(kernels),
+        weights_cache=str(weights),
+        weights_cache_bytes=_size(weights),
+        disk_free_bytes=None if kernels is None else _free(kernels),
+        versions=versions(),
+    )
+    throttled = group.throttled or 0.0
+    return replace(seen, findings=(*_of_processor(seen, throttled, root), *_of_memory(seen)))
+
+
+def measured(seen: Examination, root: Path = Path("/")) -> Examination:
+    """The same with the bandwidth of memory, which takes a second or two, and what it showed."""
+    from trinity_kernels.bandwidth import read_bandwidth
+
+    before = _times(root)
+    bandwidth = read_bandwidth(seen.threads, nbytes=256 << 20, rounds=3)
+    after = _times(root)
+    findings = list(seen.findings)
+    if before is not None and after is not None and after[1] > before[1]:
+        stolen = (after[0] - before[0]) / (after[1] - before[1])
+        if stolen > STOLEN:
+            findings.append(
+                Finding(
+                    f"the host of this virtual machine took {stolen:.0%} of its time",
+                    "measure again later, or take a machine with cores of its own",
+                )
+            )
+    return replace(seen, read_bandwidth_bytes_per_second=bandwidth, findings=tuple(findings))
+
+
+def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[Finding]:
+    best = seen.levels[0]
+    if isa.jit_disabled():
+        yield Finding(
+            "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, thousands of times slower",
+            "unset NUMBA_DISABLE_JIT",
+        )
+    elif seen.level != best:
+        yield Finding(f"TRINITY_ISA holds it at {seen.level}, below {best}", "unset TRINITY_ISA")
+    elif best == "portable":
+        yield Finding(
+            "this processor has none of the vector instructions that trinity's faster levels use",
+            "take another machine (README.md, What runs)",
+        )
+    if target().chosen:
+        yield Finding(
+            f"NUMBA_CPU_NAME or NUMBA_CPU_FEATURES make code for {target().name}",
+            "unset both, unless this processor needs them",
+        )
+    if seen.usable_cpus < seen.logical_cpus:
+        yield Finding(
+            f"this process may use {seen.usable_cpus} of {seen.logical_cpus} CPUs",
+            "give it more, by taskset or the container's cpuset, where they are idle",
+        )
+    if seen.cpu_quota is not None and seen.cpu_quota < seen.usable_cpus:
+        stopped = f", and was stopped in {throttled:.0%} of all periods" if throttled else ""
+        yield Finding(
+            f"the container's quota is {seen.cpu_quota:g} of {seen.usable_cpus} CPUs{stopped}",
+            "raise the quota, as with docker run --cpus; until then --threads must not exceed it",
+        )
+    if seen.load_average is not None and seen.load_average > seen.usable_cpus / 2:
+        yield Finding(
+            f"other programs have {seen.load_average:.1f} threads at work on "
+            f"{seen.usable_cpus} CPUs",
+            "stop them, or take fewer --threads: threads wait for the slowest of them",
+        )
+    preference = _text(root / CPU / "cpu0/cpufreq/energy_performance_preference")
+    if seen.governor == "powersave" and preference not in ("performance", "balance_performance"):
+        yield Finding(
+            "the processor saves power (the governor powersave)",
+            "sudo cpupower frequency-set -g performance",
+        )
+    if any(_text(state) == "Discharging" for state in (root / "sys/class/power_supply").glob(
+        "BAT*/status"
+    )):  # fmt: skip
+        yield Finding("this machine runs on its battery", "plug it in")
+    if seen.nodes > 1:
+        yield Finding(
+            f"memory lies in {seen.nodes} nodes, of which the farther ones are slower",
+            "numactl --cpunodebind=0 --membind=0 before the command, for models that fit one node",
+        )
+
+
+def _of_memory(seen: Examination) -> Iterator[Finding]:
+    total, free = seen.memory_bytes, seen.available_bytes
+    if total is not None and free is not None and free < total / 8:
+        yield Finding(
+            f"only {size_text(free)} of {size_text(total)} of memory are free",
+            "stop other programs: a model that does not fit is read from the disk at every token",
+        )
+    limit = seen.memory_limit_bytes
+    if limit is not None and total is not None and limit < total:
+        yield Finding(
+            f"the container may have {size_text(limit)} of {size_text(total)} of memory",
+            "raise the limit, as with docker run --memory, for models that are larger",
+        )
+    if seen.large_pages == "never":
+        yield Finding(
+            "large pages are off, so that long contexts are some percent slower",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        )
+    problem = take_cache_problem() if seen.kernel_cache is None else None
+    if seen.kernel_cache is None:
+        yield Finding(
+            problem or "compiled kernels cannot be kept, so every run compiles them anew",
+            "set TRINITY_CACHE_DIR to a folder that can be written",
+        )
+    elif seen.kernel_cache_bytes == 0:
+        yield Finding(
+            "no kernels are compiled yet, so the first run takes longer", "python -m trinity warmup"
+        )
+    if seen.other_kernels_bytes > MUCH_CODE:
+        yield Finding(
+            f"kernels of other versions take {size_text(seen.other_kernels_bytes)}",
+            f"remove the other folders beside {seen.kernel_cache}",
+        )
+    if seen.disk_free_bytes is not None and seen.disk_free_bytes < LITTLE_DISK:
+        yield Finding(
+            f"the disk of the cache has {size_text(seen.disk_free_bytes)} left",
+            "make room, or set TRINITY_CACHE_DIR to a folder on another disk",
+        )
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _load_average() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def _kilobytes(root: Path, key: str) -> int | None:
+    found = first_value(str(root / "proc/meminfo"), key)
+    return None if found is None else int(found.split()[0]) * 1024
+
+
+def _times(root: Path) -> tuple[int, int] | None:
+    """Ticks that the host took, and all; None where the system does not count them."""
+    parts = (_text(root / "proc/stat") or "").splitlines()[:1]
+    ticks = [int(part) for part in parts[0].split()[1:]] if parts else []
+    return (ticks[7], sum(ticks[:8])) if len(ticks) >= 8 else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _chosen(path: Path) -> str | None:
+    """Of "always [madvise] never" the word in brackets."""
+    text = _text(path)
+    return None if text is None else text.partition("[")[2].partition("]")[0] or None
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files below a folder, which need not exist."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def _size_of_others(folder: Path) -> int:
+    """Bytes beside a folder of kernels that are those of other versions: 16 hex digits."""
+    others = [one for one in folder.parent.glob("[0-9a-f]" * 16) if one != folder]
+    return sum(map(_size, others))
