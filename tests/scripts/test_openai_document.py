@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-jsonschema_rs = pytest.importorskip("jsonschema_rs")
+import jsonschema_rs
 
 from scripts.openai_document import nullable, reachable
 
