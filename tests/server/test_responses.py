@@ -303,3 +303,11 @@ def test_a_failure_ends_a_stream_as_failed(client: TestClient, model: Model) -> 
     EVENT.validate_python(last)
     assert last["type"] == "response.failed"
     assert last["response"]["error"]["message"] == "the server is being stopped"
+
+
+def test_a_format_has_no_description_where_none_was_given(client: TestClient) -> None:
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "boolean"}}
+    body = {"input": "x", "max_output_tokens": 4, "text": {"format": form}}
+    answer = client.post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
+    assert "description" not in answer.json()["text"]["format"]
