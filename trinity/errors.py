@@ -45,7 +45,9 @@ class InputError(TrinityError):
 class ContextLengthError(InputError):
     """The prompt does not fit the context; the message states both lengths.
 
-    ``length`` and ``limit`` are the prompt's tokens and those that the context holds.
+    ``length`` and ``limit`` are the prompt's tokens and those that the context holds. Where a text
+    is too long whatever its tokens are, it is not tokenized: ``length`` is how many it has at
+    least.
     """
 
     def __init__(self, message: str, length: int = 0, limit: int = 0) -> None:

@@ -32,7 +32,7 @@ from trinity.runtime.perplexity import (
     scored_part,
 )
 from trinity.runtime.pooling import Pooling, pooled, stacked
-from trinity.runtime.prompts import Messages, check_ids, checked_ids
+from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
@@ -173,8 +173,6 @@ class Model:
         self._check_open()
         wanted = [(self._prompt_ids(prompt, request), request) for prompt in prompts]
         self._engine.adapter_weights(request.lora)
-        for ids, _ in wanted:
-            check_context(len(ids), self.context_length)
         return self._client.as_they_end(wanted)
 
     def stream(
@@ -354,7 +352,6 @@ class Model:
         request = Request.of(add_bos=add_bos, lora=lora)
         adapters = self._engine.adapter_weights(request.lora)
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
-        check_context(len(ids), self.context_length)
 
         def text(token: int) -> str:
             data = self._tokenizer.stream(skip_special=False).bytes_of(token)
@@ -464,12 +461,14 @@ class Model:
         tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
         parallel_tool_calls: bool = True, variables: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
+        fitting: bool = False,
     ) -> ChatPrompt:  # fmt: skip
         """A conversation as a prompt, with what reads the answers: calls of tools, reasoning.
 
         As ``apply_chat_template``; tools that the template does not list go into a system text.
         ``tool_choice`` is "none" (as without tools), "auto", "required" or the name of the tool to
         call; the last two need the prompt's grammar as an option.
+        ``fitting``: refuse a long one that cannot fit the context before it is tokenized.
         """
         from trinity.conversation.form import form_of
         from trinity.conversation.prompt import ChatPrompt, hides, rendered_ids
@@ -482,6 +481,8 @@ class Model:
             rendered.template.text, tools=tools or (), tool_choice=tool_choice,
             parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,
         )  # fmt: skip
+        if fitting:
+            check_length(rendered.text, self._tokenizer, self.context_length)
         return ChatPrompt(
             rendered_ids(rendered.text, self._tokenizer), rendered.text, form,
             not hides(form, self._tokenizer), self._tokenizer,
@@ -519,6 +520,7 @@ class Model:
         found = []
         for number, text in enumerate(texts):
             if isinstance(text, str):
+                check_length(text, self._tokenizer, self.context_length)
                 ids = self._tokenizer.encode(text, add_eos=True) if text else []
             else:
                 ids = checked_ids(text, self.config.vocab_size)
@@ -576,21 +578,10 @@ class Model:
         )
 
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
-        if isinstance(prompt, str):
-            ids = self.tokenize(
-                prompt, add_bos=request.add_bos, parse_special=request.parse_special
-            )
-        else:
-            ids = checked_ids(prompt, self.config.vocab_size)
-        if not ids:
-            if self._tokenizer.bos_id is None:
-                raise InputError(
-                    "the prompt is empty and the vocabulary has no BOS token to begin with; "
-                    "give at least one token"
-                )
-            ids = [self._tokenizer.bos_id]
-        check_ids(np.asarray(ids), self.config.vocab_size)
-        return ids
+        return prompt_ids(
+            prompt, self._tokenizer, self.config.vocab_size, self.context_length,
+            add_bos=request.add_bos, parse_special=request.parse_special,
+        )  # fmt: skip
 
     def _check_open(self) -> None:
         if self._scheduler.closing:

@@ -226,7 +226,7 @@ def test_full_context_in_a_pipe_is_1(run: Run, prompts: list[str]) -> None:
 def test_answer_that_fills_the_context(run: Run, engine: ToyEngine, prompts: list[str]) -> None:
     engine.says("x" * 300, after=3)
     result = run("chat", "-m", "toy.gguf", "--temp", "0", input="hi\n")
-    assert result.stdout == "x" * 236 + "\n"
+    assert result.stdout == "x" * 235 + "\n"
     assert "the answer breaks off here: the context of 256 tokens is full" in result.stderr
     assert "/set ctx_shift on" in result.stderr
 

@@ -251,7 +251,7 @@ def test_minus_one_is_no_limit_and_no_seed(
     }  # fmt: skip
     engine.says("x" * 1000, after=3)
     result = run(*MODEL, "ab", "-n", "-1", "--ignore-eos", "--no-speculate")
-    assert len(result.stdout) == 256 - 3 + 1 + 1  # a full context, and a newline
+    assert len(result.stdout) == 256 - 3 + 1  # a full context, and a newline
     for wrong in (("-n", "-2"), ("-s", "-2")):
         assert run(*MODEL, "ab", *wrong).exit_code == 2
 

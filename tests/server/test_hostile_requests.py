@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from tests.server.asgi import strict
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
 from trinity.model import Model
+from trinity.runtime import prompts
 from trinity.server import connection as connections
 from trinity.server.endpoints import ENDPOINTS
 
@@ -169,6 +170,7 @@ def chat(content: bytes = b'"x"', more: bytes = b"") -> bytes:
         (chat(more=b',"max_tokens":' + b"9" * 100_000), "max_tokens"),
         (chat(more=b',"seed":18446744073709551616'), "seed"),
         (chat(more=b',"n":0'), "n"), (chat(more=b',"n":1000000000'), "n"),
+        (chat(more=b',"":1'), ""),
         (chat(more=b',"' + b"k" * 1_000_000 + b'":1'), "k" * 1_000_000),
         (chat(more=b',"stop":[' + b",".join([b'"a"'] * 100_000) + b"]"), "stop"),
         (chat(more=b',"logit_bias":{"-1":1}'), "logit_bias"),
@@ -185,13 +187,16 @@ def test_a_hostile_body_is_refused(client: TestClient, body: bytes, named: str |
     response = client.post(CHAT, content=body)
     assert response.status_code == 400, response.text[:500]
     error = strict(response.text)["error"]
-    assert error["message"]
+    assert error["message"].strip() == error["message"] != ""
     if named is not None:
         assert error["param"] == named
     assert client.get("/health").status_code == 200
 
 
-def test_large_tools_are_refused_by_their_name(client: TestClient) -> None:
+def test_large_tools_are_refused_by_their_name(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a context that holds them; else they are refused for that."""
     schema = {"type": "object", "properties": {"a": {"enum": ["x" * 60_000]}}}
     tools = [
         {"type": "function", "function": {"name": f"f{number}", "parameters": schema}}
@@ -199,6 +204,9 @@ def test_large_tools_are_refused_by_their_name(client: TestClient) -> None:
     ]
     body = {"messages": [{"role": "user", "content": "x"}], "tools": tools,
             "tool_choice": "required"}  # fmt: skip
+    refused = client.post(CHAT, json=body)
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    monkeypatch.setattr(prompts, "LONG_TEXT", 1 << 30)
     response = client.post(CHAT, json=body)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "tools"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -21,6 +22,7 @@ import pytest
 
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
 from trinity.model import Model
+from trinity.server import connection
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = pytest.mark.full
@@ -210,3 +212,21 @@ def test_socket_is_given_back(make: MakeApp) -> None:
         port = int(url.rsplit(":", 1)[1])
         assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
     assert _is_refused(port)
+
+
+def test_small_pieces_do_not_wait_for_acknowledgements(
+    make: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each answer on a kept connection, and each event, may wait for 40 ms."""
+    found, made = [], connection.Connection.connection_made
+
+    def watched(self: connection.Connection, transport: Any) -> None:
+        made(self, transport)
+        place = transport.get_extra_info("socket")
+        found.append(place.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(connection.Connection, "connection_made", watched)
+    with socket_server(make()) as url:
+        assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+    assert found
+    assert all(found)

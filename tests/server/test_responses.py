@@ -324,3 +324,11 @@ def test_figures_of_llama_cpp(client: TestClient) -> None:
     assert not any("prompt_progress" in one for one in plain)
     refused = client.post(PATH, json={"input": "a", "return_progress": True})
     assert strict(refused.text)["error"]["param"] == "return_progress"
+
+
+def test_a_format_has_no_description_where_none_was_given(client: TestClient) -> None:
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "boolean"}}
+    body = {"input": "x", "max_output_tokens": 4, "text": {"format": form}}
+    answer = client.post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
+    assert "description" not in answer.json()["text"]["format"]

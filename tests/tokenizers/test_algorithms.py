@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +20,7 @@ from tests.tokenizers.small_vocabularies import (
     spm_metadata,
 )
 from trinity.errors import InputError
-from trinity.tokenizers import tokenizer_from_metadata
+from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 
 WORDS = st.lists(
@@ -218,3 +222,19 @@ def test_half_characters_wait() -> None:
 def test_millions_of_spaces_are_refused() -> None:
     with pytest.raises(InputError, match="5000000 white space characters in a row"):
         bpe().encode(" " * 5_000_000)
+
+
+@pytest.mark.parametrize("make", [bpe, spm])
+def test_other_threads_get_on_while_a_long_text_is_tokenized(make: Callable[[], Tokenizer]) -> None:
+    tokenizer, text = make(), "ab a\n" * 300_000
+    short = tokenizer.encode(text[:5000], add_bos=False)
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(tokenizer.encode(text, add_bos=False)))
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    assert turns > 20  # a library that keeps the interpreter's lock leaves two or three
+    assert found[: len(short) - 2] == short[:-2]
+    assert tokenizer.decode(found) == text

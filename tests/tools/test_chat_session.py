@@ -140,15 +140,18 @@ def test_system_message_is_set_changed_and_removed(toy: Toy) -> None:
 
 
 def test_cancelled_answer_stays(toy: Toy) -> None:
-    session, cancel = toy.session(), threading.Event()
+    class Soon:
+        """Asked before each step; set after some."""
+
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > 6
+
+    session, heard = toy.session(), Heard()
     toy.reply = "abcdefgh"
-    heard = Heard()
-
-    def show(part: Part) -> None:
-        heard(part)
-        cancel.set()
-
-    answer = session.ask("hi", show, cancel)
+    answer = session.ask("hi", heard, Soon())
     assert answer.finish_reason == "cancelled"
     assert session.messages[-1] == assistant(heard.text)
     assert toy.reply.startswith(heard.text)
@@ -168,12 +171,12 @@ def test_most_tokens_are_no_full_context(toy: Toy) -> None:
     session = toy.session(max_tokens=2)
     answer = session.ask("hi", Heard(), NEVER)
     assert (answer.finish_reason, answer.full) == ("length", False)
-    # 1 + 9 + 11 of the prompt, and one token more than there are positions.
-    session = toy.session(max_tokens=80, shifts=True)
+    # 1 + 9 + 11 of the prompt: as many tokens as there are positions.
+    session = toy.session(max_tokens=79, shifts=True)
     toy.reply = "x" * 90
     answer = session.ask("hi", Heard(), NEVER)
     assert (answer.finish_reason, answer.full) == ("length", False)
-    assert session.messages[-1] == assistant("x" * 80)
+    assert session.messages[-1] == assistant("x" * 79)
 
 
 def test_full_context_says_so(toy: Toy) -> None:
@@ -181,11 +184,11 @@ def test_full_context_says_so(toy: Toy) -> None:
     toy.reply = "x" * 90
     answer = session.ask("hi", heard, NEVER)
     assert (answer.finish_reason, answer.full, answer.forgotten) == ("length", True, 0)
-    assert heard.text == "x" * 80
+    assert heard.text == "x" * 79
     before = list(session.messages)
     with pytest.raises(ContextLengthError) as error:
         session.ask("more", heard, NEVER)
-    assert (error.value.length, error.value.limit) == (124, 100)
+    assert (error.value.length, error.value.limit) == (123, 100)
     assert session.messages == before
     session.undo()
     toy.reply = "yes"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.runtime.sequence import check_context
+
+if TYPE_CHECKING:
+    from trinity.tokenizers import Tokenizer
 
 Messages = Sequence[Mapping[str, object]]
+# Characters of a text whose length is looked at before it is tokenized.
+LONG_TEXT = 1 << 16
 
 
 def checked_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
@@ -34,3 +41,35 @@ def check_ids(ids: NDArray[np.generic], vocab_size: int) -> None:
     for bad in (int(ids.min()), int(ids.max())):
         if not 0 <= bad < vocab_size:
             raise InputError(f"token id {bad} does not exist: the model has 0 to {vocab_size - 1}")
+
+
+def prompt_ids(
+    prompt: str | Sequence[int], tokenizer: Tokenizer, vocab_size: int, context_length: int, *,
+    add_bos: bool, parse_special: bool,
+) -> list[int]:  # fmt: skip
+    """The token ids that are evaluated for a prompt, BOS alone for an empty one.
+
+    A long text that cannot fit, whatever its tokens are, is refused before it is tokenized.
+    Raises: ContextLengthError, InputError.
+    """
+    if isinstance(prompt, str):
+        check_length(prompt, tokenizer, context_length)
+        ids = tokenizer.encode(prompt, add_bos=add_bos, parse_special=parse_special)
+    else:
+        ids = checked_ids(prompt, vocab_size)
+    if not ids:
+        if tokenizer.bos_id is None:
+            raise InputError(
+                "the prompt is empty and the vocabulary has no BOS token to begin with; "
+                "give at least one token"
+            )
+        ids = [tokenizer.bos_id]
+    check_ids(np.asarray(ids), vocab_size)
+    check_context(len(ids), context_length)
+    return ids
+
+
+def check_length(text: str, tokenizer: Tokenizer, context_length: int) -> None:
+    """Raise ContextLengthError for a long text that cannot fit, without tokenizing it."""
+    if len(text) > LONG_TEXT:
+        check_context(tokenizer.least_tokens(text), context_length, least=True)

@@ -142,11 +142,12 @@ class Sequence(ABC):
             sink.put(item)
 
 
-def check_context(length: int, context_length: int) -> None:
-    """Raise ContextLengthError where ``length`` tokens do not fit."""
+def check_context(length: int, context_length: int, *, least: bool = False) -> None:
+    """Raise ContextLengthError where ``length`` tokens, or that many at least, do not fit."""
     if length > context_length:
+        count = f"at least {length}" if least else length
         raise ContextLengthError(
-            f"the prompt has {length} tokens, but the context holds {context_length}: shorten the "
+            f"the prompt has {count} tokens, but the context holds {context_length}: shorten the "
             "prompt, or load the model with a larger context_length (--ctx) if it supports one",
             length,
             context_length,

@@ -56,6 +56,7 @@ def make_app(
             if loading is not None:
                 loading.cancel()
             service.kept.close()
+            service.threads.close()
             await models.close()
 
     def refuse(path: str, error: ApiError) -> ASGI:

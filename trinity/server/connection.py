@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,8 +23,12 @@ class Connection(H11Protocol):
     _heads: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """A client has come; small pieces of answers shall not wait for its acknowledgements."""
         super().connection_made(transport)
+        place = transport.get_extra_info("socket")
+        if place is not None and place.family in (socket.AF_INET, socket.AF_INET6):
+            # asyncio does so only where the listening socket names its protocol.
+            place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._watch()
 
     def data_received(self, data: bytes) -> None:

@@ -16,6 +16,7 @@ from trinity.server.kept import HEADER
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
 from trinity.server.stream import Stream
+from trinity.server.threads import body_bytes
 
 log = logging.getLogger("trinity.server")
 
@@ -67,7 +68,10 @@ class Dispatch:
                 body = await read_body(scope, receive, settings.max_body)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
-        working = asyncio.ensure_future(self._work(body, scope, receive, send))
+        body_bytes.set(len(body))
+        content = self._content(body)
+        del body  # which may be large, and the answer may take long
+        working = asyncio.ensure_future(self._work(content, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,14 +83,17 @@ class Dispatch:
                 working.cancel()
                 await asyncio.wait({working})
 
-    async def _work(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    def _content(self, body: bytes) -> Any:
+        """What the endpoint takes of a body. Raises: ApiError."""
         endpoint = self._endpoint
-        content: Any = None
         if endpoint.body is not None:
-            content = decoded(body, endpoint.body)
-        elif body and endpoint.method in ("GET", "DELETE"):
+            return decoded(body, endpoint.body)
+        if body and endpoint.method in ("GET", "DELETE"):
             raise ApiError(400, "this endpoint takes no body")
-        request = Request(scope, receive)
+        return None
+
+    async def _work(self, content: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint, request = self._endpoint, Request(scope, receive)
         if endpoint.query is not None:
             given = dict(request.query_params)
             content = converted(given, endpoint.query, "", strict=False)

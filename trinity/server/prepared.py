@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.conversation.parts import Part, Text
 from trinity.conversation.rendering import has_variable
-from trinity.errors import InputError
+from trinity.errors import ContextLengthError, InputError
 from trinity.grammar.grammar import Grammar
+from trinity.runtime.options import Request
+from trinity.runtime.prompts import prompt_ids
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.thinking import can_think, effort_variables
@@ -70,21 +72,23 @@ class PlainReader:
 class Prepared:
     """What is submitted, and what makes a reader for each answer."""
 
-    prompts: Sequence[str | Sequence[int]]
+    prompts: Sequence[Sequence[int]]
     options: Mapping[str, Any]
     reader: Callable[[], Reader] = PlainReader
 
 
-def prepared(model: Model, job: ChatJob | TextJob, names: Mapping[str, Any]) -> Prepared:
+def prepared(
+    model: Model, job: ChatJob | TextJob, names: Mapping[str, Any], *, fitting: bool = True
+) -> Prepared:
     """A job's prompts, options and readers; it takes its time, so not in the event loop.
 
-    ``names`` as for ``chat_prompt``.
+    ``names`` as for ``chat_prompt``. ``fitting``: it is refused where it does not fit the context.
     """
     if isinstance(job, TextJob):
-        return Prepared(job.prompts, job.options)
+        return Prepared([text_ids(model, one, job.options) for one in job.prompts], job.options)
     if job.thinks_if_able and not can_think(template_of(model)):
         job = replace(job, effort=None, reasoning_budget=None)
-    prompt = chat_prompt(model, job, names)
+    prompt = chat_prompt(model, job, names, fitting=fitting)
     options = {**job.options, "skip_special": prompt.skip_special}
     wanted = options.get("grammar")
     if wanted is not None and prompt.form.tools:
@@ -103,7 +107,25 @@ def prepared(model: Model, job: ChatJob | TextJob, names: Mapping[str, Any]) -> 
     return Prepared([prompt.ids], options, prompt.reader)
 
 
-def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPrompt:
+def text_ids(
+    model: Model, prompt: str | Sequence[int], options: Mapping[str, Any]
+) -> Sequence[int]:
+    """The tokens of a prompt, read as the options say. Raises: ContextLengthError, ApiError."""
+    request = Request.of(**{**model.defaults.options, **options})
+    try:
+        return prompt_ids(
+            prompt, model.tokenizer, model.config.vocab_size, model.context_length,
+            add_bos=request.add_bos, parse_special=request.parse_special,
+        )  # fmt: skip
+    except ContextLengthError:
+        raise
+    except InputError as error:
+        raise ApiError(400, f"prompt: {error}", "prompt") from error
+
+
+def chat_prompt(
+    model: Model, job: ChatJob, names: Mapping[str, Any], *, fitting: bool = False
+) -> ChatPrompt:
     """A conversation as the model reads it. Raises: as ``Model.chat_prompt``.
 
     ``names`` are the server's own for chat templates: those that the model's templates know count
@@ -120,6 +142,7 @@ def chat_prompt(model: Model, job: ChatJob, names: Mapping[str, Any]) -> ChatPro
         parallel_tool_calls=job.parallel_tool_calls,
         variables=variables_of(model, job, names),
         add_generation_prompt=job.add_generation_prompt,
+        fitting=fitting,
     )
     if job.continues:
         prompt = prompt.continued(begun)

@@ -61,7 +61,8 @@ def _refusal(message: str, where: str = "") -> ApiError:
         path = f"{path}.{field['name']}".lstrip(".")
     unknown = field is not None and "unknown" in message
     if unknown:
-        return ApiError(400, f"{path} is no parameter of this endpoint", path, "unknown_parameter")
+        told = f"{path or repr(path)} is no parameter of this endpoint"
+        return ApiError(400, told, path, "unknown_parameter")
     text = message if place is None else message[: place.start()]
-    named = f"{path}: {text}" if path else text
+    named = f"{path or 'the body'}: {text}"
     return ApiError(400, named, path or None)

@@ -24,7 +24,6 @@ ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them i
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.settings import ServerOptions
+from trinity.server.threads import Threads
 
 if TYPE_CHECKING:
     from trinity.runtime.client import AsyncAnswers
@@ -144,6 +144,7 @@ class Service:
         self.models = models
         self.metrics = metrics
         self.kept = KeptStreams()
+        self.threads = Threads()
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Check a job and submit it to the model ``name``, None for the first.
@@ -157,7 +158,7 @@ class Service:
             job = replace(job, options={**defaults, **job.options})
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
-                ready = await asyncio.to_thread(prepared, lease.model, job, self.template_names)
+                ready = await self.threads.run(prepared, lease.model, job, self.template_names)
                 answers = await lease.model.asubmit(
                     ready.prompts, n=job.n, whole=job.whole, **ready.options
                 )

@@ -30,6 +30,7 @@ _LONGEST_WHITE_SPACE = 4_000_000
 # many short texts are.
 _LARGE, _LONG, _MANY = 20_000, 1000, 16
 _MOST_PARTS = 200_000  # of the words of a short text, which are all looked up
+_FREE = 1 << 14  # characters of a text during which other threads must get on: about 20 ms
 
 
 def _byte_characters() -> dict[int, str]:
@@ -148,7 +149,10 @@ class BPEEncoder:
         if tokenizer is None:
             tokenizer = self._whole = self._make_whole()
         with _refusals("the tokenizers library cannot encode the text"):
-            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+            if len(text) <= _FREE:
+                ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+            else:  # this one alone leaves the interpreter to other threads meanwhile
+                ids = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
 

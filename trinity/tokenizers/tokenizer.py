@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers import metadata as read
+from trinity.tokenizers.bound import longest_token, text_bytes
 from trinity.tokenizers.bpe import BPEEncoder, bpe_piece
 from trinity.tokenizers.special import SpecialTokens
 from trinity.tokenizers.spm import SPMEncoder, spm_piece
@@ -127,6 +129,14 @@ class Tokenizer:
             ids.append(self.eos_id)
         return ids
 
+    def least_tokens(self, text: str) -> int:
+        """How many tokens ``text`` has at least, without tokenizing it; 0 where nothing is certain.
+
+        No token stands for more bytes than the longest one has.
+        """
+        longest = self._longest
+        return 0 if longest is None else -(-text_bytes(self._vocab, text) // longest)
+
     def decode(
         self, ids: Iterable[int], *, skip_special: bool = False, continuation: bool = False
     ) -> str:
@@ -171,6 +181,10 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self._vocab.model}: {self.vocab_size} tokens>"
+
+    @cached_property
+    def _longest(self) -> int | None:
+        return longest_token(self._vocab)
 
     def _piece(self, token_id: int) -> tuple[bytes, bool]:
         """A token's bytes, and whether it is plain text rather than special or user-defined."""

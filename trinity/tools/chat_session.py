@@ -183,7 +183,7 @@ class ChatSession:
         assert timings is not None
         if last.finish_reason != "length" or (left is not None and len(last.token_ids) >= left):
             return False
-        return timings.prompt_tokens + timings.completion_tokens > self.model.context_length
+        return timings.prompt_tokens + timings.completion_tokens >= self.model.context_length
 
     def _fitting(self) -> ChatPrompt:
         """The prompt of what is sent; of less where it is too long and turns may be forgotten."""

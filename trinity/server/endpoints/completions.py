@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
@@ -140,7 +139,7 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
     await body.check_slot(call.service)
     if body.suffix:
         with await call.service.models.lease(body.model) as model:
-            job = await asyncio.to_thread(infilling, model, job, body.suffix)
+            job = await call.service.threads.run(infilling, model, job, body.suffix)
     started = call.service.start(body.model, job)
     if body.stream:
 

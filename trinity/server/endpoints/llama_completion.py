@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta
 
-from trinity.runtime.prompts import checked_ids
+from trinity.runtime.prompts import check_length, checked_ids
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_answer import (
     Gathered,
@@ -95,11 +95,11 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
         options |= await asyncio.to_thread(llama_options, body.json_schema, body.grammar)
     with await call.service.models.lease(body.model) as model:
         if body.logit_bias is not None or body.ignore_eos:
-            bias = await asyncio.to_thread(bias_of, model, body.logit_bias or {})
+            bias = await call.service.threads.run(bias_of, model, body.logit_bias or {})
             if body.ignore_eos:  # as in llama.cpp's server they cannot even come
                 bias |= dict.fromkeys(model.tokenizer.eog_ids, float("-inf"))
             options["logit_bias"] = bias
-        prompts, texts = await asyncio.to_thread(prompts_of, model, body.prompt)
+        prompts, texts = await call.service.threads.run(prompts_of, model, body.prompt)
     job = TextJob(prompts, options, body.n, whole=not body.stream)
     started = call.service.start(body.model, job)
     if body.stream:
@@ -201,13 +201,17 @@ def prompts_of(model: Model, prompt: Any) -> tuple[list[list[int]], list[str]]:
 
 
 def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
-    """The tokens of ids and texts in turn; a text at the beginning has the model's first token."""
+    """The tokens of ids and texts in turn; a text at the beginning has the model's first token.
+
+    Raises: ContextLengthError for a long text that cannot fit, before it is tokenized.
+    """
     found: list[int] = []
     for place, part in enumerate(parts):
         if isinstance(part, int):
             found.append(part)
         else:
             text = part if isinstance(part, str) else part.prompt_string
+            check_length(text, model.tokenizer, model.context_length)
             found += model.tokenize(text, add_bos=place == 0, parse_special=True)
     return found
 

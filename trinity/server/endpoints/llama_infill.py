@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from trinity.server.endpoint import ASGI, Call, Endpoint
@@ -65,7 +64,7 @@ async def infill(call: Call[InfillRequest]) -> ASGI:
     """Complete between two texts."""
     body = call.body
     with await call.service.models.lease(body.model) as model:
-        ids = await asyncio.to_thread(body.tokens, model)
+        ids = await call.service.threads.run(body.tokens, model)
     given = {name: getattr(body, name) for name in LlamaRequest.__struct_fields__}
     request = LlamaRequest(**{**given, "prompt": ids})
     return await completion(Call(call.service, request, call.request))

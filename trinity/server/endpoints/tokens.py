@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -107,20 +106,20 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
             stream = model.tokenizer.stream(skip_special=False)
             return [TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids]
 
-        return Json(Tokens(await asyncio.to_thread(tokens)))
+        return Json(Tokens(await call.service.threads.run(tokens)))
 
 
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
     """The text of tokens."""
     with await call.service.models.lease(call.body.model) as model:
-        return Json(Content(await asyncio.to_thread(model.detokenize, call.body.tokens)))
+        return Json(Content(await call.service.threads.run(model.detokenize, call.body.tokens)))
 
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
     """A conversation as the model reads it."""
     job, names = call.body.job(), call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
-        prompt = await asyncio.to_thread(chat_prompt, model, job, names)
+        prompt = await call.service.threads.run(chat_prompt, model, job, names)
         return Json(PromptText(prompt.text))
 
 
@@ -128,7 +127,7 @@ async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
     """How many tokens a conversation has."""
     job, names = call.body.job(), call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
-        prompt = await asyncio.to_thread(chat_prompt, model, job, names)
+        prompt = await call.service.threads.run(chat_prompt, model, job, names)
         return Json(TokenCount(len(prompt.ids)))
 
 

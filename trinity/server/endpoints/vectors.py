@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.model import Model
-from trinity.runtime.prompts import check_ids
+from trinity.runtime.prompts import check_ids, check_length
 from trinity.runtime.sequence import check_context
 from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
@@ -53,7 +53,7 @@ async def vectors(
                 400, f"dimensions is {dimensions}; the model's vectors have {size}", "dimensions"
             )
         with lease.entering(min(len(texts), AT_ONCE), service.settings.max_queue):
-            rows = await asyncio.to_thread(_ids, model, texts, param)
+            rows = await service.threads.run(_ids, model, texts, param)
         found = np.empty((len(rows), size), np.float32)
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
@@ -84,6 +84,7 @@ def _ids(model: Model, texts: Sequence[Text], param: str) -> list[list[int]]:
         if not text:
             raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
         if isinstance(text, str):
+            check_length(text, model.tokenizer, model.context_length)
             ids = model.tokenizer.encode(text, add_eos=True)
         else:
             ids = mixed_ids(model, text)

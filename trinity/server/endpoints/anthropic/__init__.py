@@ -67,7 +67,9 @@ async def count_tokens(call: Call[CountRequest]) -> ASGI:
     """Tokens that a conversation has as a prompt; nothing is evaluated."""
     with await call.service.models.lease(call.body.model) as model:
         names = call.service.template_names
-        ready = await asyncio.to_thread(lambda: prepared(model, call.body.job(), names))
+        ready = await call.service.threads.run(
+            lambda: prepared(model, call.body.job(), names, fitting=False)
+        )
         return Json(TokenCount(len(ready.prompts[0])))
 
 

@@ -64,7 +64,8 @@ def empty_response(body: ResponsesRequest, model: str, created: int) -> Response
     """A response in progress, with the parameters of its request."""
     text: Any = {"format": {"type": "text"}, "verbosity": "medium"}
     if body.text is not None and body.text.format is not None:
-        text["format"] = msgspec.to_builtins(body.text.format)
+        given = msgspec.to_builtins(body.text.format)
+        text["format"] = {name: value for name, value in given.items() if value is not None}
     reasoning = None if body.reasoning is None else body.reasoning
     return Response(
         new_id("resp"), created, model, "in_progress", [],
