@@ -7,15 +7,15 @@
 "load": ``--clients`` streamed chats at the same moment, which begin with the same system text of
 ``--system`` tokens, go on with a user's text of their own, and get ``--tokens`` tokens each. Total
 tokens per second, in rounds: the server, a process that calls Model.chat by as many threads, and
-llama.cpp's server with as many slots. The first round warms up and is not counted. GET /health is
-asked every 20 ms of the server's rounds.
+llama.cpp's server with as many slots. The first round warms up and is not counted. In a last round
+of the server alone, which has no part in its rate, GET /health is asked every 20 ms.
 "gap": the times between the pieces of a stream while a prompt of ``--beside`` tokens is evaluated.
 "memory": the server's own memory (RssAnon) while ``--prompts`` different prompts of
 ``--memory-tokens`` tokens come, 8 at a time, with ``--kv-memory``, in a server of its own.
 "grammar": the rate of 8 streams under a JSON schema against that of 8 without, from the first
 token of each to its last.
 
-Figures are medians of the rounds, of /health and of the gaps over all rounds. The clients are one
+Figures are medians of the rounds, of the gaps over all rounds. The clients are one
 thread of this process, which shares the processors with what it measures.
 """
 
@@ -161,8 +161,7 @@ def measure_load(server: Server, options: argparse.Namespace, folder: Path) -> F
             asked = conversations()
             bodies = [chat(one, tokens, seed=place) for place, one in enumerate(asked)]
             print(f"load: round {number + 1}", file=sys.stderr, flush=True)
-            seconds: list[float] = []
-            replies = asyncio.run(loaded(server.url, bodies, seconds))
+            replies = asyncio.run(streams(server.url, bodies))
             found = {"serve": total_rate(replies, tokens)}
             count, taken = without.answer(asked, {**SAMPLING, "max_tokens": tokens})
             check_tokens(count, clients * tokens)
@@ -171,9 +170,10 @@ def measure_load(server: Server, options: argparse.Namespace, folder: Path) -> F
                 replies = asyncio.run(streams(llama.url, bodies))
                 found["llama-server"] = total_rate(replies, tokens)
             if number >= 0:
-                health += seconds
                 for name, rate in found.items():
                     rates.setdefault(name, []).append(rate)
+        bodies = [chat(one, tokens, seed=place) for place, one in enumerate(conversations())]
+        asyncio.run(loaded(server.url, bodies, health))
     for name, rounds in rates.items():
         said = f"{name}: {median(rounds):.1f} tokens/s of {clients} clients"
         if name != "serve":

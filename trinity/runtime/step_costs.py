@@ -8,7 +8,7 @@ MANY_ROWS = 64  # from which a step without running sequences tells of rows
 # Of the target, that prompts get at least: where many run, their own rows may take all of it.
 LEAST_PART = 0.5
 # Targets that a step with prompts may take: the more, the more wait for each that runs.
-LEAST_PATIENCE, MOST_PATIENCE, PATIENCE = 1.2, 3.0, 0.75
+LEAST_PATIENCE, MOST_PATIENCE, PATIENCE = 1.2, 3.0, 0.6
 MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds; of a step
 SHARE = 0.3  # of a new measurement in a mean
 
