@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from trinity_kernels import forks
 from trinity_kernels._jit import c_function, entry, inline
+from trinity_kernels.control_groups import limits
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
@@ -326,24 +327,6 @@ def _end_threads() -> None:
         _end(shared)
 
 
-def _cgroup_cpus() -> int | None:
-    """Whole CPUs that the container's quota grants."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
-        if quota != "max":
-            return max(1, int(quota) // int(period))
-    except (OSError, ValueError):
-        pass
-    try:
-        base = Path("/sys/fs/cgroup/cpu")
-        quota_us = int((base / "cpu.cfs_quota_us").read_text())
-        if quota_us > 0:
-            return max(1, quota_us // int((base / "cpu.cfs_period_us").read_text()))
-    except (OSError, ValueError):
-        pass
-    return None
-
-
 def default_threads() -> int:
     """Physical cores that this process may use: affinity and container limits included."""
     if hasattr(os, "sched_getaffinity"):
@@ -367,5 +350,5 @@ def default_threads() -> int:
                 count = value.value or count
         except (OSError, AttributeError):
             pass
-    limit = _cgroup_cpus()
-    return max(1, min(count, limit) if limit else count)
+    quota = limits().cpus
+    return max(1, count if quota is None else min(count, int(quota)))

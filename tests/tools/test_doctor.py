@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from trinity.tools import doctor
-from trinity.tools.control_groups import Limits, limits
 from trinity.tools.doctor import Examination, examine, measured
 
 GROUP = "sys/fs/cgroup"
@@ -119,30 +118,3 @@ def test_time_that_the_host_takes(machine: Machine, monkeypatch: pytest.MonkeyPa
     found = measured(examine(root), root)
     assert found.read_bandwidth_bytes_per_second == 3e10
     assert said(found) == "the host of this virtual machine took 40% of its time"
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, Limits()),
-        ({f"{GROUP}/cpu.max": "max 100000", f"{GROUP}/memory.max": "max"}, Limits()),
-        (
-            {"proc/self/cgroup": "0::/a/b\n", f"{GROUP}/a/cpu.max": "200000 100000",
-             f"{GROUP}/a/b/cpu.max": "300000 100000", f"{GROUP}/a/b/memory.max": "5"},
-            Limits(2.0, 5),
-        ),
-        (
-            {f"{GROUP}/cpu/cpu.cfs_quota_us": "50000", f"{GROUP}/cpu/cpu.cfs_period_us": "100000",
-             f"{GROUP}/memory/memory.limit_in_bytes": "7"},
-            Limits(0.5, 7),
-        ),
-        (
-            {f"{GROUP}/cpu/cpu.cfs_quota_us": "-1", f"{GROUP}/cpu/cpu.cfs_period_us": "100000",
-             f"{GROUP}/memory/memory.limit_in_bytes": "9223372036854771712"},
-            Limits(),
-        ),
-        ({f"{GROUP}/cpu.max": "x y", f"{GROUP}/cpu.stat": "odd line"}, Limits()),
-    ],
-)  # fmt: skip
-def test_limits_of_groups(machine: Machine, files: Mapping[str, str], expected: Limits) -> None:
-    assert limits(machine(files)) == expected

@@ -183,7 +183,7 @@ class ServerOptions:
         Option(
             "Most answers of a model that run at the same time; as many as find room in the cache "
             "if not given.",
-            ("--parallel",),
+            ("--parallel", "-np"),
             low=1,
         ),
     ] = None
@@ -192,7 +192,7 @@ class ServerOptions:
         Option(
             "Most tokens of prompts in a step, after which progress is told; up to 512 if not "
             "given.",
-            ("--batch-size",),
+            ("--batch-size", "-b"),
             low=1,
         ),
     ] = None

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from trinity.formats.cache_folder import cache_folder as folder_for
 from trinity.tools.amounts import size_text
-from trinity.tools.control_groups import limits
 from trinity.tools.machine import first_value, machine, versions
 from trinity_kernels import isa
 from trinity_kernels.code_files import cache_folder, take_cache_problem
+from trinity_kernels.control_groups import limits
 from trinity_kernels.processor import target
 from trinity_kernels.team import default_threads
 

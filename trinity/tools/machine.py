@@ -7,7 +7,7 @@ import platform
 import sys
 from importlib import metadata
 
-from trinity.tools.control_groups import limits
+from trinity_kernels.control_groups import limits
 from trinity_kernels.processor import target
 
 PACKAGES = ("trinity-llm", "numpy", "numba", "llvmlite")
