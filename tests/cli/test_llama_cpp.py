@@ -83,7 +83,7 @@ def test_other_options_name_ours(run: Run, engine: ToyEngine, flag: str) -> None
         (("generate", "-m", "x", "-mg", "0"), "-mg"),  # not -m
         (("generate", "-m", "x", "-p", "hi", "-no-cnv"), "-no-cnv"),
         (("serve", "-m", "x", "--n-gpu-layers=99"), "--n-gpu-layers"),
-        (("serve", "-m", "x", "-np", "4"), "-np"),
+        (("generate", "-m", "x", "-np", "4"), "-np"),  # not -n
         (("bench", "-m", "x", "-ngl", "0,99"), "-ngl"),
         (("convert", "x", "--outfile", "y"), "--outfile"),
     ],
@@ -107,8 +107,8 @@ def test_texts_are_no_options(run: Run, engine: ToyEngine) -> None:
 
 
 def test_what_a_command_has_is_its_own(run: Run, engine: ToyEngine) -> None:
-    """bench has -b and -r, serve --chat-template: none of them is llama.cpp's there."""
-    for command, flag in (("bench", "-b"), ("bench", "-r"), ("imatrix", "-o")):
+    """bench has -b and -r, serve -np: none of them is llama.cpp's there."""
+    for command, flag in (("bench", "-b"), ("bench", "-r"), ("imatrix", "-o"), ("serve", "-np")):
         assert flag in ADVICE
         result = run(command, flag)
         assert "is an option of llama.cpp" not in result.stderr
