@@ -17,6 +17,7 @@ from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
 from trinity_kernels.ops.matmul.dot_block32 import dot_block32, dot_tail
+from trinity_kernels.ops.matmul.dot_nibbles_avx2 import dot_nibbles_avx2
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import minimum_at, nbytes, offset, reader_of
 from trinity_kernels.quants.block32 import Block32
@@ -169,7 +170,7 @@ def _narrower(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     return dot_block32(isa, qt, w, x, k)
 
 
-@per_level(_narrower, avx512vnni=_avx512, amx=_avx512)
+@per_level(_narrower, avx2=dot_nibbles_avx2, avx512vnni=_avx512, amx=_avx512)
 def dot_nibbles(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py; of types whose codes are plain nibbles (Block32's ``nibbles_at``)."""
     return dot_block32(isa, qt, w, x, k)

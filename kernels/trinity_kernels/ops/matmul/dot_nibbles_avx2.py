@@ -1,0 +1,136 @@
+"""Dot products of 4-bit codes where 32 bytes are one register: a block per load.
+
+A block's 16 bytes are loaded into both halves of a register, of which the upper is shifted. What
+eight blocks begin with is interleaved into one register; their scales, times the activations', are
+then kept as four in each half, from which one shuffle within halves spreads each.
+The same bits as dot_block32.py gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
+from trinity_kernels.ops.matmul.dot_block32 import dot_tail
+from trinity_kernels.ops.matmul.prefetch import AHEAD
+from trinity_kernels.ops.matmul.readers import minimum_at, nbytes, offset, reader_of
+from trinity_kernels.quants.block32 import Block32
+
+if not jit_disabled():
+    from llvmlite import ir
+    from numba.core import types
+
+    from trinity_kernels import simd
+    from trinity_kernels._jit import intrinsic
+    from trinity_kernels.ops.matmul.readers import minima_of_16, scales_of_16
+
+    _I8X32, _I16X16, _F32X8 = simd.I8X32.ir, simd.I16X16.ir, simd.F32X8.ir
+    _I32X8 = ir.VectorType(simd.I32, 8)
+
+    def _load(builder: Any, address: Any, element: Any, lanes: int) -> Any:
+        vec = ir.VectorType(element, lanes)
+        return builder.load(simd.pointer(builder, address, vec), align=1)
+
+    def _firsts(builder: Any, address: Any, nbytes: int, element: Any) -> Any:
+        """What 16 blocks begin with; reads 16 bytes of each."""
+        lanes = 128 // element.width
+        parts = [
+            _load(builder, builder.add(address, simd.I64(i * nbytes)), element, lanes)
+            for i in range(16)
+        ]
+        width = 1
+        while len(parts) > 1:
+            count = parts[0].type.count
+            order = [
+                start + i + other
+                for start in range(0, count if 2 * width > count else count // 2, width)
+                for other in (0, count)
+                for i in range(width)
+            ]
+            parts = [
+                simd.shuffle(builder, a, b, order)
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+            width *= 2
+        return parts[0]
+
+    def _spread(builder: Any, scales: Any, first: int) -> list[Any]:
+        """Four of 16 lanes, 8 times each."""
+        four = list(range(first, first + 4))
+        both = simd.shuffle(builder, scales, scales, four + four)
+        # An empty piece of assembly: LLVM would spread each across halves, which takes longer.
+        both = builder.asm(ir.FunctionType(_F32X8, [_F32X8]), "", "=x,0", [both], False)
+        return [simd.shuffle(builder, both, both, [i] * 4 + [4 + i] * 4) for i in range(4)]
+
+    def _products(builder: Any, packed: Any, signed: Any) -> Any:
+        """Sums of 4 neighbouring products of a block, as float32."""
+        twice = simd.shuffle(builder, packed, packed, [*range(16), *range(16)])
+        words = builder.bitcast(twice, _I32X8)
+        words = builder.lshr(words, ir.Constant(_I32X8, [0] * 4 + [4] * 4))
+        codes = builder.and_(builder.bitcast(words, _I8X32), ir.Constant(_I8X32, [15] * 32))
+        pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", _I16X16, [codes, signed])
+        ones = ir.Constant(_I16X16, [1] * 16)
+        fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", _I32X8, [pairs, ones])
+        return builder.sitofp(fours, _F32X8)
+
+    @intrinsic
+    def _sixteen(typingctx: Any, qt: Any, at: Any, x: Any, scales: Any, acc: Any) -> Any:
+        """``acc`` and the products of 16 blocks at ``at``, each times its scale."""
+        reader = reader_of(qt.value, Block32)
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            at, x, scales, acc = args[1:]
+            sums = [simd.shuffle(builder, acc, acc, list(range(i, i + 8))) for i in (0, 8)]
+            scale: list[Any] = []
+            for block in range(16):
+                if block % 4 == 0:
+                    scale = _spread(builder, scales, block)
+                start = block * reader.nbytes
+                codes = builder.add(at, simd.I64(start + reader.nibbles_at))
+                lanes = _products(
+                    builder,
+                    _load(builder, codes, simd.I8, 16),
+                    _load(builder, builder.add(x, simd.I64(32 * block)), simd.I8, 32),
+                )
+                half = block % 2
+                added = [scale[block % 4], lanes, sums[half]]
+                sums[half] = simd.call_named(builder, "llvm.fma.v8f32", _F32X8, added)
+            return simd.shuffle(builder, sums[0], sums[1], list(range(16)))
+
+        return simd.F32X16(qt, types.intp, types.intp, simd.F32X16, simd.F32X16), codegen
+
+    @intrinsic
+    def _halves(typingctx: Any, qt: Any, at: Any) -> Any:
+        """The scales of 16 blocks that have no minimum beside them."""
+        size = reader_of(qt.value, Block32).nbytes
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            halves = _firsts(builder, args[1], size, simd.I16)
+            return builder.fpext(builder.bitcast(halves, simd.F16X16.ir), simd.F32X16.ir)
+
+        return simd.F32X16(qt, types.intp), codegen
+
+
+def dot_nibbles_avx2(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
+    """See dot.py."""
+    acc = simd.splat_f32x16(np.float32(0))
+    least = simd.splat_f32x16(np.float32(0))
+    scales, sums = x + q8_scales(k), x + q8_sums(k)
+    size = nbytes(qt)
+    for s in range(k // 512):
+        at = w + 16 * size * s
+        for line in range(0, 16 * size, 64):
+            simd.prefetch(at + AHEAD + line)
+        if minimum_at(qt) != 0:
+            d = scales_of_16(qt, at, size)
+            m = minima_of_16(qt, at, size)
+        else:
+            d = _halves(qt, at)
+            m = d * simd.splat_f32x16(np.float32(-offset(qt)))
+        least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
+        both = d * simd.load_f32x16(scales + 64 * s)
+        acc = _sixteen(qt, at, x + 512 * s, both, acc)
+    return dot_tail(isa, qt, w, x, k, acc, least)
