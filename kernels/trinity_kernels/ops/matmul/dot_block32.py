@@ -66,6 +66,11 @@ if not jit_disabled():
         return simd.F32X16(simd.F32X16, pair), codegen
 
     @inline
+    def _next(block: int, size: int) -> int:
+        """The block behind: not 0, as the compiler then knows, and leaves out that case's code."""
+        return max(block + size, 4096)
+
+    @inline
     def fine_products(isa: Any, qt: Any, codes: Any, start: Any, x: int, middle: int) -> Any:
         """``start`` and 64 codes times numbers of 19 bits, by fours; exact.
 
@@ -201,28 +206,42 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         g = beside + 512 * s
         two = 2 * size
         simd.prefetch(ahead)
-        acc = simd.fma_f32x16(spread(both, 0), _pair(isa, qt, at, at + size, c, g), acc)
+        acc = simd.fma_f32x16(spread(both, 0), _pair(isa, qt, at, _next(at, size), c, g), acc)
         at += two
         simd.prefetch(ahead + two)
-        acc = simd.fma_f32x16(spread(both, 1), _pair(isa, qt, at, at + size, c + 64, g + 64), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 1), _pair(isa, qt, at, _next(at, size), c + 64, g + 64), acc
+        )
         at += two
         simd.prefetch(ahead + 2 * two)
-        acc = simd.fma_f32x16(spread(both, 2), _pair(isa, qt, at, at + size, c + 128, g + 128), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 2), _pair(isa, qt, at, _next(at, size), c + 128, g + 128), acc
+        )
         at += two
         simd.prefetch(ahead + 3 * two)
-        acc = simd.fma_f32x16(spread(both, 3), _pair(isa, qt, at, at + size, c + 192, g + 192), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 3), _pair(isa, qt, at, _next(at, size), c + 192, g + 192), acc
+        )
         at += two
         simd.prefetch(ahead + 4 * two)
-        acc = simd.fma_f32x16(spread(both, 4), _pair(isa, qt, at, at + size, c + 256, g + 256), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 4), _pair(isa, qt, at, _next(at, size), c + 256, g + 256), acc
+        )
         at += two
         simd.prefetch(ahead + 5 * two)
-        acc = simd.fma_f32x16(spread(both, 5), _pair(isa, qt, at, at + size, c + 320, g + 320), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 5), _pair(isa, qt, at, _next(at, size), c + 320, g + 320), acc
+        )
         at += two
         simd.prefetch(ahead + 6 * two)
-        acc = simd.fma_f32x16(spread(both, 6), _pair(isa, qt, at, at + size, c + 384, g + 384), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 6), _pair(isa, qt, at, _next(at, size), c + 384, g + 384), acc
+        )
         at += two
         simd.prefetch(ahead + 7 * two)
-        acc = simd.fma_f32x16(spread(both, 7), _pair(isa, qt, at, at + size, c + 448, g + 448), acc)
+        acc = simd.fma_f32x16(
+            spread(both, 7), _pair(isa, qt, at, _next(at, size), c + 448, g + 448), acc
+        )
     return dot_tail(isa, qt, w, x, k, acc, least)
 
 
