@@ -43,7 +43,7 @@ from trinity.quantization.rows import (
 from trinity.quantization.ternary import bare_rows, i2_s_chunks
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.code_files import take_cache_problem
-from trinity_kernels.team import default_threads
+from trinity_kernels.cores import default_threads
 
 Progress = Callable[[int, int, str], None]
 Array = NDArray[np.generic]
