@@ -512,7 +512,7 @@ def load_engine(
 ) -> CPUEngine:  # fmt: skip
     """Bind a provider's model to this machine.
 
-    ``threads``: default the physical cores that this process may use. ``context_length``: default
+    ``threads``: default the fast physical cores this process may use. ``context_length``: default
     the model's own, at most 4096 unless asked for. ``kv_memory``: bytes of all keys and values;
     default 16 whole contexts in a quarter of the free memory, but one context at least.
     ``batch_invariant``: answers do not depend on what else is in a step, whatever the weights'
