@@ -4,7 +4,7 @@
 #   make test      one test of each kind      make types   mypy --strict
 #   make test-all  every test                 make bench   a first figure for this machine
 #   make check     lint, types and test       make fuzz    hostile files, MINUTES of them
-#   make clean     remove everything made here
+#   make test-arm  kernels on emulated ARM    make clean   remove everything made here
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -23,9 +23,10 @@ COMPILE = $(RUN) scripts/compile_kernels.py
 PYTEST = $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 MINUTES ?= 10
 FUZZ_ARGS ?=
+ARM_ARGS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test test-all lint format types check bench fuzz clean
+.PHONY: demo test test-all test-arm lint format types check bench fuzz clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -41,6 +42,10 @@ test: $(VENV)/installed-test
 test-all: $(VENV)/installed-test
 	$(COMPILE)
 	$(PYTEST) $(PYTEST_ARGS)
+
+# Needs QEMU's user mode and mmdebstrap; says so and ends well without them.
+test-arm: $(VENV)/installed-test
+	$(RUN) scripts/check_arm.py --workers $(WORKERS) $(ARM_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .

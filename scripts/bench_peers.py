@@ -39,9 +39,9 @@ from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.tools.bench import Bench
 from trinity.tools.machine import machine, versions
 from trinity_kernels.bandwidth import read_bandwidth
+from trinity_kernels.cores import default_threads
 from trinity_kernels.ggml import TYPES_BY_NAME
 from trinity_kernels.ops.matmul.activations import FORMS
-from trinity_kernels.team import default_threads
 
 HERE = Path(__file__).resolve().parent
 # Idle threads of either engine spin for a moment before they sleep.

@@ -32,7 +32,7 @@ if ROOT not in sys.path:
 import trinity  # noqa: E402
 from scripts.bench_peers import Peer, Test  # noqa: E402
 from trinity.model import Model  # noqa: E402
-from trinity_kernels.team import default_threads  # noqa: E402
+from trinity_kernels.cores import default_threads  # noqa: E402
 
 
 class Requests:

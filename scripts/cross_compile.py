@@ -38,10 +38,12 @@ QUICK = {
 }
 
 
-def compile_all(
-    triple: str, name: str, features: str, level: str, kernels: list[tuple[str, str]]
-) -> dict[str, Any]:
-    """In this process: how often each kernel has which instruction, compiled for ``name``."""
+def pretend(triple: str, name: str, features: str) -> list[Any]:
+    """From here on this process compiles for another processor; returns a list that gets the code.
+
+    To be called before Numba's first decorator. What follows the passes is left out: loading into
+    this process, which cannot run the code.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -58,12 +60,18 @@ def compile_all(
         compiled.append(self)
         return 1
 
-    # What follows the passes: loading into this process, which cannot run the code.
     library.get_pointer_to_function = address
     library._finalize_specific = lambda self: None
     jit._add_module = lambda self, module: None
     jit.set_env = lambda self, symbol, environment: None
+    return compiled
 
+
+def compile_all(
+    triple: str, name: str, features: str, level: str, kernels: list[tuple[str, str]]
+) -> dict[str, Any]:
+    """In this process: how often each kernel has which instruction, compiled for ``name``."""
+    compiled = pretend(triple, name, features)
     from numba.core.registry import cpu_target
 
     from trinity_kernels import _jit, selftest

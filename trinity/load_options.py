@@ -66,7 +66,7 @@ class LoadOptions:
     threads: Annotated[
         int | None,
         Option(
-            "Threads; the physical cores if not given.",
+            "Threads; the fast physical cores if not given.",
             ("--threads", "-t"),
             low=1,
             high=MOST_THREADS,

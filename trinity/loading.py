@@ -48,7 +48,7 @@ def load(
     the .safetensors file in one, "ollama:NAME[:TAG]", a model in Ollama's store, or
     "hf:USER/REPO[@REVISION][:FILE-OR-QUANT]", one on the Hugging Face hub, which is downloaded.
 
-    ``threads`` defaults to the physical cores that this process may use, ``context_length`` to
+    ``threads`` defaults to the fast physical cores that this process may use, ``context_length`` to
     the model's own but at most 4096, ``isa`` to the best level of this CPU. ``kv_type`` is "f16"
     or "f32". ``kv_memory`` is the most bytes that keys and values of all sequences take together;
     by default context and free memory decide. ``max_sequences`` run at the same time at most, the

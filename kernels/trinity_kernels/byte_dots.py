@@ -42,7 +42,8 @@ def _vnni_operands(builder: Any, acc: Any, args: list[Any]) -> list[Any]:
 def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
     """acc <16 x i32> + sums of 4 neighbouring products of u <64 x i8> (unsigned) and s (signed).
 
-    avx2 adds pairs of products in 16 bits: u must stay below 130 there.
+    u must stay below 128: avx2 adds pairs of products in 16 bits, and neon takes u as signed.
+    ``emit_dot_bytes`` is for larger ones.
     """
     if level in ("avx512vnni", "amx"):
         args = _vnni_operands(builder, acc, [u, s])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 from numba.core import types
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 
 from trinity_kernels import forks
 from trinity_kernels._jit import c_function, entry, inline
-from trinity_kernels.control_groups import limits
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.record import BARRIER, KERNEL, RECORD_BYTES
@@ -44,8 +41,8 @@ _TAKE, _UNTIE, _THREADS = 136, 144, 320
 _PARKED, _READY, _LOCK, _THREAD_BYTES = 0, 64, 72, 128  # then for each thread
 _STOP = -1  # in place of a job's count of records
 
-# A pause takes some 40 ns: longer than any wait between balanced operations, and than the Python
-# between two tokens; whoever waits longer gives the core to others, then sleeps.
+# A pause takes some 10 to 40 ns: so many are longer than any wait between balanced operations, and
+# than the Python between two tokens; whoever waits longer gives the core to others, then sleeps.
 _SPINS, _IDLE_SPINS, _IDLE_YIELDS = 2000, 20000, 200
 
 
@@ -325,30 +322,3 @@ def _end_threads() -> None:
     """No thread shall be in compiled code while the interpreter takes its memory apart."""
     for shared in list(_alive):
         _end(shared)
-
-
-def default_threads() -> int:
-    """Physical cores that this process may use: affinity and container limits included."""
-    if hasattr(os, "sched_getaffinity"):
-        cpus = os.sched_getaffinity(0)
-    else:
-        cpus = set(range(os.cpu_count() or 1))
-    cores = set()
-    for cpu in cpus:
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        try:
-            cores.add(siblings.read_text().strip())
-        except OSError:
-            cores.add(str(cpu))
-    count = len(cores)
-    if sys.platform == "darwin":
-        try:
-            libc = ctypes.CDLL(None)
-            value, size = ctypes.c_int(0), ctypes.c_size_t(4)
-            name = b"hw.perflevel0.physicalcpu"
-            if libc.sysctlbyname(name, ctypes.byref(value), ctypes.byref(size), None, 0) == 0:
-                count = value.value or count
-        except (OSError, AttributeError):
-            pass
-    quota = limits().cpus
-    return max(1, count if quota is None else min(count, int(quota)))

@@ -18,7 +18,7 @@ from tests.matrix import some
 from trinity_kernels import record
 from trinity_kernels._jit import kernel
 from trinity_kernels.memory import get_i64, set_i64
-from trinity_kernels.team import Team, default_threads
+from trinity_kernels.team import Team
 
 COUNTERS, ERRORS = 3, 4
 LINE = 8  # int64 in a cache line
@@ -247,7 +247,3 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     team.run(steps.plan)
     steps.check(2)
     team.close()
-
-
-def test_default_threads() -> None:
-    assert default_threads() >= 1

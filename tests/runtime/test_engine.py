@@ -33,9 +33,9 @@ from trinity.runtime.memory import mapped, zeros
 from trinity.runtime.page_layout import PartSizes
 from trinity.runtime.page_pool import PagePool
 from trinity.runtime.page_search import LEAST_COPY
+from trinity_kernels.cores import default_threads
 from trinity_kernels.isa import LEVELS, available_levels
 from trinity_kernels.ops.matmul.activations import FORMS
-from trinity_kernels.team import default_threads
 
 HOST_LEVELS = available_levels()
 RUNNABLE = sorted(IN_FILES)

@@ -65,7 +65,7 @@ def lines(found: Examination) -> list[tuple[str, str]]:
         ("system", found.system),
         ("instruction set", f"{found.level} (there are {', '.join(found.levels)})"),
         ("CPUs", f"{found.usable_cpus} of {found.logical_cpus} for this process"),
-        ("threads", f"{found.threads} if --threads is not given: the physical cores"),
+        ("threads", f"{found.threads} if --threads is not given: the fast physical cores"),
         ("CPU quota", None if found.cpu_quota is None else f"{found.cpu_quota:g} CPUs"),
         ("load", None if load is None else f"{load:.2f} in the last minute"),
         ("memory", size(found.memory_bytes)),

@@ -96,7 +96,7 @@ def available_memory() -> int:
 def measured_bandwidth() -> float:
     """Bytes per second that this machine's cores read."""
     from trinity_kernels.bandwidth import read_bandwidth
-    from trinity_kernels.team import default_threads
+    from trinity_kernels.cores import default_threads
 
     say("measuring memory bandwidth")
     return read_bandwidth(default_threads(), nbytes=256 << 20, rounds=3)

@@ -43,7 +43,7 @@ from trinity.quantization.rows import (
 from trinity.quantization.ternary import bare_rows, i2_s_chunks
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.code_files import take_cache_problem
-from trinity_kernels.team import default_threads
+from trinity_kernels.cores import default_threads
 
 Progress = Callable[[int, int, str], None]
 Array = NDArray[np.generic]
@@ -110,8 +110,8 @@ def quantize(
     Its weights get another type: ``type`` is a mix's name, such as "Q4_K_M", in any case.
     ``tensor_types`` are pairs of a regular expression and a type: the first that is found in a
     tensor's name counts. ``pure`` gives all matrices the mix's main type. ``imatrix`` names an
-    importance matrix. ``dry_run``
-    writes nothing. ``threads`` default to the physical cores. ``progress`` is called with bytes
+    importance matrix. ``dry_run`` writes nothing.
+    ``threads`` default to the fast physical cores. ``progress`` is called with bytes
     done, bytes in all, and the tensor to come, ``notice`` with lines about the source that the
     user should see.
 

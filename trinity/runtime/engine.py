@@ -44,12 +44,13 @@ from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
+from trinity_kernels.cores import default_threads
 from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
 from trinity_kernels.quants import TYPES
 from trinity_kernels.record import RECORD
-from trinity_kernels.team import Team, TeamError, default_threads
+from trinity_kernels.team import Team, TeamError
 
 Progress = Callable[[str], None]
 
@@ -511,7 +512,7 @@ def load_engine(
 ) -> CPUEngine:  # fmt: skip
     """Bind a provider's model to this machine.
 
-    ``threads``: default the physical cores that this process may use. ``context_length``: default
+    ``threads``: default the fast physical cores this process may use. ``context_length``: default
     the model's own, at most 4096 unless asked for. ``kv_memory``: bytes of all keys and values;
     default 16 whole contexts in a quarter of the free memory, but one context at least.
     ``batch_invariant``: answers do not depend on what else is in a step, whatever the weights'

@@ -16,7 +16,6 @@ _MADV_DONTNEED = 4
 _MADV_NOHUGEPAGE = 15
 _MADV_POPULATE_READ = 22  # Linux 5.14; older kernels answer EINVAL, and pages come one by one
 _STEP = 64 << 20
-_PAGE = 4096
 
 
 def populate(arrays: Iterable[NDArray[np.uint8]]) -> threading.Thread | None:
@@ -38,20 +37,23 @@ def populate(arrays: Iterable[NDArray[np.uint8]]) -> threading.Thread | None:
 
 
 def small_pages(address: int, nbytes: int) -> None:
-    """Let the system fill the memory there by 4 kB, not by 2 MB, where it would do that."""
+    """Let the system fill the memory there page by page, where it would take large ones."""
     if sys.platform == "linux":
-        start = -(-address // _PAGE) * _PAGE
-        _madvise()(start, max(0, (address + nbytes - start) // _PAGE * _PAGE), _MADV_NOHUGEPAGE)
+        _madvise()(*_whole_pages(address, nbytes), _MADV_NOHUGEPAGE)
 
 
 def give_back(address: int, nbytes: int) -> bool:
     """Let the system have the memory there, which then reads as zeros; False where it cannot."""
     if sys.platform != "linux":
         return False
-    page = mmap.PAGESIZE  # a length that is no multiple would be rounded up
+    return bool(_madvise()(*_whole_pages(address, nbytes), _MADV_DONTNEED) == 0)
+
+
+def _whole_pages(address: int, nbytes: int) -> tuple[int, int]:
+    """Start and bytes of the pages that lie within; the system would round the bytes up."""
+    page = mmap.PAGESIZE  # 4, 16 or 64 KiB
     start = -(-address // page) * page
-    size = max(0, (address + nbytes - start) // page * page)
-    return bool(_madvise()(start, size, _MADV_DONTNEED) == 0)
+    return start, max(0, (address + nbytes - start) // page * page)
 
 
 def _madvise() -> Any:
@@ -63,7 +65,7 @@ def _madvise() -> Any:
 def _populate(arrays: list[NDArray[np.uint8]]) -> None:
     madvise = _madvise()
     for array in arrays:
-        start = array.ctypes.data // _PAGE * _PAGE
+        start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
         end = array.ctypes.data + array.nbytes
         for at in range(start, end, _STEP):
             if madvise(at, min(_STEP, end - at), _MADV_POPULATE_READ) != 0:

@@ -15,8 +15,8 @@ from trinity.tools.machine import first_value, machine, versions
 from trinity_kernels import isa
 from trinity_kernels.code_files import cache_folder, take_cache_problem
 from trinity_kernels.control_groups import limits
+from trinity_kernels.cores import default_threads
 from trinity_kernels.processor import target
-from trinity_kernels.team import default_threads
 
 LITTLE_DISK = 10**9  # bytes; all kernels of a level take some hundred MB
 MUCH_CODE = 500 * 10**6  # bytes of kernels that no installed version uses

@@ -7,6 +7,7 @@ import platform
 import sys
 from importlib import metadata
 
+from trinity.tools.arm_names import arm_processor
 from trinity_kernels.control_groups import limits
 from trinity_kernels.processor import target
 
@@ -44,8 +45,9 @@ def available_memory() -> int | None:
 
 def machine() -> dict[str, object]:
     """The processor and the system."""
-    cpu = first_value("/proc/cpuinfo", "model name")
-    if cpu is None:  # ARM's has numbers, which LLVM has a name for
+    path = "/proc/cpuinfo"
+    cpu = first_value(path, "model name") or arm_processor(path)
+    if cpu is None:
         cpu = f"{target().name} ({platform.machine()})"
     return {"cpu": cpu, "logical_cpus": os.cpu_count(), "system": platform.platform()}
 

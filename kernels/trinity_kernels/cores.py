@@ -1,0 +1,73 @@
+"""How many threads a team has by default: one for each fast core that this process may use."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from trinity_kernels.control_groups import limits
+
+
+def default_threads(root: Path = Path("/")) -> int:
+    """Fast physical cores that this process may use: affinity and container limits included.
+
+    Threads share each operation equally, so that a slow core would make the others wait.
+    ``root`` is where /proc and /sys lie.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cpus = set(os.sched_getaffinity(0))
+    else:
+        cpus = set(range(os.cpu_count() or 1))
+    cores = set()
+    for cpu in fast(cpus, root):
+        siblings = _cpu(root, cpu) / "topology" / "thread_siblings_list"
+        cores.add(_text(siblings) or str(cpu))
+    count = len(cores)
+    if sys.platform == "darwin":
+        with suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None)
+            value, size = ctypes.c_int(0), ctypes.c_size_t(4)
+            name = b"hw.perflevel0.physicalcpu"
+            if libc.sysctlbyname(name, ctypes.byref(value), ctypes.byref(size), None, 0) == 0:
+                count = value.value or count
+    quota = limits(root).cpus
+    return max(1, count if quota is None else min(count, int(quota)))
+
+
+def fast(cpus: set[int], root: Path = Path("/")) -> set[int]:
+    """Those of ``cpus`` that are not small cores of a processor with two kinds; all without others.
+
+    ARM: ``cpu_capacity`` is below half of the largest. Little cores have 0.25 to 0.45 of it, the
+    middle ones of three kinds 0.7 and more. x86: the processor lists them as "cpu_atom".
+    Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu; arch/x86/events/intel/core.c.
+    """
+    capacities = {cpu: _text(_cpu(root, cpu) / "cpu_capacity") for cpu in cpus}
+    known = {cpu: int(text) for cpu, text in capacities.items() if text.isdecimal()}
+    largest = max(known.values(), default=0)
+    small = {cpu for cpu, capacity in known.items() if 2 * capacity < largest}
+    small |= _listed(_text(root / "sys/devices/cpu_atom/cpus"))
+    return cpus - small or cpus
+
+
+def _cpu(root: Path, cpu: int) -> Path:
+    return root / "sys/devices/system/cpu" / f"cpu{cpu}"
+
+
+def _listed(text: str) -> set[int]:
+    """The numbers in Linux's lists, such as "0-3,8"."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
