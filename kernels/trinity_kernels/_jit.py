@@ -122,9 +122,7 @@ def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
 class Kernel:
     """One operation's code; ``address(level, quant)`` compiles it, or loads it from the cache."""
 
-    def __init__(
-        self, function: Callable[..., None], own: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, function: Callable[..., None], own: frozenset[str] = frozenset()) -> None:
         self.function = function
         self.own = own
         self.name = function.__name__

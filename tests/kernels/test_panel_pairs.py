@@ -105,18 +105,19 @@ def by_formula(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
         return CALL(builder, name, result, args)
     sums, first, second = args
     wide = ir.VectorType(ir.IntType(32), 16)
-    extended = builder.zext(first, wide) if "usmmla" in name else builder.sext(first, wide)
-    other = builder.sext(second, wide)
-    for i in range(2):
-        for j in range(2):
-            at = ir.IntType(32)(2 * i + j)
-            total = builder.extract_element(sums, at)
-            for k in range(8):
-                a = builder.extract_element(extended, ir.IntType(32)(8 * i + k))
-                b = builder.extract_element(other, ir.IntType(32)(8 * j + k))
-                total = builder.add(total, builder.mul(a, b))
-            sums = builder.insert_element(sums, total, at)
-    return sums
+    a = builder.zext(first, wide) if "usmmla" in name else builder.sext(first, wide)
+    b = builder.sext(second, wide)
+    # Lanes 8 (2 i + j) + k: row i of the first and row j of the second.
+    a = simd.shuffle(builder, a, a, [8 * i + k for i in (0, 0, 1, 1) for k in range(8)])
+    b = simd.shuffle(builder, b, b, [8 * j + k for j in (0, 1, 0, 1) for k in range(8)])
+    products = builder.mul(a, b)
+    for lanes in (32, 16, 8):
+        even, odd = (
+            simd.shuffle(builder, products, products, list(range(start, lanes, 2)))
+            for start in (0, 1)
+        )
+        products = builder.add(even, odd)
+    return builder.add(sums, products)
 
 
 CALL = simd.call_named
@@ -177,9 +178,7 @@ def test_blocks_by_the_formula(
         [x_codes.reshape(count, -1), x_scales.view(np.int8), x_sums.view(np.int8)], axis=1
     )
     numbers = (x_codes * np.array([65536, 256, 1][-planes:])[:, None]).sum(1).astype(np.float64)
-    products = np.einsum(
-        "rbph,tbph->trbp", weights, numbers.reshape(count, BLOCKS, parts, -1)
-    )
+    products = np.einsum("rbph,tbph->trbp", weights, numbers.reshape(count, BLOCKS, parts, -1))
     expected = np.einsum("bpr,tb,trbp->tr", d, x_scales, products)
     expected += np.einsum("bpr,tbp->tr", m, x_sums.reshape(count, BLOCKS, parts))
     to = np.full((TOKENS, ROWS), np.nan, np.float32)
@@ -193,16 +192,20 @@ def test_blocks_by_the_formula(
     assert np.all(np.abs(to[:count] - expected) <= 4 * 6 * 2.0**-24 * size)
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_ternary_codes_by_the_formula(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "blocks"), [(1, 2), (4, 8), (7, 9), (16, 17)])
+def test_ternary_codes_by_the_formula(
+    count: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(3)
-    codes = rng.integers(0, 3, (ROWS, 512)).astype(np.int8)
-    x = rng.integers(-127, 128, (count, 512)).astype(np.int8)
-    panel = packed(monkeypatch, codes)
-    to = np.zeros((TOKENS, ROWS), np.int32)
+    k = 256 * blocks
+    codes = rng.integers(0, 3, (ROWS, k)).astype(np.int8)
+    x = rng.integers(-127, 128, (count, k)).astype(np.int8)
+    panel = np.ascontiguousarray(codes.reshape(16, k // 8, 8).transpose(1, 0, 2))
+    to = np.full((16, ROWS), -1, np.int32)
     run(
-        monkeypatch, panel_pairs.emit_codes, panel.ctypes.data, 2, x.ctypes.data, count - 1, 512,
-        to.ctypes.data,
+        monkeypatch, panel_pairs.emit_codes, panel.ctypes.data, blocks, x.ctypes.data, count - 1,
+        k, to.ctypes.data,
     )  # fmt: skip
     expected = x.astype(np.int32) @ codes.astype(np.int32).T
     np.testing.assert_array_equal(to[:count], expected)
+    assert np.all(to[-(-count // TOKENS) * TOKENS :] == -1)

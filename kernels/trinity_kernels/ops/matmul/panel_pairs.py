@@ -22,6 +22,8 @@ from trinity_kernels.simd import F32, I8, I32, I64
 
 # Tokens whose sums the registers hold: two pairs.
 AT_ONCE = 4
+# Blocks of 256 ternary codes that the first-level cache holds of a panel: 32 KiB.
+BLOCKS_AT_ONCE = 8
 _F32X4, _I32X4 = ir.VectorType(F32, 4), ir.VectorType(I32, 4)
 _I8X16, _I64X2 = ir.VectorType(I8, 16), ir.VectorType(I64, 2)
 
@@ -93,12 +95,12 @@ def _by_token(builder: Any, sums: list[Any]) -> list[list[Any]]:
     ]
 
 
-def token_rows(builder: Any, x: Any, last: Any, stride: Any, count: int) -> list[Any]:
-    """Where ``count`` tokens at ``x`` begin; of those behind ``last`` that one is taken."""
+def token_rows(builder: Any, x: Any, first: Any, last: Any, stride: Any) -> list[Any]:
+    """Where the four tokens from ``first`` on begin; of those behind ``last`` that one is taken."""
     rows = []
-    for t in range(count):
-        over = builder.icmp_signed("<", last, I64(t))
-        number = builder.select(over, last, I64(t))
+    for t in range(AT_ONCE):
+        number = builder.add(first, I64(t))
+        number = builder.select(builder.icmp_signed("<", last, number), last, number)
         rows.append(builder.add(x, builder.mul(number, stride)))
     return rows
 
@@ -112,7 +114,7 @@ def emit_blocks(
     ``unsigned``: codes of 8 bits without a sign.
     """
     panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
-    rows = token_rows(builder, x, last, stride, AT_ONCE)
+    rows = token_rows(builder, x, I64(0), last, stride)
     totals = [[cgutils.alloca_once(builder, _F32X4) for _ in range(2)] for _ in rows]
     zeros = ir.Constant(_F32X4, None)
     with cgutils.for_range(builder, I64(2)) as half:
@@ -191,23 +193,41 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def emit_codes(builder: Any, args: list[Any]) -> None:
-    """What panel_ternary.panel_codes does; its arguments."""
+    """What panel_ternary.panel_codes does, of four tokens after four; its arguments.
+
+    The part of a panel that the first-level cache holds meets all tokens before the next part.
+    """
     panel, blocks, x, last, stride, to = args
-    rows = token_rows(builder, x, last, stride, AT_ONCE)
     kept = [[cgutils.alloca_once(builder, _I32X4) for _ in range(8)] for _ in range(AT_ONCE // 2)]
-    for one in (one for some in kept for one in some):
-        builder.store(ir.Constant(_I32X4, None), one)
-    with cgutils.for_range(builder, builder.mul(blocks, I64(8))) as loop:
-        line = builder.add(panel, builder.mul(loop.index, I64(512)))
-        places = [builder.add(row, builder.mul(loop.index, I64(32))) for row in rows]
-        sums = [[builder.load(one) for one in some] for some in kept]
-        for start in (0, 16):
-            _add_16(builder, sums, line, places, start, False)
-        for some, those in zip(sums, kept, strict=True):
-            for total, one in zip(some, those, strict=True):
-                builder.store(total, one)
-    for t, some in enumerate(kept):
-        found = _by_token(builder, [builder.load(one) for one in some])
-        for i, lines in enumerate(found):
-            for j, line in enumerate(lines):
-                _store(builder, line, to, 64 * (2 * t + i) + 16 * j)
+    at_once = I64(BLOCKS_AT_ONCE)
+    parts = builder.udiv(builder.add(blocks, I64(BLOCKS_AT_ONCE - 1)), at_once)
+    fours = builder.add(builder.udiv(last, I64(AT_ONCE)), I64(1))
+    with cgutils.for_range(builder, parts) as part:
+        begin = builder.mul(part.index, at_once)
+        left = builder.sub(blocks, begin)
+        count = builder.select(builder.icmp_signed("<", left, at_once), left, at_once)
+        is_first = builder.icmp_signed("==", part.index, I64(0))
+        with cgutils.for_range(builder, fours) as four:
+            rows = token_rows(builder, x, builder.mul(four.index, I64(AT_ONCE)), last, stride)
+            for one in (one for some in kept for one in some):
+                builder.store(ir.Constant(_I32X4, None), one)
+            with cgutils.for_range(builder, builder.mul(count, I64(8))) as loop:
+                place = builder.add(builder.mul(begin, I64(8)), loop.index)
+                line = builder.add(panel, builder.mul(place, I64(512)))
+                places = [builder.add(row, builder.mul(place, I64(32))) for row in rows]
+                sums = [[builder.load(one) for one in some] for some in kept]
+                for start in (0, 16):
+                    _add_16(builder, sums, line, places, start, False)
+                for some, those in zip(sums, kept, strict=True):
+                    for total, one in zip(some, those, strict=True):
+                        builder.store(total, one)
+            lines = builder.add(to, builder.mul(four.index, I64(64 * AT_ONCE)))
+            for t, some in enumerate(kept):
+                found = _by_token(builder, [builder.load(one) for one in some])
+                for i, vectors in enumerate(found):
+                    for j, total in enumerate(vectors):
+                        at = 64 * (2 * t + i) + 16 * j
+                        before = _load(builder, lines, at, _I32X4)
+                        zero = ir.Constant(_I32X4, None)
+                        before = builder.select(is_first, zero, before)
+                        _store(builder, builder.add(before, total), lines, at)
