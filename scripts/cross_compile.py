@@ -121,7 +121,7 @@ def main() -> int:
     arguments = parser.parse_args()
     bad = 0
     done: dict[tuple[str, str], tuple[int, dict[str, Any], str]] = {}
-    print(f"{'processor':<16} {'compiled for':<14} {'level':<9} kernels   sdot seconds")
+    print(f"{'processor':<16} {'compiled for':<14} {'level':<9} kernels   sdot  smmla seconds")
     for key in arguments.processors or PROCESSORS:
         processor = PROCESSORS[key]
         features = feature_text(arm_features(*processor.hwcaps()))
@@ -131,13 +131,17 @@ def main() -> int:
         if target not in done:
             done[target] = run(ARM, *target, processor.level, kernels)
         code, found, said = done[target]
-        dots = sum(one.get("sdot", 0) for one in found.values())
+        dots, pairs = (
+            sum(one.get(name, 0) for one in found.values() for name in names)
+            for names in (("sdot",), ("smmla", "usmmla"))
+        )
         wrong = code or said or len(found) != len(kernels)
-        wrong = wrong or (dots > 0) != (processor.level == "neon")
+        wrong = wrong or (dots > 0) != (processor.level != "portable")
+        wrong = wrong or (pairs > 0) != (processor.level == "neon-i8mm")
         bad += bool(wrong)
         print(
             f"{key:<16} {processor.compiled_for:<14} {processor.level:<9} "
-            f"{len(found):3}/{len(kernels):3} {dots:6} {time.monotonic() - started:7.1f}"
+            f"{len(found):3}/{len(kernels):3} {dots:6} {pairs:6} {time.monotonic() - started:7.1f}"
             + (f"  WRONG: {code} {said[-300:]}" if wrong else ""),
             flush=True,
         )

@@ -26,7 +26,7 @@ from numba.core.registry import cpu_target
 from numba.extending import overload, register_model
 
 from trinity_kernels.code_files import CodeCache, cache_folder
-from trinity_kernels.isa import jit_disabled
+from trinity_kernels.isa import BASES, jit_disabled
 from trinity_kernels.processor import target
 from trinity_kernels.uninterrupted import uninterrupted
 
@@ -122,16 +122,21 @@ def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
 class Kernel:
     """One operation's code; ``address(level, quant)`` compiles it, or loads it from the cache."""
 
-    def __init__(self, function: Callable[..., None], uses_tiles: bool = False) -> None:
+    def __init__(self, function: Callable[..., None], own: frozenset[str] = frozenset()) -> None:
         self.function = function
-        self.uses_tiles = uses_tiles
+        self.own = own
         self.name = function.__name__
         self.__doc__ = function.__doc__
         self._compiled: dict[tuple[str, str], Any] = {}
 
     def level_of(self, level: str) -> str:
-        """The level whose code serves ``level``: amx only differs where tiles are used."""
-        return "avx512vnni" if level == "amx" and not self.uses_tiles else level
+        """The level whose code serves ``level``: its base's, where there is none of its own."""
+        return level if level in self.own else BASES.get(level, level)
+
+    @property
+    def uses_tiles(self) -> bool:
+        """Whether it is one of amx's own kernels."""
+        return "amx" in self.own
 
     def address(
         self, level: str, quant: str = "none", compiling: Callable[[], None] | None = None
@@ -265,6 +270,6 @@ def kernel(function: Callable[..., None]) -> Kernel:
     return Kernel(function)
 
 
-def tile_kernel(function: Callable[..., None]) -> Kernel:
-    """Declare a kernel whose amx code differs from its avx512vnni code."""
-    return Kernel(function, uses_tiles=True)
+def kernel_with(*levels: str) -> Callable[[Callable[..., None]], Kernel]:
+    """As ``kernel``, of code that uses what ``levels`` add to their bases (isa.py)."""
+    return lambda function: Kernel(function, frozenset(levels))

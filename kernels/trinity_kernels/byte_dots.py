@@ -48,7 +48,7 @@ def emit_dot_u8i8(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
     if level in ("avx512vnni", "amx"):
         args = _vnni_operands(builder, acc, [u, s])
         return call_named(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, args)
-    if level == "neon":
+    if level in ("neon-i8mm", "neon"):
         return emit_dot_i8i8(level, builder, acc, u, s)
     ones = ir.Constant(ir.VectorType(I16, 16), [1] * 16)
     out = []
@@ -67,7 +67,7 @@ def emit_dot_i8i8(level: str, builder: Any, acc: Any, w: Any, a: Any) -> Any:
 
     x86 multiplies unsigned by signed bytes: |w| with w's sign moved onto a.
     """
-    if level == "neon":
+    if level in ("neon-i8mm", "neon"):
         out = []
         for x, y, z in zip(
             _parts(builder, w, 64, 4), _parts(builder, a, 64, 4), _parts(builder, acc, 16, 4),
@@ -109,7 +109,7 @@ def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
     """As emit_dot_u8i8 of any u: avx2 adds no pairs in 16 bits, neon takes u - 128 as signed."""
     if level in ("avx512vnni", "amx"):
         return emit_dot_u8i8(level, builder, acc, u, s)
-    if level == "neon":
+    if level in ("neon-i8mm", "neon"):
         ones = ir.Constant(u.type, [1] * 64)
         sums = emit_dot_i8i8(level, builder, ir.Constant(acc.type, None), ones, s)
         acc = builder.add(acc, builder.shl(sums, ir.Constant(acc.type, [7] * 16)))

@@ -16,7 +16,9 @@ from functools import cache
 
 from trinity_kernels.processor import target
 
-LEVELS = ("amx", "avx512vnni", "avx2", "neon", "portable")
+LEVELS = ("amx", "avx512vnni", "avx2", "neon-i8mm", "neon", "portable")
+# The level whose code serves a level too, of kernels that do without what the latter adds.
+BASES = {"amx": "avx512vnni", "neon-i8mm": "neon"}
 
 _NEEDED: dict[str, tuple[str, ...]] = {
     "amx": (
@@ -31,6 +33,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     ),
     "avx512vnni": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
     "avx2": ("avx2", "fma", "f16c"),
+    "neon-i8mm": ("neon", "dotprod", "i8mm"),
     "neon": ("neon", "dotprod"),
     "portable": (),
 }
@@ -38,6 +41,7 @@ _ARCHITECTURES = {
     "amx": "x86_64",
     "avx512vnni": "x86_64",
     "avx2": "x86_64",
+    "neon-i8mm": "aarch64",
     "neon": "aarch64",
 }
 

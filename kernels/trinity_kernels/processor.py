@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 # LLVM's feature, and the bits of AT_HWCAP and of AT_HWCAP2 that Linux sets for it. All that LLVM
-# reports itself, and what it may use unasked. i8mm and bf16 are for a level to come.
+# reports itself, and what it may use unasked. bf16 is for a level to come.
 # Source: Linux's arch/arm64/include/uapi/asm/hwcap.h; LLVM's AArch64Features.td.
 _LINUX: dict[str, tuple[int, int]] = {
     "fp-armv8": (1 << 0, 0),
@@ -52,9 +52,10 @@ _LINUX: dict[str, tuple[int, int]] = {
     "lse128": (0, 1 << 47),
 }
 # Source: Apple's page "Determining instruction set characteristics".
-_MACOS = {"dotprod": "hw.optional.arm.FEAT_DotProd"}
-# Source: winnt.h, PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE and PF_ARM_SVE_INSTRUCTIONS_AVAILABLE.
-_WINDOWS = {"dotprod": 43, "sve": 46}
+_MACOS = {"dotprod": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+# Source: winnt.h, PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE, PF_ARM_SVE_INSTRUCTIONS_AVAILABLE and
+# PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE, which older systems answer with no.
+_WINDOWS = {"dotprod": 43, "sve": 46, "i8mm": 66}
 # Names that LLVM gives to processors and cannot compile kernels for: its model of their pipeline is
 # incomplete, which ends the process. The features are listed, so "generic" loses only the schedule.
 _NO_NAMES = frozenset({"ampere1b", "oryon-1"})

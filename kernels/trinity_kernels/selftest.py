@@ -116,7 +116,8 @@ def run(
     for level in wanted:
         isa.select_level(level)
         for name, tag in kernels_of(level):
-            if level == "amx" and not KERNELS[name][0].uses_tiles and "avx512vnni" in wanted:
+            serves = KERNELS[name][0].level_of(level)
+            if serves != level and serves in wanted:
                 continue  # the same code
             if progress:
                 progress(f"{level}: {name} {tag}")

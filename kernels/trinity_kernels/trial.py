@@ -41,6 +41,7 @@ KERNELS: dict[str, tuple[tuple[str, str], ...]] = {
     "amx": (*_DOTS, ("matmul_tiles", "Q8_0")),
     "avx512vnni": _DOTS,
     "avx2": _DOTS,
+    "neon-i8mm": (*_DOTS, ("matmul_panels", "Q4_0")),
     "neon": _DOTS,
     "portable": _DOTS,
 }

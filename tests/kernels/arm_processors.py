@@ -106,24 +106,31 @@ PROCESSORS = {
         "neoverse-n1", "neon",
     ),
     "graviton3": Processor(
-        "AWS Graviton 3, Neoverse V1", "0x41", ("0xd40",) * 4, _GRAVITON3, "neoverse-v1", "neon",
+        "AWS Graviton 3, Neoverse V1", "0x41", ("0xd40",) * 4, _GRAVITON3, "neoverse-v1",
+        "neon-i8mm",
     ),
     "graviton4": Processor(
-        "AWS Graviton 4, Neoverse V2", "0x41", ("0xd4f",) * 4, _GRAVITON4, "neoverse-v2", "neon",
+        "AWS Graviton 4, Neoverse V2", "0x41", ("0xd4f",) * 4, _GRAVITON4, "neoverse-v2",
+        "neon-i8mm",
     ),
     "altra": Processor(
         "Ampere Altra, Neoverse N1", "0x41", ("0xd0c",) * 4, f"{_V82} ssbs", "neoverse-n1", "neon",
     ),
     "ampereone": Processor(
-        "AmpereOne", "0xc0", ("0xac3",) * 4, _V86.replace(" sm3 sm4", ""), "ampere1", "neon",
-        ("sm4", "sve"),
+        "AmpereOne", "0xc0", ("0xac3",) * 4, _V86.replace(" sm3 sm4", ""), "ampere1",
+        "neon-i8mm", ("sm4", "sve"),
     ),
     "ampereone-a": Processor(
-        "AmpereOne, second design", "0xc0", ("0xac4",) * 4, _V86, "ampere1a", "neon", ("sve",),
+        "AmpereOne, second design", "0xc0", ("0xac4",) * 4, _V86, "ampere1a", "neon-i8mm",
+        ("sve",),
     ),
     "m1": Processor(
         "Apple M1 Pro under Asahi Linux", "0x61", ("0x024",) * 2 + ("0x025",) * 8, _M1,
         "apple-m1", "neon", ("i8mm", "bf16", "sve"),
+    ),
+    "m2": Processor(
+        "Apple M2 under Asahi Linux", "0x61", ("0x032",) * 4 + ("0x033",) * 4,
+        f"{_M1} i8mm bf16 bti ecv", "apple-m2", "neon-i8mm", ("sve",),
     ),
     "m1-virtual": Processor(
         "virtual machine on an Apple M1", "0x61", ("0x000",) * 2, _M1, "generic", "neon", ("sve",),
@@ -140,11 +147,11 @@ PROCESSORS = {
     "phone-no-sve": Processor(
         "Snapdragon 8 Gen 2", "0x41",
         ("0xd46",) * 3 + ("0xd4d",) * 2 + ("0xd47",) * 2 + ("0xd4e",),
-        _V86.replace(" rng bti ecv", " bti"), "cortex-x3", "neon", ("sve", "sve2"),
+        _V86.replace(" rng bti ecv", " bti"), "cortex-x3", "neon-i8mm", ("sve", "sve2"),
     ),
     "snapdragon-x": Processor(
-        "Snapdragon X Elite", "0x51", ("0x001",) * 12, f"{_V86} afp", "oryon-1", "neon", ("sve",),
-        "generic",
+        "Snapdragon X Elite", "0x51", ("0x001",) * 12, f"{_V86} afp", "oryon-1", "neon-i8mm",
+        ("sve",), "generic",
     ),
     # A hypervisor that hides dot products from a processor that has them.
     "altra-masked": Processor(

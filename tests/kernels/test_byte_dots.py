@@ -15,10 +15,14 @@ from trinity_kernels import byte_dots
 BYTES, WORDS = ir.VectorType(ir.IntType(8), 64), ir.VectorType(ir.IntType(32), 16)
 TARGETS = {
     "neon": ("aarch64-unknown-linux-gnu", "", "+neon,+dotprod"),
+    "neon-i8mm": ("aarch64-unknown-linux-gnu", "", "+neon,+dotprod,+i8mm"),
     "avx2": ("x86_64-unknown-linux-gnu", "haswell", ""),
     "avx512vnni": ("x86_64-unknown-linux-gnu", "cascadelake", "-prefer-256-bit"),
 }
-INSTRUCTIONS = {"neon": ("sdot", 4), "avx2": ("vpmaddubsw", 2), "avx512vnni": ("vpdpbusd", 1)}
+INSTRUCTIONS = {
+    "neon": ("sdot", 4), "neon-i8mm": ("sdot", 4), "avx2": ("vpmaddubsw", 2),
+    "avx512vnni": ("vpdpbusd", 1),
+}  # fmt: skip
 EMITTERS = (byte_dots.emit_dot_u8i8, byte_dots.emit_dot_i8i8, byte_dots.emit_dot_i8i8_sums)
 
 

@@ -25,6 +25,12 @@ def test_levels_are_ordered_and_end_in_portable() -> None:
     assert list(levels) == [level for level in isa.LEVELS if level in levels]
 
 
+def test_bases_are_lower_levels_of_the_same_processors() -> None:
+    for level, base in isa.BASES.items():
+        assert isa.LEVELS.index(level) < isa.LEVELS.index(base)
+        assert isa._ARCHITECTURES[level] == isa._ARCHITECTURES[base]
+
+
 def test_the_best_level_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRINITY_ISA", raising=False)
     assert isa.select_level() == isa.available_levels()[0]

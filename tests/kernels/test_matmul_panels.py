@@ -11,7 +11,7 @@ from tests.kernels.launch import launch
 from tests.kernels.operands import Product, aligned, at_the_edge, product, row_lengths, same_bits
 from tests.kernels.reference import Floats
 from tests.matrix import PACKED, some
-from trinity_kernels.isa import available_levels
+from trinity_kernels.isa import BASES, available_levels
 from trinity_kernels.ops.matmul import operands, panel_layout, variants
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.panels import matmul_panels
@@ -62,6 +62,15 @@ def test_threads_and_other_tokens_leave_the_bits_alone(level: str, tag: str, two
     assert same_bits(found, run(p, level, two))
     fewer = replace(p, x=p.x[:21], packed=p.packed[:21], out=p.out[:21].copy())
     assert same_bits(found[:21], run(fewer, level, two))
+
+
+@pytest.mark.parametrize("level", sorted(BASES.keys() & set(LEVELS)))
+@TAGS
+def test_a_level_has_the_bits_of_its_base(level: str, tag: str, two: Team) -> None:
+    for k in row_lengths(tag):
+        for tokens, n in SHAPES:
+            p = product(tag, tokens, n, k)
+            assert same_bits(run(p, level, two), run(p, BASES[level])), (k, tokens, n)
 
 
 @LEVEL

@@ -70,7 +70,7 @@ def test_code_for_haswell_gives_the_same_bits() -> None:
 
 
 MACHINES = (
-    "pi4", "pi5", "graviton4", "ampereone", "m1-virtual", "phone-no-sve", "snapdragon-x",
+    "pi4", "pi5", "graviton4", "ampereone", "m1-virtual", "m2", "phone-no-sve", "snapdragon-x",
     "altra-masked",
 )  # fmt: skip
 
@@ -81,15 +81,20 @@ def test_compiles_for_arm(machine: str) -> None:
     one = PROCESSORS[machine]
     features = feature_text(arm_features(*one.hwcaps()))
     kernels = [("matmul", "IQ4_NL"), ("quantize_q8", "none")]
+    if one.level == "neon-i8mm":
+        kernels.append(("matmul_panels", "Q4_0"))
     code, found, said = run(ARM, one.compiled_for, features, one.level, kernels)
     assert code == 0, said
     assert said == ""  # LLVM knows the name and every feature
     instructions = found["matmul IQ4_NL"]
-    if one.level == "neon":
+    if one.level == "portable":
+        assert not {"sdot", "udot", "usdot"} & set(instructions)
+    else:
         assert instructions["sdot"] >= 16
         assert instructions["tbl"] >= 4
-    else:
-        assert not {"sdot", "udot", "usdot"} & set(instructions)
+    if one.level == "neon-i8mm":
+        assert found["matmul_panels Q4_0"]["smmla"] >= 32
+        assert "smmla" not in instructions  # one token's rows go by sdot
     if "+sve" not in features.split(","):
         assert not any("(scalable vectors)" in names for names in found.values())
 

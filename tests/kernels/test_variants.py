@@ -12,7 +12,7 @@ from tests.kernels.launch import launch_all
 from tests.kernels.operands import EPSILON, aligned, product, row_lengths, same_bits
 from tests.matrix import FULL, KINDS
 from trinity_kernels._jit import Kernel
-from trinity_kernels.isa import LEVELS, available_levels
+from trinity_kernels.isa import BASES, LEVELS, available_levels
 from trinity_kernels.ops.matmul import activation_tiles, operands, variants
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.panels import matmul_panels
@@ -78,6 +78,14 @@ def test_kernels_that_do_not_work_are_left_out() -> None:
 def test_blocks_choose_before_plain_numbers(types: list[str], kernel: Kernel) -> None:
     """Affine types are none of tiles'; a router in BF16 must not leave them to dot products."""
     assert variants.choose_kernel("amx", types, lambda kernel, tags: True) is kernel
+
+
+@pytest.mark.parametrize("level", BASES)
+def test_a_level_has_code_of_its_own_where_it_adds_something(level: str) -> None:
+    own = {"amx": matmul_tiles, "neon-i8mm": matmul_panels}[level]
+    assert own.level_of(level) == level
+    assert matmul.level_of(level) == BASES[level]
+    assert own.level_of("avx2") == "avx2"
 
 
 def one_type(span: Span) -> Span:

@@ -11,11 +11,11 @@ from trinity.errors import KernelError
 from trinity.runtime import kernel_choice
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity_kernels import selftest
-from trinity_kernels.isa import available_levels
+from trinity_kernels.isa import BASES, available_levels
 from trinity_kernels.ops.activation import gated
 from trinity_kernels.ops.norm import norm
 
-LEVELS = [level for level in available_levels() if level != "amx"]
+LEVELS = [level for level in available_levels() if level not in BASES]  # with code of their own
 pytestmark = pytest.mark.skipif(len(LEVELS) < 2, reason="this CPU has the portable level alone")
 
 

@@ -82,7 +82,7 @@ def look_up(level: str, builder: Any, codes: Any, table: Sequence[int]) -> Any:
         whole = constant(codes.type, [*table] * 4)
         return call_named(builder, "llvm.x86.avx512.pshuf.b.512", codes.type, [whole, codes])
     width, name = (32, "llvm.x86.avx2.pshuf.b")
-    if level == "neon":
+    if level in ("neon-i8mm", "neon"):
         width, name = (16, "llvm.aarch64.neon.tbl1.v16i8")
     part = vector(I8, width)
     whole = constant(part, [*table] * (width // 16))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import Kernel, inline, tile_kernel
+from trinity_kernels._jit import Kernel, inline, kernel_with
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i32, get_i64
 from trinity_kernels.ops.matmul.activations import bf16_tiles_at, q8_groups
@@ -61,7 +61,7 @@ def _transpose(
             tiles.transpose_16x16(scratch, to + 1024 * column, 64)
 
 
-@tile_kernel
+@kernel_with("amx")
 def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Row-major int8 activations to tiles: words of 4 bytes of k, 16 tokens side by side.
 
@@ -83,7 +83,7 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
         _transpose(x + 16 * group * stride, stride, chunks, left, to, scratch, thread, threads)
 
 
-@tile_kernel
+@kernel_with("amx")
 def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """At most TILE_ROWS tokens: the q8 form, transposed; more: float32 to bfloat16 tiles.
 
@@ -123,7 +123,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
             tiles.transpose_16x16(scratch, start + (group * chunks + chunk) * 1024, 64)
 
 
-@tile_kernel
+@kernel_with("amx")
 def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Float32 to bfloat16 tiles, each followed by that of what its bfloat16 leave.
 

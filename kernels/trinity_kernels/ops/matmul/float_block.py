@@ -12,7 +12,7 @@ from trinity_kernels.quants.floats import Plain
 from trinity_kernels.tags import constant
 
 # Rows and tokens of a block, whose sums the registers hold.
-SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon": (2, 2)}
+SIZES = {"avx512vnni": (4, 4), "amx": (4, 4), "avx2": (2, 2), "neon-i8mm": (2, 2), "neon": (2, 2)}
 TYPES = types_of(Plain)
 
 

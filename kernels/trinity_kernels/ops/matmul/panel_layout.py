@@ -5,7 +5,8 @@ A lane of the vector is a row, so nothing is summed across lanes.
 Of the q8 and q19 forms a panel holds, per block of 32 elements, the codes as 8 lines of 16 rows x 4
 codes, then in arrays of their own the 16 scales and the 16 minima of each block, or of both halves
 where 16 elements have a scale. Of the ternary form it holds, per 64 places of the ternary order, 16
-lines of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them.
+lines of 16 rows x 4 codes, then per 256 codes the 16 rows' scales where the type has them. On
+neon-i8mm lines are half as many, of 16 rows x 8 codes (panel_pairs.py).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from trinity_kernels.quants import READERS
 from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.tags import constant, shared
 
-# Tokens that are multiplied together, by form and level: the registers hold the sums of so many.
+# Tokens that are multiplied together, by form and level: the registers hold the sums of so many;
+# of ternary types on neon-i8mm four, and the cache a part of the panel for the others.
 TOKENS = {
-    "q8": {"avx512vnni": 8, "avx2": 2, "neon": 4},
-    "q19": {"avx512vnni": 8, "avx2": 2, "neon": 4},
-    "ternary": {"avx512vnni": 8, "avx2": 4, "neon": 4},
+    "q8": {"avx512vnni": 8, "avx2": 2, "neon-i8mm": 4, "neon": 4},
+    "q19": {"avx512vnni": 8, "avx2": 2, "neon-i8mm": 4, "neon": 4},
+    "ternary": {"avx512vnni": 8, "avx2": 4, "neon-i8mm": 16, "neon": 4},
 }
 LEVELS = frozenset(TOKENS["q8"])
 _MOST = max(max(by_level.values()) for by_level in TOKENS.values())

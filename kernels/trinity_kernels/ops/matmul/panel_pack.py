@@ -17,6 +17,7 @@ from trinity_kernels import simd, tiles
 from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.ops.matmul.dot_affine4 import in_order
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
+from trinity_kernels.ops.matmul.panel_pairs import transpose_codes
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import (
     codes_of_pair,
@@ -98,7 +99,7 @@ def pack_affine4(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
             if second != 0:
                 other = second + row * stride
             simd.store_i8x64(scratch + 64 * row, _codes_in_order(qt, block + row * stride, other))
-        tiles.transpose_16x16(scratch, to + 1024 * part, 64)
+        transpose_codes(isa, scratch, to + 1024 * part)
     for b in range(k // 32):
         column = w + 32 * b // width * size
         simd.store_f32x16(scales + 128 * b, scales_of_16(qt, column, stride))
@@ -126,7 +127,7 @@ def pack_block32(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> Non
                 other = second + row * stride
             codes = _flip(isa, qt, codes_of_pair(isa, qt, first + row * stride, other))
             simd.store_i8x64(scratch + 64 * row, codes)
-        tiles.transpose_16x16(scratch, to + 1024 * pair, 64)
+        transpose_codes(isa, scratch, to + 1024 * pair)
     for b in range(blocks):
         column = w + b * size
         d = scales_of_16(qt, column, stride)
@@ -154,7 +155,7 @@ def _transpose_part_of(
         for row in range(16):
             codes = _flip(isa, qt, codes_of_part(isa, qt, w + row * stride, p))
             simd.store_i8x64(scratch + 64 * row, codes)
-        tiles.transpose_16x16(scratch, to + 1024 * p, 64)
+        transpose_codes(isa, scratch, to + 1024 * p)
 
     return transpose
 

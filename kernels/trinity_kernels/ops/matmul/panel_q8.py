@@ -29,6 +29,7 @@ from trinity_kernels.ops.matmul.activations import (
     q19_sums,
 )
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
+from trinity_kernels.ops.matmul.panel_pairs import emit_blocks
 from trinity_kernels.ops.matmul.readers import is_fine
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
@@ -95,11 +96,22 @@ def _emit_unsigned(builder: Any, lines: list[Any], words: list[Any]) -> Any:
     return simd.shuffle(builder, found[0], found[1], list(range(16)))
 
 
+def _is_whole(quant: str) -> bool:
+    """Whether codes are unsigned and have all 8 bits."""
+    reader = READERS[quant]
+    return isinstance(reader, Block32) and reader.top > 127
+
+
+def _has_minima(quant: str) -> bool:
+    """Whether a panel has minima other than 0, where codes are packed as they are."""
+    return any(getattr(READERS[quant], name, 0) for name in ("offset", "minima", "minimum_at"))
+
+
 def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, words: Any) -> Any:
     """<16 x i32>: ``total`` and the sums of 16 rows' products with the words of one token."""
     reader = READERS[quant]
     assert isinstance(reader, Affine4 | Block32 | SuperBlock)
-    whole = isinstance(reader, Block32) and reader.top > 127
+    whole = _is_whole(quant)
     if level == "avx2" and not whole:
         if not isinstance(reader, Affine4) and reader.signed:
             found = _emit_signed(builder, lines, words)
@@ -133,6 +145,9 @@ def panel_blocks(
     tokens, step = TOKENS[READERS[quant].form][level], 8 // parts
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if level == "neon-i8mm":
+            emit_blocks(builder, args[2:], parts, fine, _has_minima(quant), _is_whole(quant))
+            return context.get_dummy_value()
         _, _, panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
         sums = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
         rows = []

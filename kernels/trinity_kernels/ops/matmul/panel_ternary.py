@@ -12,11 +12,12 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from trinity_kernels import byte_dots, simd, tiles
+from trinity_kernels import byte_dots, simd
 from trinity_kernels._jit import inline, intrinsic
 from trinity_kernels.memory import get_f32, get_i32
 from trinity_kernels.ops.matmul.activations import ternary_sums, ternary_tail
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, ternary_scales_at
+from trinity_kernels.ops.matmul.panel_pairs import emit_codes, transpose_codes
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import nbytes, scale_at
 from trinity_kernels.ops.matmul.ternary_blocks import load_scales
@@ -38,7 +39,7 @@ def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) 
         for row in range(16):
             unpack_row(isa, qt, w + row * stride + b * nbytes(qt), scratch + 64 * row, size)
         for piece in range(4):
-            tiles.transpose_16x16(scratch + 1024 * piece, to + 4096 * b + 1024 * piece, 64)
+            transpose_codes(isa, scratch + 1024 * piece, to + 4096 * b + 1024 * piece)
 
 
 def _emit_bytes(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
@@ -89,6 +90,9 @@ def panel_codes(
     step = 32 if level == "avx2" else 16
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if level == "neon-i8mm":
+            emit_codes(builder, args[1:])
+            return context.get_dummy_value()
         _, panel, blocks, x, last, stride, to = args
         sums = [cgutils.alloca_once(builder, I32X16.ir) for _ in range(tokens)]
         kind = ir.VectorType(I16, 16)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import choose, kernel
+from trinity_kernels._jit import choose, kernel_with
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
@@ -79,7 +79,7 @@ def _multiply_of(
     )
 
 
-@kernel
+@kernel_with("neon-i8mm")
 def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Panels of 16 rows, shared out evenly; see the module."""
     tokens = get_i64(get_i64(record + 8 * ROWS))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trinity_kernels._jit import tile_kernel
+from trinity_kernels._jit import kernel_with
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64
 from trinity_kernels.ops.matmul.operands import PACK_FROM, TILE_ROWS, N
@@ -29,7 +29,7 @@ if not jit_disabled():
     from trinity_kernels.ops.matmul.tiles_prompt import multiply_prompt
 
 
-@tile_kernel
+@kernel_with("amx")
 def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Panels of 16 rows, shared out evenly; see the module."""
     tokens = get_i64(get_i64(record + 8 * ROWS))

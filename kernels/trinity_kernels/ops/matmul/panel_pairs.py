@@ -1,0 +1,233 @@
+"""Panels on neon-i8mm: products of 2 rows of weights and 2 tokens, of 8 codes each (smmla).
+
+There a panel's 64 codes of 16 rows lie as 8 lines of 16 rows x 8 codes, so two rows are one
+operand, 16 bytes that lie together; two tokens' codes are brought together as they are read. A
+product adds four sums: of row 0 and both tokens, of row 1 and both tokens. Exact sums are put in
+order by tokens, four rows to a vector, and what follows is done as on the other levels.
+
+Source: Arm's architecture manual, SMMLA and USMMLA (vector): result[i][j] += the sum over k of
+first[i][k] * second[j][k].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from trinity_kernels import simd, tiles
+from trinity_kernels._jit import choose, intrinsic
+from trinity_kernels.simd import F32, I8, I32, I64
+
+# Tokens whose sums the registers hold: two pairs.
+AT_ONCE = 4
+# Blocks of 256 ternary codes that the first-level cache holds of a panel: 32 KiB.
+BLOCKS_AT_ONCE = 8
+_F32X4, _I32X4 = ir.VectorType(F32, 4), ir.VectorType(I32, 4)
+_I8X16, _I64X2 = ir.VectorType(I8, 16), ir.VectorType(I64, 2)
+
+
+def emit_transpose(builder: Any, source: Any, to: Any) -> None:
+    """16 rows of 64 bytes at ``source`` to 8 lines of 16 rows x 8 bytes."""
+    kind = ir.VectorType(I64, 8)
+    for p in range(8):
+        first = _load(builder, source, 128 * p, kind)
+        second = _load(builder, source, 128 * p + 64, kind)
+        for g in range(8):
+            pair = simd.shuffle(builder, first, second, [g, 8 + g])
+            _store(builder, pair, to, 128 * g + 16 * p)
+
+
+@intrinsic
+def _transpose_pairs(typingctx: Any, source: Any, to: Any) -> Any:
+    """As emit_transpose."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit_transpose(builder, *args)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), codegen
+
+
+def transpose_codes(isa: Any, source: int, to: int) -> None:
+    """16 rows of 64 codes, 64 bytes apart, to the 1024 bytes that a panel has for them."""
+
+
+@choose(transpose_codes)
+def _transpose_codes_of(isa: Any, source: Any, to: Any) -> Any:
+    if isa.value == "neon-i8mm":
+        return lambda isa, source, to: _transpose_pairs(source, to)
+    return lambda isa, source, to: tiles.transpose_16x16(source, to, 64)
+
+
+def _at(builder: Any, address: Any, offset: int) -> Any:
+    return builder.add(address, I64(offset)) if offset else address
+
+
+def _load(builder: Any, address: Any, offset: int, kind: Any) -> Any:
+    place = simd.pointer(builder, _at(builder, address, offset), kind)
+    return builder.load(place, align=1)
+
+
+def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
+    builder.store(value, simd.pointer(builder, _at(builder, address, offset), value.type), align=1)
+
+
+def _both_tokens(builder: Any, first: Any, second: Any, offset: int) -> list[Any]:
+    """16 codes of either token as two operands: 8 of one, then 8 of the other."""
+    a, b = (_load(builder, address, offset, _I64X2) for address in (first, second))
+    pairs = [simd.shuffle(builder, a, b, lanes) for lanes in ([0, 2], [1, 3])]
+    return [builder.bitcast(pair, _I8X16) for pair in pairs]
+
+
+def _multiply(builder: Any, sums: Any, rows: Any, tokens: Any, unsigned: bool) -> Any:
+    """``sums`` and the products of two rows, signed or not, and two tokens: [row][token]."""
+    name = f"llvm.aarch64.neon.{'usmmla' if unsigned else 'smmla'}.v4i32.v16i8"
+    return simd.call_named(builder, name, _I32X4, [sums, rows, tokens])
+
+
+def _by_token(builder: Any, sums: list[Any]) -> list[list[Any]]:
+    """Of two tokens the sums of four rows each, from those of neighbouring pairs of rows."""
+    return [
+        [simd.shuffle(builder, sums[i], sums[i + 1], lanes) for i in range(0, len(sums), 2)]
+        for lanes in ([0, 2, 4, 6], [1, 3, 5, 7])
+    ]
+
+
+def token_rows(builder: Any, x: Any, first: Any, last: Any, stride: Any) -> list[Any]:
+    """Where the four tokens from ``first`` on begin; of those behind ``last`` that one is taken."""
+    rows = []
+    for t in range(AT_ONCE):
+        number = builder.add(first, I64(t))
+        number = builder.select(builder.icmp_signed("<", last, number), last, number)
+        rows.append(builder.add(x, builder.mul(number, stride)))
+    return rows
+
+
+def emit_blocks(
+    builder: Any, args: list[Any], parts: int, fine: bool, minima: bool, unsigned: bool
+) -> None:
+    """What panel_q8.panel_blocks does, of 8 rows and then of the other 8; its arguments.
+
+    ``parts``: scales of a block; ``fine``: activations of 19 bits; ``minima``: not all are 0;
+    ``unsigned``: codes of 8 bits without a sign.
+    """
+    panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
+    rows = token_rows(builder, x, I64(0), last, stride)
+    totals = [[cgutils.alloca_once(builder, _F32X4) for _ in range(2)] for _ in rows]
+    zeros = ir.Constant(_F32X4, None)
+    with cgutils.for_range(builder, I64(2)) as half:
+        for one in (one for some in totals for one in some):
+            builder.store(zeros, one)
+        codes_at = builder.add(panel, builder.mul(half.index, I64(64)))
+        scales_at = builder.add(scales, builder.mul(half.index, I64(32)))
+        with cgutils.for_range(builder, blocks) as loop:
+            b = loop.index
+            line = builder.add(codes_at, builder.mul(b, I64(512)))
+            factors = builder.add(scales_at, builder.mul(b, I64(128 * parts)))
+            planes = [[builder.add(row, builder.mul(b, I64(32))) for row in rows]]
+            for _ in range(2 if fine else 0):
+                planes.append([builder.add(place, x_middle) for place in planes[-1]])
+            by_block = [builder.add(row, builder.mul(b, I64(4))) for row in rows]
+            by_part = [builder.add(row, builder.mul(b, I64(4 * parts))) for row in rows]
+            for i in range(parts):
+                starts = [16 * i] if parts == 2 else [0, 16]
+                exact = _exact(builder, line, planes, starts, unsigned)
+                d = [_load(builder, factors, 64 * i + 16 * j, _F32X4) for j in range(2)]
+                m = [_load(builder, factors, 64 * (parts + i) + 16 * j, _F32X4) for j in range(2)]
+                for t, total in enumerate(totals):
+                    scale = _everywhere(builder, builder.add(by_block[t], x_scales), 0)
+                    least = _everywhere(builder, builder.add(by_part[t], x_sums), 4 * i)
+                    for j in range(2):
+                        y = builder.load(total[j])
+                        if minima:
+                            y = _fma(builder, m[j], least, y)
+                        products = builder.sitofp(exact[t][j], _F32X4)
+                        y = _fma(builder, builder.fmul(d[j], scale), products, y)
+                        builder.store(y, total[j])
+        lines = builder.add(to, builder.mul(half.index, I64(32)))
+        for t, total in enumerate(totals):
+            for j in range(2):
+                _store(builder, builder.load(total[j]), lines, 64 * t + 16 * j)
+
+
+def _add_16(
+    builder: Any, sums: list[list[Any]], line: Any, places: list[Any], start: int, unsigned: bool
+) -> None:
+    """Add the products of 16 codes, from ``start`` on, to ``sums`` [pair of tokens][of rows]."""
+    codes = [
+        _both_tokens(builder, places[t], places[t + 1], start) for t in range(0, len(places), 2)
+    ]
+    for g in range(2):
+        for p in range(len(sums[0])):
+            weights = _load(builder, line, 16 * start + 128 * g + 16 * p, _I8X16)
+            for some, operands in zip(sums, codes, strict=True):
+                some[p] = _multiply(builder, some[p], weights, operands[g], unsigned)
+
+
+def _exact(
+    builder: Any, line: Any, planes: list[Any], starts: list[int], unsigned: bool
+) -> list[list[Any]]:
+    """The sums of 16 codes from each of ``starts`` on, of 8 rows, by token.
+
+    ``planes``: where codes of 65536s, 256s and 1s of each token lie, or its only ones.
+    """
+    sums: list[list[Any]] = [[ir.Constant(_I32X4, None)] * 4 for _ in range(AT_ONCE // 2)]
+    for number, places in enumerate(planes):
+        if number:
+            eight = ir.Constant(_I32X4, [8] * 4)
+            sums = [[builder.shl(one, eight) for one in some] for some in sums]
+        for start in starts:
+            _add_16(builder, sums, line, places, start, unsigned)
+    return [token for some in sums for token in _by_token(builder, some)]
+
+
+def _everywhere(builder: Any, address: Any, offset: int) -> Any:
+    one = _load(builder, address, offset, F32)
+    return simd.broadcast(builder, one, simd.Vec("f32", 4))
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return simd.call_named(builder, "llvm.fma.v4f32", _F32X4, [a, b, c])
+
+
+def emit_codes(builder: Any, args: list[Any]) -> None:
+    """What panel_ternary.panel_codes does, of four tokens after four; its arguments.
+
+    The part of a panel that the first-level cache holds meets all tokens before the next part.
+    """
+    panel, blocks, x, last, stride, to = args
+    kept = [[cgutils.alloca_once(builder, _I32X4) for _ in range(8)] for _ in range(AT_ONCE // 2)]
+    at_once = I64(BLOCKS_AT_ONCE)
+    parts = builder.udiv(builder.add(blocks, I64(BLOCKS_AT_ONCE - 1)), at_once)
+    fours = builder.add(builder.udiv(last, I64(AT_ONCE)), I64(1))
+    with cgutils.for_range(builder, parts) as part:
+        begin = builder.mul(part.index, at_once)
+        left = builder.sub(blocks, begin)
+        count = builder.select(builder.icmp_signed("<", left, at_once), left, at_once)
+        is_first = builder.icmp_signed("==", part.index, I64(0))
+        with cgutils.for_range(builder, fours) as four:
+            rows = token_rows(builder, x, builder.mul(four.index, I64(AT_ONCE)), last, stride)
+            for one in (one for some in kept for one in some):
+                builder.store(ir.Constant(_I32X4, None), one)
+            with cgutils.for_range(builder, builder.mul(count, I64(8))) as loop:
+                place = builder.add(builder.mul(begin, I64(8)), loop.index)
+                line = builder.add(panel, builder.mul(place, I64(512)))
+                places = [builder.add(row, builder.mul(place, I64(32))) for row in rows]
+                sums = [[builder.load(one) for one in some] for some in kept]
+                for start in (0, 16):
+                    _add_16(builder, sums, line, places, start, False)
+                for some, those in zip(sums, kept, strict=True):
+                    for total, one in zip(some, those, strict=True):
+                        builder.store(total, one)
+            lines = builder.add(to, builder.mul(four.index, I64(64 * AT_ONCE)))
+            for t, some in enumerate(kept):
+                found = _by_token(builder, [builder.load(one) for one in some])
+                for i, vectors in enumerate(found):
+                    for j, total in enumerate(vectors):
+                        at = 64 * (2 * t + i) + 16 * j
+                        before = _load(builder, lines, at, _I32X4)
+                        zero = ir.Constant(_I32X4, None)
+                        before = builder.select(is_first, zero, before)
+                        _store(builder, builder.add(before, total), lines, at)
