@@ -42,11 +42,10 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Scene:
-    """What is typed, line by line, each once the screen's last line is as ``ready`` before it."""
+    """Lines of the screen, and what is typed: each command once the shell's prompt is there."""
 
     lines: int
     typed: tuple[str, ...]
-    ready: str = PROMPT
 
 
 SCENES = {
@@ -157,7 +156,7 @@ def record(scene: Scene, limit: float = 120.0) -> Recording:
             """Until what is typed next is asked for; longer pauses are cut."""
             begin = time.monotonic()
             quiet, before = 0.0, screen.display
-            while screen.display[screen.cursor.y].rstrip() != scene.ready.rstrip() or quiet == 0.0:
+            while screen.display[screen.cursor.y].rstrip() != PROMPT.rstrip() or quiet == 0.0:
                 if time.monotonic() - begin > limit:
                     raise SystemExit("\n".join(["the scene hangs:", *screen.display]))
                 watched = recording.seconds
