@@ -4,7 +4,8 @@
 #   make test      one test of each kind      make types   mypy --strict
 #   make test-all  every test                 make bench   a first figure for this machine
 #   make check     lint, types and test       make fuzz    hostile files, MINUTES of them
-#   make test-arm  kernels on emulated ARM    make clean   remove everything made here
+#   make test-arm  kernels on emulated ARM    make docs    the documents as a site
+#   make clean     remove everything made here
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -26,7 +27,7 @@ FUZZ_ARGS ?=
 ARM_ARGS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test test-all test-arm lint format types check bench fuzz clean
+.PHONY: demo test test-all test-arm lint format types check bench fuzz docs clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -66,6 +67,10 @@ bench: $(VENV)/installed $(BENCH_MODEL)
 fuzz: $(VENV)/installed
 	$(RUN) scripts/fuzz.py --minutes $(MINUTES) $(FUZZ_ARGS)
 
+# build/site/index.html is its first page; a link that leads nowhere is an error.
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+
 $(BENCH_MODEL): scripts/make_synthetic.py | $(VENV)/installed
 	mkdir -p $(@D)
 	$(RUN) scripts/make_synthetic.py llama-100m $@
@@ -81,6 +86,10 @@ $(VENV)/installed-test: pyproject.toml | $(RUN)
 $(VENV)/installed-dev: pyproject.toml | $(RUN)
 	$(INSTALL) --editable '.[dev]'
 	touch $@ $(VENV)/installed-test $(VENV)/installed
+
+$(VENV)/installed-docs: pyproject.toml | $(RUN)
+	$(INSTALL) --editable '.[docs]'
+	touch $@ $(VENV)/installed
 
 # Some systems ship Python without ensurepip; the pip outside then fills the environment.
 $(RUN):

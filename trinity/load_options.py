@@ -127,7 +127,7 @@ class LoadOptions:
     i2s_layout: Annotated[
         str,
         Option(
-            "Codes of I2_S: x86, or arm if quantized on ARM.",
+            "Order of the codes in I2_S: x86, or arm for files quantized on ARM.",
             ("--i2s-layout",),
             choices=("x86", "arm"),
         ),
@@ -145,7 +145,7 @@ class LoadOptions:
     weight_scale: Annotated[
         str | None,
         Option(
-            "What packed ternary weights of Hugging Face's format do with their weight_scale, "
+            "Let weight_scale multiply or divide packed ternary weights of Hugging Face's format, "
             "where config.json is wrong about it.",
             ("--weight-scale",),
             choices=("multiply", "divide"),

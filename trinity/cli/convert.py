@@ -38,7 +38,7 @@ def convert(
             "--outtype",
             metavar="TYPE",
             help=f"Type of the weights: {', '.join(OUTTYPES)}, or another of `trinity quantize`, "
-            "such as Q4_K_M. What keeps their values if not given.",
+            "such as Q4_K_M. If not given, one that keeps their values.",
         ),
     ] = None,
     adapted: Annotated[
@@ -53,7 +53,7 @@ def convert(
         bool,
         typer.Option(
             "--allow-requantize",
-            help="Quantize what is quantized already in a way that GGUF has not; it loses quality.",
+            help="Round anew what is quantized in a form that GGUF lacks; it loses quality.",
         ),
     ] = False,
     force: options.Force = False,

@@ -45,7 +45,7 @@ def generate(
         bool | None,
         typer.Option(
             "--chat/--raw",
-            help="Put the prompt into the model's chat format, or not, which is usual.",
+            help="Put the prompt into the model's chat format, or leave it as it is (usual).",
             show_default=False,
         ),
     ] = None,

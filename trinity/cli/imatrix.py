@@ -62,7 +62,7 @@ def imatrix(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on where the run that wrote OUT was interrupted; begins without."
+            "--resume", help="Go on where the run that wrote OUT stopped; without OUT, begin."
         ),
     ] = False,
     force: options.Force = False,

@@ -50,7 +50,7 @@ def inspect(
         typer.Option(
             "--kernels",
             help="Show which kernels multiply each type of weights by how many tokens instead: of "
-            "this model, or, without FILE, of all types.",
+            "this model, or, without MODEL, of all types.",
         ),
     ] = False,
     tensors: Annotated[

@@ -15,7 +15,9 @@ from trinity.errors import InputError
 def remove(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Of trinity's own, as `list` shows them."),
+        typer.Argument(
+            metavar="NAME", help="Paths or names of files that trinity keeps, as `list` shows them."
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All that trinity keeps.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

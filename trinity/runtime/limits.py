@@ -47,7 +47,8 @@ class Limits:
     logprobs: Annotated[
         int | None,
         Option(
-            "Note log-probabilities, of this many of the best tokens too; --json prints them.",
+            "Log-probabilities of the answer's tokens, and of so many of the best beside each; "
+            "--json prints them.",
             ("--logprobs",),
             low=0,
         ),

@@ -40,7 +40,13 @@ class SamplingParams:
         int, Option("Draw from the k best tokens; 0 from all.", ("--top-k",), low=0)
     ] = 40
     top_p: Annotated[
-        float, Option("Draw from this much probability; 1 is all.", ("--top-p",), low=0, high=1)
+        float,
+        Option(
+            "Draw from the best tokens that have this probability together; 1 is all.",
+            ("--top-p",),
+            low=0,
+            high=1,
+        ),
     ] = 0.95
     min_p: Annotated[
         float,
@@ -55,15 +61,16 @@ class SamplingParams:
         ),
     ] = 1.0
     frequency_penalty: Annotated[
-        float, Option("Taken from a logit per occurrence.", ("--frequency-penalty",))
+        float,
+        Option("Taken from a token's logit for each time it occurred.", ("--frequency-penalty",)),
     ] = 0.0
     presence_penalty: Annotated[
-        float, Option("Taken from the logit of a token that occurred.", ("--presence-penalty",))
+        float, Option("Taken from the logit of each token that occurred.", ("--presence-penalty",))
     ] = 0.0
     penalty_last_n: Annotated[
         int,
         Option(
-            "Tokens the penalties look at; -1 is all.",
+            "How many of the last tokens penalties look at; -1 is all.",
             ("--penalty-last-n", "--repeat-last-n"),
             low=-1,
         ),

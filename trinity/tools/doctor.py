@@ -137,7 +137,7 @@ def _of_processor(seen: Examination, throttled: float, root: Path) -> Iterator[F
     elif best == "portable":
         yield Finding(
             "this processor has none of the vector instructions that trinity's faster levels use",
-            "take another machine (README.md, What runs)",
+            "take another machine (docs/install.md, Instruction sets)",
         )
     if target().chosen:
         yield Finding(

@@ -22,9 +22,9 @@ from trinity.tools.shapes import SHAPES
 
 Purpose = Literal["quality", "balanced", "speed"]
 
-# Beside weights and cache: interpreter, compiled code, activations (docs/performance.md).
+# Beside weights and cache: interpreter, compiled code, activations (docs/laboratory.md).
 WORKING_BYTES = 300 << 20
-# Of the read bandwidth, what decoding reaches (docs/performance.md: 0.75 to 0.95).
+# Of the read bandwidth, what decoding reaches (docs/laboratory.md: 0.75 to 0.95).
 EFFICIENCY = 0.8
 # Where the user names no context; less where the model has less.
 CONTEXT = 4096
