@@ -48,6 +48,9 @@ class GenerationOptions(TypedDict, total=False):
     ``lora`` (None: as loaded) maps adapters, numbered from 0 in the order in which the model was
     loaded with them, to their weights; those that it does not name have 0.
 
+    ``slot`` (None): the number of a cache of its own, which the answer shares with others of that
+    slot alone.
+
     ``progress`` (False): every chunk of a stream has timings so far, and while the prompt is
     evaluated chunks without text say how much of it is.
 
@@ -78,6 +81,7 @@ class GenerationOptions(TypedDict, total=False):
     speculative: bool | int
     priority: int
     lora: Mapping[int, float] | None
+    slot: int | None
     progress: bool
     cancel: Cancel | None
 
@@ -154,6 +158,10 @@ class Request:
             check=check_lora,
             values="a dict of numbers from 0 and weights",
         ),
+    ] = None
+    slot: Annotated[
+        int | None,
+        Option("Number of a cache that is shared with other answers of that slot alone.", low=0),
     ] = None
     progress: Annotated[
         bool, Option("Give timings with every chunk, and chunks while the prompt is evaluated.")

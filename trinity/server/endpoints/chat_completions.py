@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -242,7 +242,8 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     body = call.body
     # Schemas take their time.
     job = await asyncio.to_thread(body.job, whole=not body.stream)
-    await body.check_slot(call.service)
+    slot = await body.slot_options(call.service)
+    job = replace(job, options={**job.options, **slot})
     verbose = body.verbose
     if verbose is None:
         verbose = call.service.settings.verbose_answers
