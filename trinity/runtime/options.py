@@ -25,7 +25,7 @@ class GenerationOptions(TypedDict, total=False):
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
     or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too),
-    processed_logprobs (False: the model's own).
+    processed_logprobs (False: the model's own), context_shift (False), keep (0; None: the prompt).
 
     ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
     regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
@@ -73,6 +73,8 @@ class GenerationOptions(TypedDict, total=False):
     ignore_eos: bool
     logprobs: int | None
     processed_logprobs: bool
+    context_shift: bool
+    keep: int | None
     grammar: Grammar | None
     add_bos: bool
     parse_special: bool

@@ -97,7 +97,7 @@ class ChatRequest(Sampling, kw_only=True):
             self.messages, self.add_generation_prompt, self.continue_final_message
         )
         return ChatJob(
-            messages_of(self.messages),
+            messages_of(self.messages, continues=continues),
             options,
             tools_of(self.tools),
             choice.name if isinstance(choice, ToolChoice) else choice or "auto",
