@@ -29,13 +29,14 @@ SAME = {
     "--port": "--port", "--host": "--host", "--temp": "--temperature", "--seed": "--seed",
     "--threads": "--threads", "--parallel": "--parallel", "--batch-size": "--batch-size",
     "--n-predict": "--max-tokens", "--api-key": "--api-key", "--lora": "--lora",
-    "--pooling": "--pooling",
+    "--pooling": "--pooling", "--tags": "--tags", "--slot-save-path": "--slot-save-path",
+    "--keep": "--keep",
 }  # fmt: skip
 # Of no meaning here, or always on. The value says whether the option has one.
 DROPPED = {
     "--offline": False, "--ubatch-size": True, "--n-gpu-layers": True,
     "--cont-batching": False, "--embedding": False, "--swa-full": False, "--slots": False,
-    "--no-ui": False, "--jinja": False, "--no-jinja": False, "-fa": True, "--tags": True,
+    "--no-ui": False, "--jinja": False, "--no-jinja": False, "-fa": True,
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
     "--mmproj-url": True, "--reranking": False,
@@ -82,7 +83,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--alias")
     parser.add_argument("--cors-origins", default="*")
     parser.add_argument("--ctx-size", type=int)
-    for switch in ("--kv-unified", "--metrics", "--no-slots", "--verbose"):
+    for switch in ("--kv-unified", "--metrics", "--no-slots", "--verbose", "--context-shift"):
         parser.add_argument(switch, action="store_true")
     parser.add_argument("--chat-template")
     parser.add_argument("--reasoning", choices=("on", "off", "auto"), default="auto")
@@ -93,7 +94,12 @@ def main(arguments: list[str]) -> None:
         parser.error(f"there is no model {model!r}: STORIES must be the path of stories260K.gguf")
     named = given.model or vars(given)["--hf-repo"] or vars(given)["--model-url"]
     alias = given.alias or ("stories260K" if named else ROUTED)
+    aliases, alias = alias, min(alias.split(","))  # llama-server, too, takes the first of all
     ours = ["serve", "--model", f"{alias}={model}", "--any-model-name", "--kv-type", "f16"]
+    if given.alias:
+        ours += ["--alias", aliases]
+    if given.context_shift:
+        ours.append("--context-shift")
     if not named:
         ours += ["--no-preload"]
     for theirs, name in SAME.items():

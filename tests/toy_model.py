@@ -117,6 +117,7 @@ class ToyEngine:
         self.running = 0
         self.loads: list[tuple[str, dict[str, Any]]] = []
         self.adapters: tuple[tuple[str, float], ...] = ()
+        self.fingerprint = "toy"
         self._pages = pages
         self._window = Window(window, prefill_chunk) if window else None
         self.renew_pool()
@@ -130,10 +131,12 @@ class ToyEngine:
         return ()
 
     def new_cache(
-        self, kv_type: str | None = None, adapters: tuple[float, ...] | None = None
-    ) -> KVCache:
+        self, kv_type: str | None = None, adapters: tuple[float, ...] | None = None,
+        slot: int | None = None,
+    ) -> KVCache:  # fmt: skip
         assert not self.closed
-        return KVCache(self.pool, kv_type or self.kv_type, self.context_length, adapters or ())
+        kind = kv_type or self.kv_type
+        return KVCache(self.pool, kind, self.context_length, adapters or (), slot)
 
     def renew_pool(self) -> None:
         sizes = part_sizes(self._window)

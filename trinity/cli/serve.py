@@ -17,7 +17,7 @@ from trinity.server.settings import ServerOptions
 DEFAULTS = options.only(
     options.GENERATION, "max_tokens", "temperature", "top_k", "top_p", "min_p",
     "repetition_penalty", "frequency_penalty", "presence_penalty", "penalty_last_n", "seed",
-    "speculative",
+    "speculative", "context_shift", "keep",
 )  # fmt: skip
 NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance")
 

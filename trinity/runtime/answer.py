@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
 
+LEAST_SHIFTED = 4
 MOST_FORCED = 16  # tokens that are evaluated at once like the next one
 
 
@@ -43,7 +44,7 @@ class Answer(Sequence):
         check_context(len(prompt), context_length)
         super().__init__(
             list(prompt), sink, shares=request.cache_prompt, priority=request.priority,
-            cancel=request.cancel, adapters=adapters,
+            cancel=request.cancel, adapters=adapters, slot=request.slot,
         )  # fmt: skip
         self.timings = Timings(prompt_tokens=len(prompt))
         self.accepted = 0  # proposals of the newest step that were right
@@ -53,6 +54,10 @@ class Answer(Sequence):
         self._progress = request.progress
         self._enders = frozenset() if request.limits.ignore_eos else frozenset(tokenizer.eog_ids)
         self._context_length = context_length
+        keep = request.limits.keep
+        # As in llama.cpp's server: the first token is kept, and a few places are left for others.
+        kept = len(prompt) if keep is None else keep + (prompt[0] == tokenizer.bos_id)
+        self._keep = max(0, min(kept, context_length - LEAST_SHIFTED))
         self._tokenizer = tokenizer
         self._decoder = tokenizer.stream(skip_special=request.skip_special)
         grammar = request.grammar
@@ -88,8 +93,15 @@ class Answer(Sequence):
         """The most tokens that it can still get."""
         left = max(self._context_length - len(self.tokens), 1)
         if self._limits.max_tokens is not None:
-            left = min(left, self._limits.max_tokens - self.timings.completion_tokens)
+            further = self._limits.max_tokens - self.timings.completion_tokens
+            left = further if self._shifts else min(left, further)
         return left
+
+    @property
+    def _shifts(self) -> bool:
+        """Whether it goes on when the context is full; without a limit it would never end."""
+        limits = self._limits
+        return limits.context_shift and limits.max_tokens is not None
 
     def submitted(self, arrival: int) -> None:
         """Note its place and the time."""
@@ -225,8 +237,18 @@ class Answer(Sequence):
         if text:
             self.give(self._chunk(text))
         full = len(self.tokens) >= self._context_length
-        if full or timings.completion_tokens == limits.max_tokens:
+        if timings.completion_tokens == limits.max_tokens or (full and not self._shifts):
             self.finish("length")
+        elif full:
+            self._shift()
+
+    def _shift(self) -> None:
+        """Drop half of what stands behind the tokens that are kept; the rest is evaluated anew."""
+        assert self.cache is not None
+        behind = len(self.tokens) - self._keep
+        del self.tokens[self._keep : self._keep + (behind + 1) // 2]
+        self._guesses = Guesses()
+        self.cache.truncate(min(self._keep, self.cache.length))
 
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)

@@ -232,7 +232,7 @@ class Batch:
         """
         if not self._may_enter(sequence, pieces):
             return
-        cache = self._engine.new_cache(sequence.kv_type, sequence.adapters)
+        cache = self._engine.new_cache(sequence.kv_type, sequence.adapters, sequence.slot)
         found = False
         try:
             if sequence.shares:
@@ -286,7 +286,7 @@ def _evaluates_for(piece: Piece, sequence: Sequence) -> bool:
     """Whether a piece evaluates tokens that ``sequence`` begins with, too, and may share."""
     if not (sequence.shares and piece.sequence.shares):
         return False
-    if piece.sequence.adapters != sequence.adapters:
+    if (piece.sequence.adapters, piece.sequence.slot) != (sequence.adapters, sequence.slot):
         return False
     count = piece.cache.length + WORTH_WAITING
     tokens = sequence.tokens

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
 
@@ -61,6 +62,7 @@ DECODE_ROWS = 16
 USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weights
 USUAL_SEQUENCES, MEMORY_SHARE = 16, 4  # whole contexts in the pool; in a part of the free memory
 OUTPUT_ROWS = 16
+FINGER_BYTES = 64  # of each end of a tensor
 CHECK_SECONDS = 0.1  # between looks at the file
 
 
@@ -216,9 +218,24 @@ class CPUEngine:
             )
         return ()
 
+    @property
+    def fingerprint(self) -> str:
+        """Of configuration, adapters, and names, types and some bytes of all weights."""
+        found = sha256(repr(self.config).encode())
+        for path, _ in self.adapters:
+            found.update(f"{os.path.basename(path)} {os.path.getsize(path)}".encode())
+        parts = [(one.name, one.type, (one.data,)) for _, one in self.linears()]
+        experts = self.expert_linears()
+        for name, kind, arrays in [*parts, *((str(e.tensors), e.type, e.data) for e in experts)]:
+            found.update(f"{name} {kind}".encode())
+            for flat in (array.reshape(-1) for array in arrays):
+                found.update(flat[:FINGER_BYTES].tobytes() + flat[-FINGER_BYTES:].tobytes())
+        return found.hexdigest()
+
     def new_cache(
-        self, kv_type: str | None = None, adapters: AdapterWeights | None = None
-    ) -> KVCache:
+        self, kv_type: str | None = None, adapters: AdapterWeights | None = None,
+        slot: int | None = None,
+    ) -> KVCache:  # fmt: skip
         """An empty cache of the engine's type or another, which grows to ``context_length``.
 
         Raises: InputError for an unknown type.
@@ -227,7 +244,7 @@ class CPUEngine:
         if kind not in KV_TYPES:
             raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
         weights = self.adapter_weights() if adapters is None else adapters
-        return KVCache(self.pool, kind, self.context_length, weights)
+        return KVCache(self.pool, kind, self.context_length, weights, slot)
 
     def _plan(self, kv_type: str, few: bool, exact: bool, adapted: bool) -> _Plan:
         """The plan of a step, built when it is first wanted.

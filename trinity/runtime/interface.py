@@ -86,13 +86,19 @@ class Engine(Protocol):
         """
         ...
 
+    @property
+    def fingerprint(self) -> str:
+        """The same for two engines only where tokens have the same keys and values in both."""
+        ...
+
     def new_cache(
-        self, kv_type: str | None = None, adapters: AdapterWeights | None = None
-    ) -> KVCache:
+        self, kv_type: str | None = None, adapters: AdapterWeights | None = None,
+        slot: int | None = None,
+    ) -> KVCache:  # fmt: skip
         """An empty cache, of the engine's element type or another (F16, F32).
 
         ``adapters``: the weights with which its tokens are evaluated, of ``adapter_weights``;
-        None: as loaded.
+        None: as loaded. ``slot``: it shares with caches of that slot alone.
         """
         ...
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from trinity.errors import InputError
 from trinity.runtime.page import AdapterWeights, Page
-from trinity.runtime.page_pool import Holding, PagePool
+from trinity.runtime.page_pool import Held, Holding, PagePool
 from trinity.runtime.page_search import find, usable
 from trinity_kernels.ops.kv_layout import PAGE
 
@@ -20,19 +20,21 @@ class KVCache:
     windowed parts at ``window_address``. Of these a cache has only those that the next step's
     tokens see: it gives the others back before the step. Pages go back to the pool by ``release``,
     or when the cache is collected. ``adapters``: the weights of the adapters that it is filled
-    with, the only ones with which its pages are shared.
+    with, the only ones with which its pages are shared. Those of a ``slot`` share among themselves.
     """
 
     def __init__(
-        self, pool: PagePool, kv_type: str, context_length: int, adapters: AdapterWeights = ()
-    ) -> None:
+        self, pool: PagePool, kv_type: str, context_length: int, adapters: AdapterWeights = (),
+        slot: int | None = None,
+    ) -> None:  # fmt: skip
         self._pages: list[Page] = []
         self._booked = 0
         self._length = 0
         self._pool = pool
         self._kv_type = kv_type
         self._adapters = adapters
-        self._root = self._shared = pool.root(kv_type, adapters)
+        self._slot = slot
+        self._root = self._shared = pool.root(kv_type, adapters, slot)
         self._table = np.zeros(-(-context_length // PAGE), np.int64)
         self._address = int(self._table.ctypes.data)
         self._window = pool.window
@@ -157,6 +159,16 @@ class KVCache:
         self._length = length
         if self._window is not None and not self._look_back():
             self.truncate(0)
+
+    def page(self, index: int) -> Page:
+        """One of its pages."""
+        return self._pages[index]
+
+    def remember(self) -> None:
+        """Note for its slot, if it has one and may share, that this is what it last held."""
+        if self._slot is not None and self._root is self._shared:
+            tokens = [token for page in self._pages for token in page.tokens][: self._length]
+            self._pool.held[self._slot] = Held(self._kv_type, self._adapters, tokens)
 
     def release(self) -> None:
         """Give all pages back; what they hold can be reused as long as it is there."""

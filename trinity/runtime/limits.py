@@ -19,6 +19,10 @@ class Limits:
     the field holds a tuple. ``ignore_eos`` makes end-of-generation tokens ordinary ones.
     ``logprobs`` n notes each token's log-probability and the n best; ``processed_logprobs``: those
     with which tokens are drawn, behind all options of sampling, rather than the model's own.
+
+    ``context_shift``: an answer with ``max_tokens`` goes on when the context is full, without the
+    older half of the tokens behind the first ``keep``, which None makes those of the prompt. What
+    is left is evaluated again, as a text of its own.
     """
 
     max_tokens: Annotated[
@@ -59,6 +63,23 @@ class Limits:
             "Let log-probabilities be those behind all options of sampling, not the model's own."
         ),
     ] = False
+
+    context_shift: Annotated[
+        bool,
+        Option(
+            "When the context is full, drop older tokens and go on, up to --max-tokens.",
+            ("--context-shift",),
+        ),
+    ] = False
+    keep: Annotated[
+        int | None,
+        Option(
+            "First tokens that --context-shift keeps; -1 for all of the prompt.",
+            ("--keep",),
+            low=0,
+            none=-1,
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         check_options(self)

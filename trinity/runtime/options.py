@@ -25,7 +25,7 @@ class GenerationOptions(TypedDict, total=False):
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
     or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too),
-    processed_logprobs (False: the model's own).
+    processed_logprobs (False: the model's own), context_shift (False), keep (0; None: the prompt).
 
     ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
     regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
@@ -47,6 +47,9 @@ class GenerationOptions(TypedDict, total=False):
 
     ``lora`` (None: as loaded) maps adapters, numbered from 0 in the order in which the model was
     loaded with them, to their weights; those that it does not name have 0.
+
+    ``slot`` (None): the number of a cache of its own, which the answer shares with others of that
+    slot alone.
 
     ``progress`` (False): every chunk of a stream has timings so far, and while the prompt is
     evaluated chunks without text say how much of it is.
@@ -70,6 +73,8 @@ class GenerationOptions(TypedDict, total=False):
     ignore_eos: bool
     logprobs: int | None
     processed_logprobs: bool
+    context_shift: bool
+    keep: int | None
     grammar: Grammar | None
     add_bos: bool
     parse_special: bool
@@ -78,6 +83,7 @@ class GenerationOptions(TypedDict, total=False):
     speculative: bool | int
     priority: int
     lora: Mapping[int, float] | None
+    slot: int | None
     progress: bool
     cancel: Cancel | None
 
@@ -154,6 +160,10 @@ class Request:
             check=check_lora,
             values="a dict of numbers from 0 and weights",
         ),
+    ] = None
+    slot: Annotated[
+        int | None,
+        Option("Number of a cache that is shared with other answers of that slot alone.", low=0),
     ] = None
     progress: Annotated[
         bool, Option("Give timings with every chunk, and chunks while the prompt is evaluated.")

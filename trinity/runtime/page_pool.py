@@ -21,6 +21,14 @@ from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
 
 
+class Held(NamedTuple):
+    """What the last sequence of a slot left, of which some may be gone by now."""
+
+    kv_type: str
+    adapters: AdapterWeights
+    tokens: list[int]
+
+
 class Holding(NamedTuple):
     """What a cache has: pages, those of them whose windowed part it uses, how many it booked."""
 
@@ -51,7 +59,9 @@ class PagePool:
         }
         self._memory = PageMemory(kinds, limit, prepare)
         # They live as long as a page or a cache refers to them.
-        self._roots: WeakValueDictionary[tuple[str, AdapterWeights], Page] = WeakValueDictionary()
+        self._roots: WeakValueDictionary[tuple[str, AdapterWeights, int | None], Page]
+        self._roots = WeakValueDictionary()
+        self.held: dict[int, Held] = {}  # by slot
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
 
@@ -72,12 +82,14 @@ class PagePool:
             sum(part.data.nbytes for part in self._unused(page)) for page in self._idle
         )
 
-    def root(self, kv_type: str, adapters: AdapterWeights = ()) -> Page:
+    def root(
+        self, kv_type: str, adapters: AdapterWeights = (), slot: int | None = None
+    ) -> Page:  # fmt: skip
         """What the first page of every sequence with these weights of adapters has as its parent.
 
-        What was evaluated with others is another text.
+        What was evaluated with others is another text. So are those of each slot.
         """
-        key = kv_type, adapters
+        key = kv_type, adapters, slot
         found = self._roots.get(key)
         if found is None:
             found = self._roots[key] = Page(kv_type)
@@ -139,6 +151,17 @@ class PagePool:
             else:
                 self.give_back(page)
         self.book(holding.kv_type, -holding.booked)
+
+    def erase(self, slot: int) -> None:
+        """Forget what a slot holds and nobody uses."""
+        self._take_back()
+        self.held.pop(slot, None)
+        for (_, _, of), root in list(self._roots.items()):
+            for page in [*root.children] if of == slot else ():
+                if page.users == 0:
+                    del self._idle[page]
+                    self.cut(page, 0)
+                    self._forget(page)
 
     def cut(self, page: Page, count: int) -> None:
         """Forget all but the first ``count`` tokens of a page, and what follows it."""

@@ -32,8 +32,9 @@ class Sequence(ABC):
 
     ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. One that is
-    ``of_states`` goes on by the hidden states of all its tokens, and no logits are computed for it.
+    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. With a ``slot``
+    it shares with others of that slot alone. One that is ``of_states`` goes on by the hidden states
+    of all its tokens, and no logits are computed for it.
     """
 
     of_states = False
@@ -41,11 +42,13 @@ class Sequence(ABC):
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
         priority: int = 0, cancel: Cancel | None = None, adapters: AdapterWeights | None = None,
+        slot: int | None = None,
     ) -> None:  # fmt: skip
         self.tokens = tokens
         self.kv_type = kv_type
         self.shares = shares
         self.adapters = adapters
+        self.slot = slot
         self.rank = (priority, 0)
         self.cache: KVCache | None = None
         self.ended = False
@@ -132,6 +135,8 @@ class Sequence(ABC):
     def end(self, item: Any) -> None:
         """Give the last result; pages are back before anybody sees it."""
         self.ended = True
+        if self.cache is not None:
+            self.cache.remember()
         self.release()
         self.give(item)
 

@@ -87,17 +87,17 @@ class Dispatch:
         """What the endpoint takes of a body. Raises: ApiError."""
         endpoint = self._endpoint
         if endpoint.body is not None:
-            return decoded(body, endpoint.body)
+            return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
         if body and endpoint.method in ("GET", "DELETE"):
             raise ApiError(400, "this endpoint takes no body")
         return None
 
     async def _work(self, content: Any, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint, request = self._endpoint, Request(scope, receive)
+        query = None
         if endpoint.query is not None:
-            given = dict(request.query_params)
-            content = converted(given, endpoint.query, "", strict=False)
-        call = Call(self._service, content, request)
+            query = converted(dict(request.query_params), endpoint.query, "", strict=False)
+        call = Call(self._service, content, request, query)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         name = request.headers.get(HEADER)

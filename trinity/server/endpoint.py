@@ -19,11 +19,15 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B]):
-    """One request: the decoded body, the service behind it, and what starlette knows of it."""
+    """One request: the decoded body, the service behind it, and what starlette knows of it.
+
+    ``query``: its parameters, where the endpoint has some.
+    """
 
     service: Service
     body: B
     request: Request
+    query: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,8 @@ class Endpoint:
     JSON answer, ``event`` that of the data of a streamed one.
     ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
     ``chosen``: a request may say which fields the answer has.
-    ``query``: the Struct of the query's parameters, which then are the call's body. ``empty``: the
-    answer is 204 without a body.
+    ``query``: the Struct of the query's parameters. ``empty``: the answer is 204 without a body.
+    ``bodiless``: the body may be missing, which is as an empty object.
     ``family`` gives errors their form.
     """
 
@@ -54,6 +58,7 @@ class Endpoint:
     chosen: bool = False
     query: Any = None
     empty: bool = False
+    bodiless: bool = False
 
 
 class Json:

@@ -24,6 +24,7 @@ class Served:
 
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
     ``lora`` are the weights of adapters for requests that do not give them; None: as loaded.
+    ``aliases`` are further names of it, ``tags`` words that the list of models has about it.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Served:
     bytes: int = 0
     loading: bool = False
     lora: Mapping[int, float] | None = None
+    aliases: Sequence[str] = ()
+    tags: Sequence[str] = ()
 
 
 class Lease:
@@ -94,6 +97,7 @@ class Models:
         self, served: Sequence[Served], *, memory_limit: int | None = None, any_name: bool = False
     ) -> None:
         self.served = {one.name: one for one in served}
+        self._by_name = {alias: one for one in served for alias in one.aliases} | self.served
         self.first = served[0]
         self._memory_limit = memory_limit
         self._any_name = any_name
@@ -108,11 +112,11 @@ class Models:
 
     def find(self, name: str | None) -> Served:
         """The model of a name, None for the first. Raises: ApiError 404."""
-        found = self.first if name is None else self.served.get(name)
+        found = self.first if name is None else self._by_name.get(name)
         if found is None and self._any_name:
             found = self.first
         if found is None:
-            known = ", ".join(self.served)
+            known = ", ".join(self._by_name)
             raise ApiError(
                 404, f"there is no model {name!r:.200}; there is {known}", "model",
                 "model_not_found",

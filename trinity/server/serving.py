@@ -24,7 +24,7 @@ from trinity.server.connection import Connection, titled
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
-from trinity.server.settings import ServerOptions, read_template
+from trinity.server.settings import ServerOptions, check_folder, read_template
 
 Say = Callable[[str], None]
 # A name before "=": nothing that begins a path or another form of reference.
@@ -49,6 +49,12 @@ def serve(
         **loading, "max_sequences": options.parallel, "batch_size": options.batch_size
     }  # fmt: skip
     served = served_models(refs, loading, say, template)
+    taken = {one.name for one in served[1:]}.intersection(options.aliases)
+    if taken:
+        raise InputError(f"the alias {min(taken)!r:.80} is the name of another model")
+    served[0].aliases, served[0].tags = options.aliases, options.all_tags
+    if options.slot_save_path is not None:
+        check_folder(options.slot_save_path)
     models = Models(served, memory_limit=options.memory_limit, any_name=options.any_model_name)
     errors: list[BaseException] = []
 

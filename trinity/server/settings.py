@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from trinity.checks import check_text, parse_bytes
 from trinity.errors import InputError
 from trinity.option import Option, check_options
+from trinity_kernels.whole_file import check_writable
 
 SHORTEST_KEY = 8
 
@@ -224,6 +225,34 @@ class ServerOptions:
             ("--preload/--no-preload",),
         ),
     ] = True
+    slot_save_path: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "Folder in which slots may be saved by POST /slots/{id}?action=save; each slot then "
+            "has a cache of its own.",
+            ("--slot-save-path",),
+            values="a path",
+            metavar="FOLDER",
+        ),
+    ] = None
+    alias: Annotated[
+        str | None,
+        Option(
+            "Further names of the first model, with commas between.",
+            ("--alias", "-a"),
+            values="text",
+            metavar="NAMES",
+        ),
+    ] = None
+    tags: Annotated[
+        str | None,
+        Option(
+            "Words that GET /v1/models says of the first model, with commas between.",
+            ("--tags",),
+            values="text",
+            metavar="WORDS",
+        ),
+    ] = None
     memory_limit: Annotated[
         int | None,
         Option(
@@ -262,6 +291,16 @@ class ServerOptions:
         check_options(self)
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """Further names of the first model. Raises: InputError for an empty one."""
+        return listed("alias", self.alias)
+
+    @property
+    def all_tags(self) -> tuple[str, ...]:
+        """Words about the first model. Raises: InputError for an empty one."""
+        return listed("tags", self.tags)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """Each address to listen on."""
         return tuple(one.strip() for one in self.host.split(","))
@@ -278,6 +317,24 @@ class ServerOptions:
                     "printable ones of ASCII"
                 )
         return tuple(found)
+
+
+def listed(name: str, text: str | None) -> tuple[str, ...]:
+    """The parts of a text with commas between, each once. Raises: InputError."""
+    if text is None:
+        return ()
+    parts = [one.strip() for one in text.split(",")]
+    if not all(parts):
+        raise InputError(f"{name} is {text!r:.80}; a word between its commas is missing")
+    return tuple(dict.fromkeys(parts))
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Raises: InputError where slots cannot be saved in it."""
+    try:
+        check_writable(os.fspath(path))
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: slots cannot be saved there: {error}") from error
 
 
 def read_template(path: str | os.PathLike[str]) -> str:

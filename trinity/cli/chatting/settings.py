@@ -21,7 +21,8 @@ CTX_SHIFT = Declared(
     Option("Where the context is full, forget the oldest turns.", ("--ctx-shift",)),
 )
 # A conversation is shown as text alone, in the model's own format.
-SETTINGS = (*options.without(options.GENERATION, "logprobs", "add_bos", "parse_special"), CTX_SHIFT)
+_OTHERS = "logprobs", "add_bos", "parse_special", "context_shift", "keep"
+SETTINGS = (*options.without(options.GENERATION, *_OTHERS), CTX_SHIFT)
 NONE = "none"
 NAME_WIDTH, SETTING_WIDTH = 20, 30  # columns of an option's name; of its name and value
 _BOOLS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -97,7 +97,7 @@ class ChatRequest(Sampling, kw_only=True):
             self.messages, self.add_generation_prompt, self.continue_final_message
         )
         return ChatJob(
-            messages_of(self.messages),
+            messages_of(self.messages, continues=continues),
             options,
             tools_of(self.tools),
             choice.name if isinstance(choice, ToolChoice) else choice or "auto",
@@ -242,7 +242,8 @@ async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     body = call.body
     # Schemas take their time.
     job = await asyncio.to_thread(body.job, whole=not body.stream)
-    await body.check_slot(call.service)
+    slot = await body.slot_options(call.service)
+    job = replace(job, options={**job.options, **slot})
     verbose = body.verbose
     if verbose is None:
         verbose = call.service.settings.verbose_answers

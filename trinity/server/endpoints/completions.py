@@ -136,7 +136,8 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
     job = body.job(whole=not body.stream)
-    await body.check_slot(call.service)
+    slot = await body.slot_options(call.service)
+    job = replace(job, options={**job.options, **slot})
     if body.suffix:
         with await call.service.models.lease(body.model) as model:
             job = await call.service.threads.run(infilling, model, job, body.suffix)

@@ -84,7 +84,7 @@ def whole_answer(
     timings = end.timings
     reason: Literal["eos", "word", "limit"]
     reason = "limit" if end.reason == "length" else "eos" if end.stop is None else "word"
-    total = timings.prompt_tokens + timings.completion_tokens
+    total, length = timings.prompt_tokens + timings.completion_tokens, answers.model.context_length
     return LlamaAnswer(
         end.index,
         text,
@@ -95,9 +95,9 @@ def whole_answer(
         generation_settings=settings(answers.model, answers.options),
         tokens_predicted=timings.completion_tokens,
         tokens_evaluated=timings.prompt_tokens,
-        tokens_cached=total,
-        # It went on until the context was full.
-        truncated=end.reason == "length" and total >= answers.model.context_length,
+        tokens_cached=min(total, length),
+        # It went on until the context was full, or beyond that.
+        truncated=total > length or (end.reason == "length" and total == length),
         has_new_line="\n" in text,
         stop_type=reason,
         stopping_word=end.stop or "",

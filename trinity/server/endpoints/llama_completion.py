@@ -90,7 +90,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
     """Complete prompts in llama.cpp's form."""
     body = call.body
     options = body.options()
-    await body.check_slot(call.service)
+    options |= await body.slot_options(call.service)
     if body.json_schema is not None or body.grammar:
         options |= await asyncio.to_thread(llama_options, body.json_schema, body.grammar)
     with await call.service.models.lease(body.model) as model:

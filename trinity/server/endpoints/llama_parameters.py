@@ -14,6 +14,7 @@ from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 
 if TYPE_CHECKING:
+    from trinity.model import Model
     from trinity.server.service import Service
 
 Off = Annotated[float, Meta(ge=0, le=0)]
@@ -21,6 +22,7 @@ Sampler = Literal[
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "typical_p", "top_p", "min_p", "xtc",
     "temperature",
 ]  # fmt: skip
+MOST_SLOTS = 1024  # where there may be any number of answers
 # The options that turn a sampler off which is not among those named, in the order of the samplers.
 ORDER: dict[str, dict[str, Any]] = {
     "penalties": {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
@@ -40,9 +42,9 @@ class Lora(Body):
 class LlamaParameters(Body, kw_only=True):
     """What llama.cpp's clients send with every completion.
 
-    ``id_slot`` changes nothing: what is evaluated of a prompt is there for all. Nor do ``n_keep``
-    and ``n_discard``, for a context is never shifted, and ``backend_sampling``, for there is one
-    way to sample.
+    ``id_slot`` counts where slots can be saved; else it changes nothing, for what is evaluated of a
+    prompt is there for all. Nor do ``n_discard``, for a context that is shifted always loses half,
+    and ``backend_sampling``, for there is one way to sample.
     """
 
     model: str | None = None
@@ -85,6 +87,8 @@ class LlamaParameters(Body, kw_only=True):
             found["repetition_penalty"] = self.repeat_penalty
         if self.repeat_last_n is not None:
             found["penalty_last_n"] = self.repeat_last_n
+        if self.n_keep is not None:
+            found["keep"] = None if self.n_keep < 0 else self.n_keep
         if self.lora is not None:
             found["lora"] = {one.id: one.scale for one in self.lora}
         if self.return_progress and not stream:
@@ -108,13 +112,19 @@ class LlamaParameters(Body, kw_only=True):
         left = (off for name, off in ORDER.items() if name not in named)
         return {name: value for off in left for name, value in off.items()}
 
-    async def check_slot(self, service: Service) -> None:
-        """Raises: ApiError for a slot that is not there."""
+    async def slot_options(self, service: Service) -> dict[str, Any]:
+        """GenerationOptions of the slot. Raises: ApiError for a slot that is not there."""
         if self.id_slot is None or self.id_slot < 0:
-            return
+            return {}
         with await service.models.lease(self.model) as model:
-            most = model.max_sequences
-        if most is not None and self.id_slot >= most:
-            raise ApiError(
-                400, f"id_slot is {self.id_slot}; there are {most} slots, from 0", "id_slot"
-            )
+            check_slot(model, self.id_slot, "id_slot")
+        return {} if service.settings.slot_save_path is None else {"slot": self.id_slot}
+
+
+def check_slot(model: Model, slot: int, name: str) -> None:
+    """Raises: ApiError for a slot that is not there."""
+    most = model.max_sequences
+    if most is not None and slot >= most:
+        raise ApiError(400, f"{name} is {slot}; there are {most} slots, from 0", name)
+    if slot >= MOST_SLOTS:
+        raise ApiError(400, f"{name} is {slot}; it must be below {MOST_SLOTS}", name)

@@ -46,9 +46,9 @@ class KeptStream(msgspec.Struct):
     completed_at: int
 
 
-async def resume(call: Call[Place]) -> ASGI:
+async def resume(call: Call[None]) -> ASGI:
     """What was written of a stream, and what comes."""
-    name, start = call.body.conv_id, call.body.start
+    name, start = call.query.conv_id, call.query.start
     kept = call.service.kept.find(name)
     if not kept.begun.done():
         raise ApiError(503, "the stream has not begun", "conv_id", headers={"Retry-After": "1"})
@@ -64,9 +64,9 @@ async def resume(call: Call[Place]) -> ASGI:
     return read
 
 
-async def stop(call: Call[WhichStream]) -> ASGI:
+async def stop(call: Call[None]) -> ASGI:
     """End a stream and forget it; one that is not there is no error."""
-    call.service.kept.drop(call.body.conv_id)
+    call.service.kept.drop(call.query.conv_id)
     return Response(status_code=204)
 
 

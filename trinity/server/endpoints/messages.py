@@ -170,9 +170,16 @@ ResponseFormat = TextForm | ObjectForm | SchemaForm | ChoiceForm | GrammarForm
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
-def messages_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as chat templates know them."""
-    return [message.as_template_has_it() for message in messages]
+def messages_of(messages: Sequence[Message], *, continues: bool = False) -> list[dict[str, Any]]:
+    """Messages as chat templates know them.
+
+    ``continues``: answers go on with the last one, whose parts are paragraphs then, as in
+    llama.cpp's server.
+    """
+    found = [message.as_template_has_it() for message in messages]
+    if continues and isinstance(messages[-1].content, list):
+        found[-1]["content"] = "\n\n".join(part.text for part in messages[-1].content)
+    return found
 
 
 def continued(

@@ -24,6 +24,8 @@ class ModelCard(msgspec.Struct):
     loaded: bool
     context_length: int | None
     status: Status
+    aliases: list[str]
+    tags: list[str]
     object: Literal["model"] = "model"
     owned_by: str = "trinity"
 
@@ -41,7 +43,9 @@ def card(served: Served) -> ModelCard:
     length = None if model is None else model.context_length
     loaded = model is not None
     status = Status("loaded" if loaded else "loading" if served.loading else "unloaded")
-    return ModelCard(served.name, served.created, loaded, length, status)
+    return ModelCard(
+        served.name, served.created, loaded, length, status, [*served.aliases], [*served.tags]
+    )
 
 
 async def models(call: Call[Any]) -> ASGI:

@@ -72,7 +72,7 @@ class TemplateRequest(Body):
             self.messages, self.add_generation_prompt, self.continue_final_message
         )
         return ChatJob(
-            messages_of(self.messages),
+            messages_of(self.messages, continues=continues),
             tools=tools_of(self.tools),
             variables=self.chat_template_kwargs or {},
             add_generation_prompt=self.add_generation_prompt is not False or continues,

@@ -1,0 +1,249 @@
+"""What a slot holds, in a file: tokens, and their keys and values, to go on from in another run.
+
+A slot is a number that requests give; its texts share pages among themselves alone. All integers
+are of 32 bits, little-endian:
+
+    magic "TSLT", version
+    number of words, words: -1, 1, number of tokens, tokens; or the tokens alone
+    length of the header, header (JSON): whose keys and values these are
+    of each page its full part, then its windowed part where the token after the last one sees it
+    CRC-32 of tokens, header and pages
+
+The words are those of the files of sequences that llama.cpp's server writes. Numbers have this
+machine's byte order in pages, as kernels have them there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError, TrinityError
+from trinity.runtime.interface import Engine
+from trinity.runtime.page import Page
+from trinity.runtime.page_search import find
+from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE
+from trinity_kernels.whole_file import whole_file
+
+MAGIC, VERSION = b"TSLT", 1
+PACKED = (-1, 1)  # what the words begin with where the number of tokens comes next
+LARGEST_HEADER = 1 << 16
+STEP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Whose keys and values they are: everything must be the same where they are read.
+
+    ``model``: the engine's fingerprint. ``part_bytes``: of a page's full and windowed part.
+    ``window``: the positions that windowed layers see, 0 without any.
+    """
+
+    model: str
+    kv_type: str
+    layers: int
+    adapters: tuple[float, ...]
+    part_bytes: tuple[int, int]
+    window: int
+
+
+def erase(engine: Engine, slot: int) -> int:
+    """Forget what a slot holds; how many tokens those were."""
+    held = engine.pool.held.get(slot)
+    engine.pool.erase(slot)
+    return 0 if held is None else len(held.tokens)
+
+
+def save(engine: Engine, slot: int, path: str) -> tuple[int, int]:
+    """Write what a slot's last sequence left, as far as it is there; numbers of tokens and bytes.
+
+    The file appears whole or not at all. Nobody else uses the engine meanwhile.
+    Raises: InputError where the slot holds nothing; TrinityError where it cannot be written.
+    """
+    pool = engine.pool
+    held = pool.held.get(slot)
+    pages: Sequence[Page] = ()
+    length = 0
+    if held is not None:
+        root = pool.root(held.kv_type, held.adapters, slot)
+        # One token more, for a sequence never begins with all of its own.
+        pages, length, _ = find(root, [*held.tokens, -1], pool.window)
+    if held is None or not length:
+        raise InputError(f"slot {slot} holds nothing that could be saved: use it first")
+    tokens = np.asarray(held.tokens[:length], "<i4")
+    header = _header(engine, held.kv_type, held.adapters)
+    text = json.dumps(asdict(header)).encode()
+    try:
+        with whole_file(path) as file:
+            file.write(struct.pack("<4sIIiiI", MAGIC, VERSION, 3 + length, *PACKED, length))
+            file.write(tokens.tobytes())
+            file.write(struct.pack("<I", len(text)) + text)
+            check = zlib.crc32(text, zlib.crc32(tokens.tobytes()))
+            for part in _parts(engine, pages, length):
+                file.write(part.data)
+                check = zlib.crc32(part.data, check)
+            file.write(struct.pack("<I", check))
+            return length, file.tell()
+    except OSError as error:
+        raise TrinityError(f"{path}: the slot cannot be saved: {error}") from error
+
+
+def restore(engine: Engine, slot: int, path: str) -> tuple[int, int]:
+    """Let a slot hold what a file has, in place of what it holds; numbers of tokens and bytes.
+
+    The file is checked before anything is forgotten. Nobody else uses the engine meanwhile.
+    Raises: InputError where the file is not there, is damaged or of another model; TrinityError
+    where there is no room.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return _restored(engine, slot, _Reader(file, path, size)), size
+    except OSError as error:
+        raise InputError(f"{path}: no saved slot can be read: {error}") from error
+
+
+class _Reader:
+    """A saved slot of ``left`` bytes; reading past its end is said to be damage."""
+
+    def __init__(self, file: BinaryIO, path: str, left: int) -> None:
+        self.path = path
+        self.left = left
+        self.check = 0
+        self._file = file
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        data = self._file.read(count) if count <= self.left else b""
+        if len(data) != count:
+            raise self.wrong(f"{count} bytes were expected where {self.left} are left")
+        self.left -= count
+        return data
+
+    def counted(self, count: int) -> bytes:
+        """The next bytes, which the sum at the end is made of."""
+        data = self.take(count)
+        self.check = zlib.crc32(data, self.check)
+        return data
+
+    def number(self) -> int:
+        """The next integer."""
+        return int(struct.unpack("<I", self.take(4))[0])
+
+    def wrong(self, what: str) -> InputError:
+        """An error of this file."""
+        return InputError(f"{self.path}: it is no saved slot that can be used here: {what}")
+
+
+def _restored(engine: Engine, slot: int, file: _Reader) -> int:
+    """Check and read a file; the number of tokens."""
+    if file.take(4) != MAGIC:
+        raise file.wrong(f"it does not begin with {MAGIC.decode()}")
+    if (version := file.number()) != VERSION:
+        raise file.wrong(f"its version is {version}; {VERSION} was expected")
+    tokens = _tokens(engine, file)
+    header = _read_header(engine, file)
+    window = engine.pool.window
+    count, full_bytes = -(-len(tokens) // PAGE), header.part_bytes[0]
+    first = 0 if window is None else window.first_page(len(tokens))
+    seen = header.part_bytes[1]
+    size = count * full_bytes + (count - first) * seen
+    if file.left != size + 4:
+        raise file.wrong(f"{len(tokens)} tokens take {size + 4} bytes at its end, not {file.left}")
+    start = file._file.tell()
+    while file.left > 4:
+        file.counted(min(STEP, file.left - 4))
+    if file.number() != file.check:
+        raise file.wrong("its sum is another one, so it is damaged")
+    file._file.seek(start)
+    file.left = size
+    erase(engine, slot)
+    cache = engine.new_cache(header.kv_type, header.adapters, slot)
+    try:
+        for index in range(count):
+            end = min((index + 1) * PAGE, len(tokens))
+            if not cache.reserve(end):
+                raise TrinityError(
+                    f"{file.path}: {len(tokens)} tokens find no room in the {cache.pool.limit} "
+                    "bytes that keys and values may have: give more kv_memory (--kv-memory)"
+                )
+            page = cache.page(index)
+            if page.full is not None:
+                page.full.data[:] = np.frombuffer(file.take(full_bytes), np.uint8)
+            if page.windowed is not None and index >= first:
+                page.windowed.data[:] = np.frombuffer(file.take(seen), np.uint8)
+            cache.append(tokens[index * PAGE : end])
+        cache.reserve(len(tokens))  # lets go of windowed parts that hold nothing
+        cache.remember()
+    finally:
+        cache.release()
+    return len(tokens)
+
+
+def _tokens(engine: Engine, file: _Reader) -> list[int]:
+    most = engine.context_length
+    words = file.number()
+    if not 0 < words <= most + 3:
+        raise file.wrong(f"it has {words} words of tokens, and the context holds {most}")
+    data = file.take(4 * words)
+    found: NDArray[np.int32] = np.frombuffer(data, "<i4")
+    if tuple(found[:2].tolist()) == PACKED and words >= 3:
+        if found[2] != words - 3:
+            raise file.wrong(f"it says that it has {found[2]} tokens, where {words - 3} are")
+        found = found[3:]
+    if not 0 < len(found) <= most:
+        raise file.wrong(f"it has {len(found)} tokens, and the context holds {most}")
+    if found.min() < 0 or found.max() >= engine.config.vocab_size:
+        raise file.wrong("it has tokens that the model does not have")
+    file.check = zlib.crc32(found.tobytes(), file.check)
+    return [int(token) for token in found]
+
+
+def _read_header(engine: Engine, file: _Reader) -> Header:
+    """The header, which must be that of this engine."""
+    length = file.number()
+    if length > LARGEST_HEADER:
+        raise file.wrong(f"its header has {length} bytes; {LARGEST_HEADER} are the most")
+    try:
+        given = json.loads(file.counted(length))
+        kv_type, adapters = given["kv_type"], tuple(float(one) for one in given["adapters"])
+    except (ValueError, RecursionError, TypeError, KeyError) as error:
+        raise file.wrong(f"its header cannot be read: {error!r:.80}") from error
+    if kv_type not in KV_TYPES:
+        raise file.wrong(f"its keys and values are {kv_type!r:.20}")
+    wanted = _header(engine, kv_type, adapters)
+    for name, value in json.loads(json.dumps(asdict(wanted))).items():
+        if given.get(name) != value:
+            raise file.wrong(f"its {name} is {given.get(name)!r:.80}, here it is {value!r:.80}")
+    if len(adapters) not in (0, len(engine.adapters)):
+        raise file.wrong(f"it has weights of {len(adapters)} adapters, not {len(engine.adapters)}")
+    return wanted
+
+
+def _header(engine: Engine, kv_type: str, adapters: Sequence[float]) -> Header:
+    sizes, window = engine.pool.sizes[kv_type], engine.pool.window
+    return Header(
+        engine.fingerprint, kv_type, engine.config.num_layers, tuple(adapters),
+        (sizes.full, sizes.windowed),
+        0 if window is None else window.positions,
+    )  # fmt: skip
+
+
+def _parts(engine: Engine, pages: Sequence[Page], length: int) -> list[NDArray[np.uint8]]:
+    """The memory of pages that hold ``length`` positions, as far as it is wanted behind them."""
+    window = engine.pool.window
+    first = 0 if window is None else window.first_page(length)
+    return [
+        part.data
+        for index, page in enumerate(pages)
+        for part in (page.full, page.windowed if index >= first else None)
+        if part is not None
+    ]

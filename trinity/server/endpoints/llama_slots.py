@@ -1,0 +1,119 @@
+"""Slots in files, in llama.cpp's form: POST /slots/{id}?action=save, restore or erase."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from trinity.runtime.slot_file import erase, restore, save
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.llama_parameters import check_slot
+from trinity.server.errors import ApiError
+from trinity.server.schemas import Body
+
+if TYPE_CHECKING:
+    from trinity.model import Model
+
+# No path, no hidden file, nothing that a file system takes for something else.
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._ -]{0,199}(?<![. ])")
+MOST_FILES = 1024
+
+
+class What(Body):
+    """What shall be done with a slot."""
+
+    action: Literal["save", "restore", "erase"]
+
+
+class SlotFile(Body):
+    """The name of a file in the folder of saved slots."""
+
+    filename: str | None = None
+
+
+class SaveTimings(msgspec.Struct):
+    """How long it took."""
+
+    save_ms: float | UnsetType = UNSET
+    restore_ms: float | UnsetType = UNSET
+
+
+class SlotAnswer(msgspec.Struct):
+    """What was done: numbers of tokens, and of bytes of the file."""
+
+    id_slot: int
+    filename: str | UnsetType = UNSET
+    n_saved: int | UnsetType = UNSET
+    n_written: int | UnsetType = UNSET
+    n_restored: int | UnsetType = UNSET
+    n_read: int | UnsetType = UNSET
+    n_erased: int | UnsetType = UNSET
+    timings: SaveTimings | UnsetType = UNSET
+
+
+async def change(call: Call[SlotFile]) -> ASGI:
+    """Save, restore or erase what a slot of the first model holds, once all answers have ended."""
+    folder = call.service.settings.slot_save_path
+    if folder is None:
+        raise ApiError(501, "slots cannot be saved here: start the server with --slot-save-path")
+    slot, action, name = number_of(call), call.query.action, call.body.filename or ""
+    path = "" if action == "erase" else path_of(os.fspath(folder), name, new=action == "save")
+    with await call.service.models.lease(None) as model:
+        check_slot(model, slot, "id")
+        work = partial(changed, model, slot, action, name, path)
+        return Json(await call.service.threads.run(work))
+
+
+def changed(model: Model, slot: int, action: str, name: str, path: str) -> SlotAnswer:
+    """Do it; it takes its time, so not in the event loop. Raises: as the functions of files."""
+    with model.exclusive() as engine:
+        began = time.perf_counter()
+        if action == "erase":
+            return SlotAnswer(slot, n_erased=erase(engine, slot))
+        tokens, size = (save if action == "save" else restore)(engine, slot, path)
+        took = 1000 * (time.perf_counter() - began)
+    if action == "save":
+        timings = SaveTimings(save_ms=took)
+        return SlotAnswer(slot, name, n_saved=tokens, n_written=size, timings=timings)
+    timings = SaveTimings(restore_ms=took)
+    return SlotAnswer(slot, name, n_restored=tokens, n_read=size, timings=timings)
+
+
+def number_of(call: Call[Any]) -> int:
+    """The slot of the path. Raises: ApiError."""
+    text = call.request.path_params["id"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ApiError(400, f"the slot is {text!r:.40}; it must be a number", "id")
+    return int(text)
+
+
+def path_of(folder: str, name: str, *, new: bool) -> str:
+    """Where a file of that name is. Raises: ApiError for what is no plain name of a file."""
+    if not NAME.fullmatch(name):
+        raise ApiError(
+            400, f"filename is {name!r:.80}; it must be a name without a path, of letters, digits, "
+            "'.', '_', '-' and spaces, at most 200", "filename",
+        )  # fmt: skip
+    path = os.path.join(folder, name)
+    if os.path.lexists(path):
+        if os.path.islink(path) or not os.path.isfile(path):
+            raise ApiError(400, f"{name!r} is no file of a saved slot", "filename")
+    elif not new:
+        raise ApiError(400, f"no slot is saved as {name!r}", "filename")
+    elif len(os.listdir(folder)) >= MOST_FILES:
+        raise ApiError(400, f"there are {MOST_FILES} files already; remove some", "filename")
+    return path
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/slots/{id}", change, "Save, restore or erase what a slot holds.",
+        body=SlotFile, bodiless=True, query=What, answer=SlotAnswer,
+    ),
+)  # fmt: skip
