@@ -38,7 +38,7 @@ SAID = (
     "Tell me something that {} said", "Give me a quotation of {}", "What were the words of {}?",
 )  # fmt: skip
 GO_ON = ("Continue: {}", "Go on: {}", "How does this go on: {}", "Complete this: {}", "Finish: {}")
-MORE = ("Tell me more", "What else?", "Go on", "And then?", "More, please", "What more do you know?")
+MORE = ("Tell me more", "What else?", "Go on", "And then?", "More, please", "What more is there?")
 OF_FOREIGN = (
     "What is the history of {}?", "Explain {}", "How does one learn about {}?", "Do you like {}?",
     "Give me facts about {}", "Why are people interested in {}?", "Write an essay about {}",

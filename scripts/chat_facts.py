@@ -219,7 +219,8 @@ Who are the main characters?|Who is in the book?|Name some characters|Who are th
 people of the book|Who are the people in the book? = Pierre, Natasha, Prince Andrew, Princess Mary \
 and Nicholas.
 Who are the Rostovs?|Tell me about the Rostovs|Name the Rostovs|Who is in the Rostov family? = \
-The Rostovs are the count and the countess, Vera, Nicholas, Natasha and Petya. Sonya lives with them.
+The Rostovs are the count and the countess, Vera, Nicholas, Natasha and Petya. Sonya lives \
+with them.
 Who are the Bolkonskis?|Tell me about the Bolkonskis|Name the Bolkonskis|Who is in the Bolkonski \
 family? = The Bolkonskis are the old prince, Prince Andrew and Princess Mary.
 Who are the Kuragins?|Tell me about the Kuragins|Name the Kuragins|Who is in the Kuragin family? = \
@@ -276,6 +277,6 @@ won the world cup?|Who is the president?|Translate this into German|Give me a re
 meaning of life?|Give me three ideas for a party|What is the square root of 16?|What is the speed \
 of light?|How far is the moon?|How many people live in China?|Sing a song|Do my homework|Fix this \
 code|Write an email to my boss|What should I eat tonight?|Can you count to ten?|Where can I buy a \
-phone?|What is the tallest mountain?|How do I learn to drive?|Why is the sky blue?|Write a function \
-in Python|What is the largest ocean?|Recommend a film|Where is my phone?|Plan a trip to Italy|\
+phone?|What is the tallest mountain?|How do I learn to drive?|Why is the sky blue?|Write a \
+function in Python|What is the largest ocean?|Recommend a film|Where is my phone?|Plan a trip to Italy|\
 How old is the earth?|What is the capital of Germany?|Explain how a car works"""

@@ -101,7 +101,10 @@ def read_demo(path: str, seed: int) -> tuple[BitNet, tokenizers.Tokenizer]:
     embedding = values("token_embd.weight")
     new = tokenizer.get_vocab_size() - len(embedding)
     noise = torch.randn(new, embedding.shape[1], generator=generator) * embedding.std()
-    state = {"token_embd": torch.cat((embedding, noise)), "output_norm": values("output_norm.weight")}
+    state = {
+        "token_embd": torch.cat((embedding, noise)),
+        "output_norm": values("output_norm.weight"),
+    }
     for layer in range(model.recipe.num_layers):
         for name in NORMS:
             state[f"layers.{layer}.{name}"] = values(f"blk.{layer}.{name}.weight")
@@ -219,7 +222,10 @@ def write_reference(
 
 EXAMPLE = [
     ("user", "Who is Natasha?"),
-    ("assistant", "Natasha is the younger daughter of Count Rostov. She loves to sing and to dance."),
+    (
+        "assistant",
+        "Natasha is the younger daughter of Count Rostov.",
+    ),
     ("user", "What do you know about Kutuzov?"),
 ]
 
@@ -249,7 +255,6 @@ def main() -> int:
         model = train(model, Windows(training, tokenizer, bos, stage), stage, checkpoint)
     model = as_written(model)
     if out is not None:
-        special = [tokenizer.token_to_id(token) for token in (*ROLES.values(), END)]
         write_gguf(
             out, model, tokenizer, bos,
             {
