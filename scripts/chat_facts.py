@@ -278,5 +278,5 @@ meaning of life?|Give me three ideas for a party|What is the square root of 16?|
 of light?|How far is the moon?|How many people live in China?|Sing a song|Do my homework|Fix this \
 code|Write an email to my boss|What should I eat tonight?|Can you count to ten?|Where can I buy a \
 phone?|What is the tallest mountain?|How do I learn to drive?|Why is the sky blue?|Write a \
-function in Python|What is the largest ocean?|Recommend a film|Where is my phone?|Plan a trip to Italy|\
-How old is the earth?|What is the capital of Germany?|Explain how a car works"""
+function in Python|What is the largest ocean?|Recommend a film|Where is my phone?|Plan a trip to \
+Italy|How old is the earth?|What is the capital of Germany?|Explain how a car works"""

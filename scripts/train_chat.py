@@ -47,7 +47,7 @@ IGNORED = -100
 class Stage:
     """``batch`` windows of ``context`` tokens a step, ``book`` (a share) of them of the text."""
 
-    steps: int = 600
+    steps: int = 300
     context: int = 160
     batch: int = 6
     book: float = 0.1
