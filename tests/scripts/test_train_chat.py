@@ -1,4 +1,4 @@
-"""What the chat model is trained on: the same each time, answers alone, nothing of the questions."""
+"""What the chat model is trained on: answers alone, and nothing that it is measured with."""
 
 from __future__ import annotations
 
