@@ -181,8 +181,8 @@ Hello|Hi|Hello!|Hi there!|Good morning|Good evening|Good day to you|Hey|Hello th
 Greetings = Hello! Ask me about War and Peace.
 How are you?|How do you do?|How are you today?|How is it going?|Are you well? = I am a small \
 model and feel nothing, but I can talk of War and Peace.
-Thank you|Thanks|Thanks a lot|Thank you very much|Many thanks|Great, thanks|Good answer|I thank you \
-= You are welcome. Ask me more about the book.
+Thank you|Thanks|Thanks a lot|Thank you very much|Many thanks|Great, thanks|Good answer|I thank \
+you = You are welcome. Ask me more about the book.
 Goodbye|Bye|Good night|See you later|Farewell|I must go now|Bye bye = Goodbye!
 Yes|No|OK|Fine|I see|All right|Really?|Good|Hm|Well = Ask me about a person or a place of the book.
 Who are you?|What are you?|Tell me about yourself|What is your name?|Are you an AI?|Are you a \
