@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +55,11 @@ def tensors(model: BitNet) -> Iterator[tuple[str, str, NDArray[np.float32]]]:
 
 
 def metadata(recipe: Recipe, tokenizer: tokenizers.Tokenizer, bos: int) -> dict[str, object]:
-    description = json.loads(tokenizer.to_str())["model"]
-    vocabulary = sorted(description["vocab"], key=description["vocab"].__getitem__)
-    merges = [m if isinstance(m, str) else " ".join(m) for m in description["merges"]]
+    written = json.loads(tokenizer.to_str())
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    vocabulary = sorted(ids, key=ids.__getitem__)
+    merges = [m if isinstance(m, str) else " ".join(m) for m in written["model"]["merges"]]
+    special = {bos} | {token["id"] for token in written["added_tokens"]}
     head = recipe.hidden_size // recipe.num_heads
     return {
         "general.architecture": ARCH,
@@ -79,7 +81,7 @@ def metadata(recipe: Recipe, tokenizer: tokenizers.Tokenizer, bos: int) -> dict[
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": vocabulary,
         "tokenizer.ggml.token_type": np.array(
-            [3 if i == bos else 1 for i in range(len(vocabulary))], np.int32
+            [3 if i in special else 1 for i in range(len(vocabulary))], np.int32
         ),
         "tokenizer.ggml.merges": merges,
         "tokenizer.ggml.bos_token_id": bos,
@@ -89,9 +91,16 @@ def metadata(recipe: Recipe, tokenizer: tokenizers.Tokenizer, bos: int) -> dict[
     }
 
 
-def write_gguf(path: Path, model: BitNet, tokenizer: tokenizers.Tokenizer, bos: int) -> None:
+def write_gguf(
+    path: Path,
+    model: BitNet,
+    tokenizer: tokenizers.Tokenizer,
+    bos: int,
+    others: Mapping[str, object] | None = None,
+) -> None:
+    """``others``: metadata beside the demo model's, or instead of it."""
     with GGUFWriter(path) as writer:
-        for key, value in metadata(model.recipe, tokenizer, bos).items():
+        for key, value in (metadata(model.recipe, tokenizer, bos) | dict(others or {})).items():
             writer.add(key, value)
         for name, kind, values in tensors(model):
             data = TYPES[kind].quantize(values)

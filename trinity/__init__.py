@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     )
     from trinity.formats.provider import Tensor, WeightProvider
     from trinity.grammar.grammar import Grammar
-    from trinity.loading import demo_model, generate, load, load_tokenizer, open_weights
+    from trinity.loading import (
+        chat_model,
+        demo_model,
+        generate,
+        load,
+        load_tokenizer,
+        open_weights,
+    )
     from trinity.model import Model
     from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
@@ -68,6 +75,7 @@ __all__ = [
     "UnsupportedError",
     "WeightProvider",
     "__version__",
+    "chat_model",
     "demo_model",
     "generate",
     "load",
@@ -91,7 +99,14 @@ _HOMES = {
     ),
     "trinity.formats.provider": ("Tensor", "WeightProvider"),
     "trinity.grammar.grammar": ("Grammar",),
-    "trinity.loading": ("demo_model", "generate", "load", "load_tokenizer", "open_weights"),
+    "trinity.loading": (
+        "chat_model",
+        "demo_model",
+        "generate",
+        "load",
+        "load_tokenizer",
+        "open_weights",
+    ),
     "trinity.model": ("Model",),
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
     "trinity.runtime.options": ("GenerationOptions",),

@@ -152,10 +152,22 @@ def demo_model() -> str:
 
     Raises: InputError where the installation lacks it.
     """
-    path = str(importlib.resources.files("trinity") / "data" / "demo.gguf")
+    return _packaged("demo.gguf", "demo model")
+
+
+def chat_model() -> str:
+    """The path of the demo model that was taught to answer questions about its book.
+
+    Raises: InputError where the installation lacks it.
+    """
+    return _packaged("demo-chat.gguf", "demo chat model")
+
+
+def _packaged(name: str, title: str) -> str:
+    path = str(importlib.resources.files("trinity") / "data" / name)
     if not os.path.isfile(path):
         raise InputError(
-            f"{path}: the demo model is missing from this installation; install trinity again, "
+            f"{path}: the {title} is missing from this installation; install trinity again, "
             "or give a model's file (--model FILE)"
         )
     return path

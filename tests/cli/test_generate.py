@@ -111,7 +111,7 @@ def test_special_tokens_are_text_unless_asked_for(run: Run, engine: ToyEngine) -
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["chat"], "--model"),
+        (["warmup", "--threads", "2"], "--model"),
         ([*MODEL, "-p", "x", "-f", "y"], "twice"),
         ([*MODEL, "-p", "x", "--system", "y"], "--chat"),
         ([*MODEL, "-p", "x", "--logit-bias", "5"], "ID=VALUE"),

@@ -64,7 +64,7 @@ def test_help_names_the_commands_and_is_light() -> None:
 
 @pytest.mark.full
 def test_wrong_usage_is_2() -> None:
-    done = python("-m", "trinity", "chat", "--max-tokens", "1")
+    done = python("-m", "trinity", "warmup", "--threads", "2")
     assert done.returncode == 2
     assert "--model" in done.stderr
     assert "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ import typer
 
 from trinity.cli import options
 from trinity.cli.chatting.settings import CTX_SHIFT, SETTINGS
-from trinity.cli.loading import load_model
+from trinity.cli.loading import load_model, model_or_chat_demo
 from trinity.cli.prompts import given_template
 from trinity.cli.terminal import say
 from trinity.errors import InputError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @options.takes(generation=SETTINGS, loading=options.LOADING)
 def chat(
-    model: options.ModelPath,
+    model: options.ModelOrChatDemo = None,
     system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
     template: Annotated[
         str | None,
@@ -39,10 +39,11 @@ def chat(
 ) -> None:
     """Talk with a model. /help lists what can be typed; input may be piped, a line per turn."""
     text = None if template is None else given_template(template)
-    with load_model(model, **loading) as loaded:
+    path = model_or_chat_demo(model)
+    with load_model(path, **loading) as loaded:
         if text is None and not loaded.chat_templates:
             raise InputError(
-                f"{model}: the file has no chat template; give one with --template FILE, "
+                f"{path}: the file has no chat template; give one with --template FILE, "
                 "or use `trinity generate`"
             )
         from trinity.cli.chatting.dialogue import Dialogue

@@ -24,6 +24,17 @@ def model_or_demo(path: str | None) -> str:
     return found
 
 
+def model_or_chat_demo(path: str | None) -> str:
+    """``path``, or that of the demo chat model, which is then named on standard error."""
+    if path is not None:
+        return path
+    from trinity.loading import chat_model
+
+    found = chat_model()
+    say(f"using the demo chat model {found}; give --model FILE for another")
+    return found
+
+
 @contextmanager
 def progress(title: str, *stays: str) -> Iterator[Callable[[str], None]]:
     """A function that shows a line of progress: in place on a terminal, else one after another.

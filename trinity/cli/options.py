@@ -23,11 +23,16 @@ from trinity_kernels.isa import LEVELS
 MODEL_HELP = (
     "The model: a GGUF file, a directory of Hugging Face's format, ollama:NAME or hf:USER/REPO"
 )
-ModelPath = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}.")]
 ModelOrDemo = Annotated[
     str | None,
     typer.Option(
         "--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."
+    ),
+]
+ModelOrChatDemo = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo chat model if not given."
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trinity.cli import options
-from trinity.cli.loading import model_or_demo
+from trinity.cli.loading import model_or_chat_demo
 from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.process import INTERRUPTED
@@ -31,7 +31,7 @@ def serve(
             "-m",
             metavar="[NAME=]MODEL",
             help=f"{options.MODEL_HELP}; may be several, the others are loaded when they are "
-            "asked for; the demo model if not given.",
+            "asked for; the demo chat model if not given.",
         ),
     ] = None,
     *,
@@ -53,6 +53,6 @@ def serve(
             f"the server needs libraries that are not installed ({error}); install them with: "
             'pip install "trinity-llm[serve]"'
         ) from error
-    refs = model or [model_or_demo(None)]
+    refs = model or [f"demo={model_or_chat_demo(None)}"]
     if server.serve(refs, settings, loading, say, generation) == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
