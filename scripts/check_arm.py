@@ -39,9 +39,10 @@ EACH = 24  # kernels that a process compiles
 DESCRIBE = """
 import json, sys
 from trinity_kernels.isa import possible_levels
+levels = possible_levels()  # which tells the compiler what the processor has
 from numba.core.registry import cpu_target
 target = cpu_target.target_context.codegen().magic_tuple()
-print(json.dumps({"version": sys.version, "target": target, "levels": possible_levels()}))
+print(json.dumps({"version": sys.version, "target": target, "levels": levels}))
 """
 GOLDEN = """
 import hashlib, json, sys, trinity
@@ -60,6 +61,8 @@ listed, here, tests = map(json.loads, sys.argv[1:])
 for level, kernels in listed.items():
     assert isa.select_level(level) == level
     for name, tag in kernels:
+        lost = f"WRONG {level}: {name} {tag} is not found where it was compiled to"
+        selftest.KERNELS[name][0].address(level, tag, lambda: print(lost, flush=True))
         if error := selftest.check(name, level, tag):
             print(f"WRONG {level}: {name} {tag}: {error}", flush=True)
     for what, found in golden(level).items():
