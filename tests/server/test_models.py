@@ -167,7 +167,9 @@ def test_a_model_answers_to_its_aliases() -> None:
     assert [models.find(name) for name in ("a", "b", "c", None)] == [one] * 4
     with pytest.raises(ApiError, match="there is a, b, c, d"):
         models.find("e")
-    with TestClient(make_app(models, ServerOptions(preload=False)), base_url="http://localhost") as c:
+    with TestClient(
+        make_app(models, ServerOptions(preload=False)), base_url="http://localhost"
+    ) as c:
         first, second = c.get("/v1/models").json()["data"]
         assert (first["aliases"], first["tags"]) == (["b", "c"], ["small"])
         assert (second["aliases"], second["tags"]) == ([], [])
