@@ -234,3 +234,29 @@ def test_timings_count() -> None:
 def test_bad_limits(limits: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Limits(**limits)
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [(0, 1), (2, 3), (None, len(PROMPT)), (100, 12)],  # BOS is always kept, four places never
+)
+@pytest.mark.parametrize("window", [0, 5])
+def test_a_full_context_is_shifted(keep: int | None, kept: int, window: int) -> None:
+    """Each token is the argmax of the text that is left, evaluated from its beginning."""
+    options = {"max_tokens": 40, "ignore_eos": True, "context_shift": True, "keep": keep}
+    found = completed(ToyEngine(context_length=16, window=window), **options)
+    engine, text, expected = ToyEngine(context_length=16, window=window), list(PROMPT), []
+    for _ in range(40):
+        expected.append(int(engine.logits_of(text).argmax()))
+        text.append(expected[-1])
+        if len(text) == 16:
+            del text[kept : kept + (17 - kept) // 2]
+    assert found.token_ids == expected
+    assert (found.finish_reason, found.timings.prompt_tokens) == ("length", len(PROMPT))
+
+
+@pytest.mark.parametrize("limits", [{"context_shift": True}, {"max_tokens": 100}])
+def test_a_full_context_ends_the_answer_otherwise(limits: dict[str, Any]) -> None:
+    """Without a limit of tokens it would never end."""
+    found = completed(ToyEngine(context_length=16), ignore_eos=True, **limits)
+    assert (len(found.token_ids), found.finish_reason) == (16 - len(PROMPT), "length")

@@ -158,3 +158,26 @@ def test_a_model_says_whether_it_is_being_loaded() -> None:
         go.set()
         wait_for(lambda: status() == "loaded")
         asking.join(LIMIT)
+
+
+def test_a_model_answers_to_its_aliases() -> None:
+    one = served("a")
+    one.aliases, one.tags = ("b", "c"), ("small",)
+    models = Models([one, served("d")])
+    assert [models.find(name) for name in ("a", "b", "c", None)] == [one] * 4
+    with pytest.raises(ApiError, match="there is a, b, c, d"):
+        models.find("e")
+    with TestClient(
+        make_app(models, ServerOptions(preload=False)), base_url="http://localhost"
+    ) as c:
+        first, second = c.get("/v1/models").json()["data"]
+        assert (first["aliases"], first["tags"]) == (["b", "c"], ["small"])
+        assert (second["aliases"], second["tags"]) == ([], [])
+        assert c.get("/v1/models/c").json()["id"] == "a"
+
+
+def test_names_with_commas() -> None:
+    settings = ServerOptions(alias="a, b,a", tags="x")
+    assert (settings.aliases, settings.all_tags) == (("a", "b"), ("x",))
+    with pytest.raises(InputError, match="alias"):
+        _ = ServerOptions(alias="a,,b").aliases

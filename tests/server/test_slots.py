@@ -146,7 +146,9 @@ def test_tokens_without_their_count_are_read(client: TestClient, tmp_path: Path)
     assert ask(client, OTHER, 0)[0] == 10
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../s", "/tmp/s", "a/b", "a\\b", ".s", "s\0", "s."])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../s", "/tmp/s", "a/b", "a\\b", ".s", "s\0", "s."]
+)
 @pytest.mark.parametrize("action", ["save", "restore"])
 def test_a_file_has_a_plain_name(client: TestClient, name: str, action: str) -> None:
     ask(client, PROMPT, 1)

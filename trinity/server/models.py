@@ -116,7 +116,7 @@ class Models:
         if found is None and self._any_name:
             found = self.first
         if found is None:
-            known = ", ".join(self._by_name)
+            known = ", ".join(sorted(self._by_name))
             raise ApiError(
                 404, f"there is no model {name!r:.200}; there is {known}", "model",
                 "model_not_found",
