@@ -63,5 +63,7 @@ def test_a_level_that_the_cpu_lacks_names_what_is_missing() -> None:
 @pytest.mark.full
 def test_features_that_numba_is_told_decide() -> None:
     assert run_python(LEVELS, NUMBA_CPU_NAME="generic").split() == ["portable"]
-    assert run_python(LEVELS, NUMBA_CPU_FEATURES=HASWELL).split() == ["avx2", "portable"]
+    # Without a name they are added to all that this one's implies, of which a host may hide some.
+    haswell = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": HASWELL}
+    assert run_python(LEVELS, **haswell).split() == ["avx2", "portable"]
     assert run_python(LEVELS, NUMBA_DISABLE_JIT="1").split() == ["portable"]
