@@ -51,7 +51,7 @@ def main() -> int:
         # Bodies that are no requests at all have no parameter to name.
         excluded += ",refusals_say_why"
     counts = Counts()
-    with tempfile.TemporaryDirectory() as name, server() as url:
+    with tempfile.TemporaryDirectory() as name, server(name) as url:
         folder = Path(name)
         if not given.only_openai:
             for path in given.path or paths_of(url):
@@ -98,12 +98,12 @@ def paths_of(url: str) -> list[str]:
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server(slots: str) -> Iterator[str]:
     """The URL of a server of the demo model, with few tokens for each answer."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
     started = subprocess.Popen(
         [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
-         "--request-seconds", "600", "--any-model-name"],
+         "--request-seconds", "600", "--any-model-name", "--slot-save-path", slots],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert started.stderr is not None

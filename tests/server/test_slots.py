@@ -178,7 +178,7 @@ def test_what_cannot_be_done(client: TestClient, path: str, status: int) -> None
 
 def test_without_a_folder_slots_are_shared(make: MakeApp) -> None:
     client = TestClient(make(), base_url="http://localhost")
-    assert client.post("/slots/1?action=erase").status_code == 501
+    assert client.post("/slots/1?action=erase").status_code == 400
     prompt = list(range(200, 240))
     assert ask(client, prompt, 1)[0] == 40
     assert ask(client, prompt, 0)[0] == 1

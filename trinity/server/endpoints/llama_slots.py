@@ -61,7 +61,7 @@ async def change(call: Call[SlotFile]) -> ASGI:
     """Save, restore or erase what a slot of the first model holds, once all answers have ended."""
     folder = call.service.settings.slot_save_path
     if folder is None:
-        raise ApiError(501, "slots cannot be saved here: start the server with --slot-save-path")
+        raise ApiError(400, "slots cannot be saved here: start the server with --slot-save-path")
     slot, action, name = number_of(call), call.query.action, call.body.filename or ""
     path = "" if action == "erase" else path_of(os.fspath(folder), name, new=action == "save")
     with await call.service.models.lease(None) as model:
