@@ -89,7 +89,7 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
     }
     if endpoint.body is not None:
         operation["requestBody"] = {
-            "required": True,
+            "required": not endpoint.bodiless,
             "content": {"application/json": {"schema": schemas[repr(endpoint.body)]}},
         }
     names = re.findall(r"\{(\w+)\}", path)
