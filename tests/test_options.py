@@ -177,7 +177,10 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TAKEN: dict[str, Sequence[Declared]] = {
     "generate": [*GENERATION, *LOADING],
-    "chat": [*without(GENERATION, "logprobs", "add_bos", "parse_special"), *LOADING],
+    "chat": [
+        *without(GENERATION, "logprobs", "add_bos", "parse_special", "context_shift", "keep"),
+        *LOADING,
+    ],
     "serve": [*SERVING, *DEFAULTS, *LOADING],
     "pull": [],
     "list": [],

@@ -264,7 +264,7 @@ def test_an_answer_goes_on_with_the_assistants_text(client: TestClient) -> None:
         assert found["__verbose"]["prompt"] == prompt + "He was"
     parts = [{"type": "text", "text": "He"}, {"type": "text", "text": "was"}]
     found = post(client, CHAT, messages=[*HELLO, {**begun[-1], "content": parts}], verbose=True)
-    assert found["__verbose"]["prompt"] == prompt + "He\nwas"
+    assert found["__verbose"]["prompt"] == prompt + "He\n\nwas"
     closed = prompt + "He was<|im_end|>\n"
     for more, end in (({"continue_final_message": False}, "<|im_start|>assistant\n"),
                       ({"add_generation_prompt": True}, "<|im_start|>assistant\n"),

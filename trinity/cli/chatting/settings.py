@@ -20,7 +20,7 @@ CTX_SHIFT = Declared(
     False,
     Option("Where the context is full, forget the oldest turns.", ("--ctx-shift",)),
 )
-# A conversation is shown as text alone, in the model's own format.
+# A conversation is shown as text alone, in the model's own format; it forgets whole turns.
 _OTHERS = "logprobs", "add_bos", "parse_special", "context_shift", "keep"
 SETTINGS = (*options.without(options.GENERATION, *_OTHERS), CTX_SHIFT)
 NONE = "none"
