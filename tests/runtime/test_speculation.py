@@ -243,6 +243,7 @@ class Plain:
     """A tokenizer for any vocabulary, whose tokens have no text."""
 
     eog_ids = frozenset[int]()
+    bos_id = None
 
     def stream(self, *, skip_special: bool = True) -> Plain:
         return self
