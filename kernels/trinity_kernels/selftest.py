@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels import expert_checks, isa, record, row_checks
+from trinity_kernels import expert_checks, isa, record, row_checks, state_checks
 from trinity_kernels._jit import Kernel
 from trinity_kernels.comparing import at as _at
 from trinity_kernels.comparing import differs as _differs
@@ -69,6 +69,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "matmul_tiles": (matmul_tiles, tuple(sorted(variants.types_of(matmul_tiles)))),
     "matmul_panels": (matmul_panels, tuple(sorted(variants.types_of(matmul_panels)))),
     **expert_checks.KERNELS,
+    **state_checks.KERNELS,
 }
 
 
@@ -490,6 +491,7 @@ _ROW_CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
     "copy": row_checks.check_copy,
     "add_squares": row_checks.check_add_squares,
     **expert_checks.CHECKS,
+    **state_checks.CHECKS,
 }
 _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,

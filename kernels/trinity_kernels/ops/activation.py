@@ -1,5 +1,6 @@
-"""out = act(gate) * up, element by element: SiLU, GELU (tanh form), squared ReLU, limited SwiGLU.
+"""out = act(gate) * up, element by element.
 
+SiLU, GELU (tanh form), squared ReLU, sigmoid, limited SwiGLU.
 "swiglu_oai": g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
 Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart; UP likewise, UP_STRIDE bytes
 apart, or 0: out = act(gate). The quantization type's tag carries the activation's name.
@@ -14,7 +15,7 @@ import numpy as np
 from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i64, set_f32
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
@@ -24,7 +25,7 @@ if not jit_disabled():
     from trinity_kernels.ops.exponential import exp_f32x16
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
-ACTIVATIONS = ("silu", "gelu", "relu2", "swiglu_oai")
+ACTIVATIONS = ("silu", "gelu", "relu2", "sigmoid", "swiglu_oai")
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
@@ -72,7 +73,9 @@ def _limited_factor(x: Any) -> Any:
     return np.float32(y + _ONE)
 
 
-_ACTS = {"silu": silu, "gelu": gelu, "relu2": relu2, "swiglu_oai": limited_silu}
+_ACTS = {
+    "silu": silu, "gelu": gelu, "relu2": relu2, "sigmoid": sigmoid_f32, "swiglu_oai": limited_silu,
+}  # fmt: skip
 _FACTORS = {"swiglu_oai": _limited_factor}
 
 
@@ -124,6 +127,11 @@ if not jit_disabled():
         return y * y
 
     @inline
+    def _sigmoid_vector(x: Any) -> Any:
+        one = simd.splat_f32x16(_ONE)
+        return one / (one + exp_f32x16(simd.splat_f32x16(_ZERO) - x))
+
+    @inline
     def _limited_silu_vector(x: Any) -> Any:
         y = simd.min_f32x16(simd.splat_f32x16(_LIMIT), x)
         exponent = simd.splat_f32x16(_OAI_SLOPE) * y
@@ -137,7 +145,7 @@ if not jit_disabled():
 
     _ACT_VECTORS = {
         "silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector,
-        "swiglu_oai": _limited_silu_vector,
+        "sigmoid": _sigmoid_vector, "swiglu_oai": _limited_silu_vector,
     }  # fmt: skip
     _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
 
