@@ -83,6 +83,13 @@ FIELDS: dict[str, Field] = {
     "kv_lora_rank": Field(("attention.kv_lora_rank",)),
     "latent_key_dim": Field(("attention.key_length_mla",)),
     "latent_value_dim": Field(("attention.value_length_mla",)),
+    "ssm_conv_kernel": Field(("ssm.conv_kernel",)),
+    "ssm_inner_size": Field(("ssm.inner_size",)),
+    "ssm_state_size": Field(("ssm.state_size",)),
+    "ssm_num_groups": Field(("ssm.group_count",)),
+    "ssm_num_heads": Field(("ssm.time_step_rank",)),
+    "recurrent_layers": Field(("attention.recurrent_layers",)),
+    "full_attention_interval": Field(("full_attention_interval",)),
 }
 
 

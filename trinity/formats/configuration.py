@@ -21,6 +21,7 @@ from trinity.formats.config_limits import (
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rope_scaling
+from trinity.formats.ssm_keys import read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
@@ -129,6 +130,8 @@ def config_from_metadata(
         per_layer_input_size=per_layer_input_size,
         experts=experts,
         latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
+        ssm=read_ssm(reader),
+        recurrent_layers=read_recurrent_layers(reader, num_layers),
         name=reader.text("general.name")[:_LONGEST_NAME],
     )
 

@@ -219,6 +219,8 @@ class Decoder:
 
 def complete(name: str) -> str:
     """A tensor's whole name, without what belongs to its layer."""
+    if name.endswith("."):
+        return name[:-1]
     return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
 
 

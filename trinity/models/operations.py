@@ -7,7 +7,7 @@ Buffers are named and hold a row of float32 for each token: ``x`` is the residua
 normalized copy of it, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate``
 and ``up`` the feed-forward's halves; a family may name others. Weights are named as in the file,
 without ``blk.N.`` and without ``.weight``; a name that ends with ``.weight``, ``.bias`` or
-``.scale`` is complete.
+``.scale`` is complete, and one that ends with a dot is complete without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Norm:
     ``kind`` "rms" divides by the root of the mean square, "layer" takes the mean off before, and
     adds the weight's ``.bias`` where the file has one. ``weight`` "": none. ``per_group``: each
     group has a weight of its own. The weight, or 1, is multiplied by ``factor``. ``add`` adds the
-    result onto out instead.
+    result onto out instead. ``eps`` is added to the mean square, 0: the model's.
     """
 
     x: str
@@ -41,6 +41,7 @@ class Norm:
     kind: Literal["rms", "layer"] = "rms"
     per_group: bool = False
     factor: float = 1.0
+    eps: float = 0.0
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -242,7 +243,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """gate = act(gate) * up: silu, gelu (tanh form), relu2; swiglu_oai is gpt-oss's, with limits.
+    """gate = act(gate) * up: silu, gelu (tanh form), relu2, sigmoid, swiglu_oai.
+
+    The last is gpt-oss's, with limits.
 
     ``up`` "": gate = act(gate). ``first``: the value of up's row at which the factors begin.
     """
@@ -372,7 +375,7 @@ class ExpertLinear:
 
 @dataclass(frozen=True, slots=True)
 class ExpertGated:
-    """As ``Gated``, on rows of each token and expert."""
+    """As ``Gated``, on rows of each token and expert. ``up`` "": gate = act(gate)."""
 
     activation: str
     width: int
@@ -385,7 +388,7 @@ class ExpertGated:
 
     def expert_buffers(self) -> Widths:
         """Values of a row of each buffer that has a row for each token and expert of it."""
-        return dict.fromkeys((self.gate, self.up), self.width)
+        return dict.fromkeys(filter(None, (self.gate, self.up)), self.width)
 
     def weights(self) -> Shapes:
         """None."""
@@ -415,7 +418,94 @@ class Mix:
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class DeltaRule:
+    """out = the gated delta rule of a state of each of ``heads`` (ops/delta_rule.py).
+
+    A row of x has queries and keys of ``key_heads`` heads of ``key_dim`` values each, then values
+    of ``heads`` heads of ``value_dim``. ``beta`` and ``alpha`` have one value for each head.
+    ``tiled``: head h goes with the head h % key_heads of keys, else with h // (heads / key_heads).
+    Queries are multiplied by ``scale``.
+    """
+
+    x: str
+    beta: str
+    alpha: str
+    out: str
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    tiled: bool = False
+    a: str = "ssm_a."
+    bias: str = "ssm_dt.bias"
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.value_dim)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        values = self.heads * self.value_dim
+        return {
+            self.x: 2 * self.key_heads * self.key_dim + values,
+            self.beta: self.heads,
+            self.alpha: self.heads,
+            self.out: values,
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys((self.a, self.bias), (self.heads,))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveScan:
+    """out = Mamba-2's selective scan of a state of each of ``heads`` (ops/selective_scan.py).
+
+    A row of x has ``heads`` heads of ``head_dim`` values, then b and c of ``groups`` groups of
+    ``key_dim`` values each. ``dt`` has one value for each head.
+    """
+
+    x: str
+    dt: str
+    out: str
+    heads: int
+    groups: int
+    head_dim: int
+    key_dim: int
+    a: str = "ssm_a."
+    d: str = "ssm_d."
+    bias: str = "ssm_dt.bias"
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.head_dim)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        values = self.heads * self.head_dim
+        return {
+            self.x: values + 2 * self.groups * self.key_dim,
+            self.dt: self.heads,
+            self.out: values,
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys((self.a, self.d, self.bias), (self.heads,))
+
+
+def _state_values(heads: int, keys: int, values: int) -> int:
+    """As the kernels lay state out: a head's values are padded to 16."""
+    return heads * keys * -(-values // 16) * 16
+
+
 Operation = (
-    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd
+    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd | DeltaRule
+    | SelectiveScan
     | Route | ExpertLinear | ExpertGated | Mix
 )  # fmt: skip

@@ -17,7 +17,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
-from trinity.formats.huggingface.stored import Kind, Module, Stored, as_it_is
+from trinity.formats.huggingface.stored import Change, Kind, Module, Stored, as_it_is
 
 SCALE_SUFFIX = "_scale"  # of a packed weight's companion
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -31,7 +31,7 @@ WITHIN = (
 )
 _OTHER_NETWORKS = (
     "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
-    "embed_audio.", "multi_modal_projector.",
+    "embed_audio.", "multi_modal_projector.", "visual.",
 )  # fmt: skip
 _MANY_MISSING = 1000
 
@@ -49,7 +49,8 @@ class HFTensor:
     stored: Stored
     kind: Kind
     permuted_heads: int = 0
-    addend: float = 0.0
+    change: Change | None = None
+    factors: tuple[float, ...] = ()
     has_bias: bool = False
 
     @property
@@ -187,7 +188,8 @@ def _tensor(module: Module, prefix: str, source: str, names: Collection[str]) ->
         replace(form, names=tuple(source + name for name in form.names)),
         module.kind,
         module.permuted_heads,
-        module.addend,
+        module.change,
+        module.factors,
         module.has_bias,
     )
 
