@@ -137,8 +137,8 @@ class ConfigReader:
     ) -> tuple[int, tuple[int, ...]]:
         """A whole number, or an array of one for each layer.
 
-        Returns: the largest, and those of all layers where they differ, else nothing. Raises
-        UnsupportedError for a layer's 0: it says that the layer is of another kind.
+        Returns: the largest, and those of all layers where they differ, else nothing. A layer's 0
+        says that the layer is of another kind, and not all may be.
         """
         values = self.value(name, default)
         if not isinstance(values, np.ndarray):
@@ -148,10 +148,10 @@ class ConfigReader:
                 name, f"has {len(values)} values, but {self.key('num_layers')} is {num_layers}"
             )
         numbers = tuple(self._checked(name, value, 0) for value in values.tolist())
-        if 0 in numbers:
+        if max(numbers) == 0:
             raise UnsupportedError(
-                f"{self.source}: {self.key(name)} ({name}) is 0 for layer {numbers.index(0)}; "
-                "trinity runs models whose layers all have attention and a feed-forward"
+                f"{self.source}: {self.key(name)} ({name}) is 0 for all layers; trinity runs "
+                "models of which some layer has attention, and some a feed-forward"
             )
         return max(numbers), numbers if len(set(numbers)) > 1 else ()
 

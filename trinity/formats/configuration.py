@@ -53,7 +53,7 @@ def config_from_metadata(
     the tensors fit the configuration is for trinity.models to say.
     ``num_tokens`` is the vocabulary's length where the file has one. Raises ConfigError where a
     value is missing, impossible or at odds with another or with a tensor (both are named);
-    UnsupportedError for query heads that vary by layer, for layers without attention or
+    UnsupportedError for query heads that vary by layer, for models without attention or
     feed-forward, and for unknown RoPE scaling.
     """
     check_is_model(metadata, source)
@@ -70,7 +70,7 @@ def config_from_metadata(
     num_heads = reader.of_all_layers("num_heads", num_layers)
     num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
     for heads in layer_kv_heads or (num_kv_heads,):
-        if num_heads % heads:
+        if heads and num_heads % heads:
             raise reader.clash(
                 "num_heads", num_heads, "num_kv_heads", heads, "it must be a multiple of"
             )

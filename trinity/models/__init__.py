@@ -60,6 +60,13 @@ def decoder_of(
                 f"{source}: {config.architecture}.{key} ({field}) is missing or 0, but "
                 f"{config.architecture} needs it; convert the model again"
             )
+    for field in ("layer_kv_heads", "layer_intermediate_sizes"):
+        sizes = getattr(config, field)
+        if 0 in sizes and not architecture.mixed:
+            raise UnsupportedError(
+                f"{source}: {field} is 0 for layer {sizes.index(0)}; trinity runs models of "
+                f"{config.architecture} whose layers all have attention and a feed-forward"
+            )
     try:
         decoder = Decoder(architecture, config, names)
     except ConfigError as error:

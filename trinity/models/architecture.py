@@ -36,7 +36,8 @@ class Architecture:
     ``logit_softcap(config)`` c become c * tanh(logit / c). ``window``: that of windowed layers
     where the file names none. ``needs``: fields of the configuration without which the family has
     no meaning, each with the key that gives it. ``unread``: tensors of a layer that a file may
-    have, and the family does without.
+    have, and the family does without. ``mixed``: a layer may have no heads of keys, or no dense
+    feed-forward.
     """
 
     names: tuple[str, ...]
@@ -51,6 +52,7 @@ class Architecture:
     window: int | None = None
     needs: tuple[tuple[str, str], ...] = ()
     unread: frozenset[str] = frozenset()
+    mixed: bool = False
 
     def completed(self, config: ModelConfig) -> ModelConfig:
         """The configuration with what the family has where the file says nothing."""

@@ -8,6 +8,8 @@ GraniteMoeShared and GraniteMoeHybrid.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trinity.config import ModelConfig
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
@@ -28,6 +30,7 @@ def _mixer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     if not config.kv_heads_of(index):
         return mamba_blocks.mamba(config, has, scale=scale)
     rotation = blocks.rotation_of(config) if config.rope_finetuned else None
+    config = replace(config, num_kv_heads=config.kv_heads_of(index))
     return [
         *blocks.projections(config, has),
         *blocks.attention(config, rotation, scale=config.attention_scale),
@@ -50,17 +53,17 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
     ]
 
 
-def _architecture(name: str, *needs: tuple[str, str]) -> Architecture:
+def _architecture(name: str, *needs: tuple[str, str], mixed: bool = False) -> Architecture:
     return Architecture(
         (name,), _layer, rope_halves=False,
         embedding_scale=lambda config: config.embedding_scale or 1.0,
         logit_scale=lambda config: 1 / config.logit_scale,
-        needs=(("logit_scale", "logit_scale"), *needs),
+        needs=(("logit_scale", "logit_scale"), *needs), mixed=mixed,
     )  # fmt: skip
 
 
 ARCHITECTURES = (
     _architecture("granite"),
     _architecture("granitemoe", expert_blocks.NEEDED),
-    _architecture("granitehybrid", mamba_blocks.NEEDED),
+    _architecture("granitehybrid", mamba_blocks.NEEDED, mixed=True),
 )

@@ -7,6 +7,8 @@ Source: llama.cpp src/models/nemotron-h.cpp; transformers' NemotronH.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trinity.config import ModelConfig
 from trinity.models import blocks, expert_blocks, mamba_blocks
 from trinity.models.architecture import Architecture, Has
@@ -14,13 +16,20 @@ from trinity.models.operations import Operation
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    return [blocks.norm(config, "x", "attn_norm", "h"), *_mixer(config, index, has)]
+    config = replace(
+        config,
+        num_kv_heads=config.kv_heads_of(index),
+        intermediate_size=config.intermediate_size_of(index),
+        layer_kv_heads=(),
+        layer_intermediate_sizes=(),
+    )
+    return [blocks.norm(config, "x", "attn_norm", "h"), *_mixer(config, has)]
 
 
-def _mixer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
-    if config.intermediate_size_of(index):
+def _mixer(config: ModelConfig, has: Has) -> list[Operation]:
+    if config.intermediate_size:
         return _experts(config, has) if config.experts else _feed_forward(config)
-    if not config.kv_heads_of(index):
+    if not config.num_kv_heads:
         return mamba_blocks.mamba(config, has)
     return [
         *blocks.projections(config, has),
@@ -44,9 +53,11 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(("nemotron_h",), _layer, rope_halves=True, needs=(mamba_blocks.NEEDED,)),
+    Architecture(
+        ("nemotron_h",), _layer, rope_halves=True, needs=(mamba_blocks.NEEDED,), mixed=True
+    ),
     Architecture(
         ("nemotron_h_moe",), _layer, rope_halves=True,
-        needs=(mamba_blocks.NEEDED, expert_blocks.NEEDED),
+        needs=(mamba_blocks.NEEDED, expert_blocks.NEEDED), mixed=True,
     ),
 )  # fmt: skip

@@ -419,6 +419,33 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
+class CausalConv:
+    """x = act(depthwise causal convolution of x over ``taps`` tokens, plus a bias if there is one).
+
+    PROVISIONAL
+    """
+
+    x: str
+    weight: str
+    width: int
+    taps: int
+    activation: str = ""
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values of the state."""
+        return self.width * (self.taps - 1)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.x: self.width}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return {self.weight: (self.width, self.taps)}
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaRule:
     """out = the gated delta rule of a state of each of ``heads`` (ops/delta_rule.py).
 
@@ -505,7 +532,7 @@ def _state_values(heads: int, keys: int, values: int) -> int:
 
 
 Operation = (
-    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd | DeltaRule
+    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd | DeltaRule | CausalConv
     | SelectiveScan
     | Route | ExpertLinear | ExpertGated | Mix
 )  # fmt: skip
