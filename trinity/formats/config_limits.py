@@ -48,6 +48,7 @@ LARGEST_INTEGERS = {
     "ssm_conv_kernel": 1 << 8,
     "ssm_inner_size": 1 << 18,
     "ssm_state_size": 1 << 16,
+    "ssm_expand": 1 << 8,
     "ssm_num_groups": 1 << 12,
     "ssm_num_heads": 1 << 14,
     "full_attention_interval": 1 << 10,
@@ -72,6 +73,7 @@ REAL_RANGES = {
     "logit_scale": (1e-6, 1e6),
     "temperature_scale": (1e-6, 1e3),
     "expert_scale": (1e-6, 1e6),
+    "multiplier": (1e-9, 1e6),
 }
 # YaRN divides by the logarithm of the base.
 SMALLEST_YARN_THETA = 1.001

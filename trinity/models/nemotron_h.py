@@ -54,10 +54,10 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(
-        ("nemotron_h",), _layer, rope_halves=True, needs=(mamba_blocks.NEEDED,), mixed=True
+        ("nemotron_h",), _layer, rope_halves=False, needs=(mamba_blocks.NEEDED,), mixed=True
     ),
     Architecture(
-        ("nemotron_h_moe",), _layer, rope_halves=True,
+        ("nemotron_h_moe",), _layer, rope_halves=False,
         needs=(mamba_blocks.NEEDED, expert_blocks.NEEDED), mixed=True,
     ),
 )  # fmt: skip

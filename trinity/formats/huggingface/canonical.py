@@ -220,15 +220,17 @@ def _chained(makes: Sequence[_Make]) -> Iterator[NDArray[Any]]:
         yield from make()
 
 
-def _times(factor: float, values: NDArray[np.float32]) -> NDArray[np.float32]:
-    return values * np.float32(factor)
+def _times(factors: tuple[float, ...], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    for factor in factors:
+        values = values * np.float32(factor)
+    return values
 
 
 def _multiplied(
-    factor: float, make: Callable[[], Iterator[NDArray[np.float32]]]
+    factors: tuple[float, ...], make: Callable[[], Iterator[NDArray[np.float32]]]
 ) -> Iterator[NDArray[np.float32]]:
     for values in make():
-        yield _times(factor, values)
+        yield _times(factors, values)
 
 
 def _name_of(needed: HFTensor, expert: int | None) -> str:

@@ -22,13 +22,15 @@ _KINDS = ("full_attention", "sliding_attention")
 class ExpertTerms:
     """The keys of a class's experts; of several for one value the first that is there.
 
-    ``switch``: the key that says whether there are any, where a class has one.
+    ``switch``: the key that says whether there are any, where a class has one; ``optional``: there
+    are none where their number is missing or 0.
     """
 
     count: tuple[str, ...]
     used: str = "num_experts_per_tok"
     width: str = "moe_intermediate_size"
     switch: str | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,8 @@ def _experts(values: Values, terms: ExpertTerms | None) -> Experts | None:
     if terms is None or (terms.switch is not None and not values.flag(terms.switch)):
         return None
     count_key = values.first_of(terms.count)
+    if terms.optional and not values.values.get(count_key):
+        return None
     count = values.size(count_key, "num_experts")
     used = values.size(terms.used, "num_experts_per_tok")
     if used > count:

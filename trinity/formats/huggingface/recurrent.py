@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.blocks import vector
 from trinity.formats.huggingface.config import HFConfig
-from trinity.formats.huggingface.stored import Module, Stored, View
+from trinity.formats.huggingface.stored import Module, Stored, View, as_it_is
 from trinity.formats.huggingface.values import shown
 
 
@@ -90,11 +90,12 @@ def _taps_of(view: View) -> View:
     return lambda array: view(array[:, 0])
 
 
-def decay(source: str, heads: int, view: View | None = None) -> Module:
+def decay(
+    source: str, heads: int, view: View = as_it_is, shape: tuple[int, ...] | None = None
+) -> Module:
     """A of each head, of which checkpoints have the logarithm of -A."""
-    name, shape = (f"{source}.A_log",), (heads,)
-    form = Stored(name, shape, view) if view else Stored(name, shape)
-    return Module("ssm_a", shape, (form,), "precise", change=_negative_exponential)
+    form = Stored((f"{source}.A_log",), (heads,), view)
+    return Module("ssm_a", shape or (heads,), (form,), "precise", change=_negative_exponential)
 
 
 def _negative_exponential(values: NDArray[np.float32]) -> NDArray[np.float32]:

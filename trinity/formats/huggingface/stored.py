@@ -74,7 +74,8 @@ class Module:
     ``kind``: "linear" is a layer's weight, ternary in ternary models; "matrix" an embedding or the
     output; "precise" what stays float32: norms, biases, routers. ``permuted_heads``: the number of
     heads whose rows GGUF has permuted, or 0. ``change``: what becomes of each value.
-    ``factors``: what the values of each of a form's parts are multiplied by. ``has_bias``: a bias
+    ``factors``: what the values of each of a form's parts are multiplied by,
+    one after the other. ``has_bias``: a bias
     goes with it. ``instead``: modules that stand in its place in checkpoints that have the
     first form of the first of them.
     """
@@ -85,6 +86,6 @@ class Module:
     kind: Kind
     permuted_heads: int = 0
     change: Change | None = None
-    factors: tuple[float, ...] = ()
+    factors: tuple[tuple[float, ...], ...] = ()
     has_bias: bool = False
     instead: tuple[Module, ...] = ()

@@ -50,7 +50,7 @@ class HFTensor:
     kind: Kind
     permuted_heads: int = 0
     change: Change | None = None
-    factors: tuple[float, ...] = ()
+    factors: tuple[tuple[float, ...], ...] = ()
     has_bias: bool = False
 
     @property
@@ -119,7 +119,11 @@ def _names(
 ) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
     if not other_networks(config, family):
-        return {name: name for name in checkpoint.names()}
+        within = family.within
+        return {
+            f"model.{name.removeprefix(within)}" if within and name.startswith(within) else name: name
+            for name in checkpoint.names()
+        }
     names: dict[str, str] = {}
     for name in checkpoint.names():
         if name.removeprefix("model.").startswith(_OTHER_NETWORKS):
@@ -168,7 +172,12 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
     # Where the configuration does not say, the tensor itself tells.
     if config.tied is False or (config.tied is None and _HEAD in names):
         shape = (config.vocab_size, config.hidden_size)
-        yield HFTensor("output.weight", shape, Stored((_HEAD,), shape), "matrix")
+        factor = family.head_factor(config)
+        stored = Stored((_HEAD,), shape)
+        factors: tuple[tuple[float, ...], ...] = ()
+        if factor != 1.0:
+            stored, factors = replace(stored, parts=(as_it_is,)), ((factor,),)
+        yield HFTensor("output.weight", shape, stored, "matrix", factors=factors)
 
 
 def _chosen(module: Module, source: str, names: Collection[str]) -> tuple[Module, ...]:
