@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
 from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
-from trinity_kernels.ops import delta_rule, selective_scan, state
+from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
 
 Array = NDArray[Any]
 _HEADS, _GROUPS, _KEYS, _VALUES, _OFFSET = 4, 2, 5, 37, 64
@@ -144,8 +144,41 @@ def check_selective_scan(kernel: Kernel, level: str, tag: str) -> str | None:
     return _compare(out, parts, expected, states)
 
 
-CHECKS = {"delta_rule": check_delta_rule, "selective_scan": check_selective_scan}
+def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Four taps with a bias."""
+    op, count, k, taps = causal_conv, len(_POSITIONS), 37, 4
+    rng = random_numbers()
+    x = rng.standard_normal((count, k)).astype(np.float32)
+    weight, bias = rng.standard_normal((taps, k)).astype(np.float32), x[0].copy()
+    parts = rng.standard_normal((2, 2, _OFFSET // 4 + (taps - 1) * k)).astype(np.float32)
+    tables = np.array([[at(part) for part in of_one] for of_one in parts], np.int64)
+    rows = np.array([0, 0, 1, 1, 1])
+    caches = np.array([at(tables[row]) for row in rows], np.int64)
+    found, out = parts[:, :, _OFFSET // 4 :].reshape(2, 2, taps - 1, k), x.copy()
+    states = found.astype(np.float64)
+    expected = np.zeros(x.shape)
+    for t, (row, position) in enumerate(zip(rows, _POSITIONS.tolist(), strict=True)):
+        old = states[row, (position - 1) // 128] if position else np.zeros((taps - 1, k))
+        seen = np.concatenate([old, x[t : t + 1]])
+        states[row, position // 128] = seen[1:]
+        expected[t] = (weight * seen).sum(axis=0) + bias
+    if tag == "silu":
+        expected = expected / (1 + np.exp(-expected))
+    run_kernel(kernel, level, tag, count, {
+        op.X: at(out), op.STRIDE: out.strides[0], op.WEIGHT: at(weight), op.BIAS: at(bias),
+        op.K: k, op.TAPS: taps, op.POSITIONS: at(_POSITIONS), op.CACHES: at(caches),
+        op.LAYER_OFFSET: _OFFSET,
+    })  # fmt: skip
+    error = differs(out, expected, 1e-5)
+    if error:
+        return error
+    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1], states[1], 0)
+    return f"in the state, {error}" if error else None
+
+
+CHECKS = {"causal_conv": check_causal_conv, "delta_rule": check_delta_rule, "selective_scan": check_selective_scan}
 KERNELS = {
+    "causal_conv": (causal_conv.causal_conv, causal_conv.ACTIVATIONS),
     "delta_rule": (delta_rule.delta_rule, ("none",)),
     "selective_scan": (selective_scan.selective_scan, ("none",)),
 }

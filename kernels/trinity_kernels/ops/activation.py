@@ -111,7 +111,8 @@ def _range(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: in
 if not jit_disabled():
 
     @inline
-    def _silu_vector(x: Any) -> Any:
+    def silu_vector(x: Any) -> Any:
+        """x / (1 + exp(-x)) of 16 float32."""
         one = simd.splat_f32x16(_ONE)
         return x / (one + exp_f32x16(simd.splat_f32x16(_ZERO) - x))
 
@@ -144,7 +145,7 @@ if not jit_disabled():
         return y + simd.splat_f32x16(_ONE)
 
     _ACT_VECTORS = {
-        "silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector,
+        "silu": silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector,
         "sigmoid": _sigmoid_vector, "swiglu_oai": _limited_silu_vector,
     }  # fmt: skip
     _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
