@@ -12,12 +12,14 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     Attention,
+    CausalConv,
     ExpertGated,
     ExpertLinear,
     Linear,
     Mix,
     Norm,
     Operation,
+    Recurrent,
     Rope,
     Rotation,
     Route,
@@ -76,14 +78,39 @@ class Decoder:
 
     @cached_property
     def attention(self) -> list[Attention]:
-        """Every layer's attention; that of its own cache says what the layer keeps there."""
-        found = []
+        """Every layer's attention; that of its own cache says what the layer keeps there.
+
+        Layers may have none, but then no layer reads another's.
+        """
+        found, shared = [], False
         for index, layer in enumerate(self.layers):
             attentions = [operation for operation in layer if isinstance(operation, Attention)]
-            if len(attentions) != 1:
-                raise TypeError(f"layer {index} has {len(attentions)} attention operations, not 1")
+            if len(attentions) > 1:
+                raise TypeError(f"layer {index} has {len(attentions)} attention operations")
             found += attentions
+            shared = shared or any(one.cache_of is not None for one in attentions)
+        if not found or (shared and len(found) < len(self.layers)):
+            raise TypeError(f"{len(found)} of {len(self.layers)} layers have attention")
         return found
+
+    @cached_property
+    def attention_layers(self) -> list[int]:
+        """The layers that ``attention`` is of."""
+        return [
+            index
+            for index, layer in enumerate(self.layers)
+            if any(isinstance(operation, Attention) for operation in layer)
+        ]
+
+    @cached_property
+    def states(self) -> list[tuple[int, Recurrent]]:
+        """Every operation that keeps a state, after its layer."""
+        return [
+            (index, operation)
+            for index, layer in enumerate(self.layers)
+            for operation in layer
+            if isinstance(operation, Recurrent)
+        ]
 
     @cached_property
     def rotations(self) -> list[Rotation]:
@@ -162,6 +189,8 @@ class Decoder:
             if isinstance(operation, Norm) and operation.kind == "layer":
                 for name, widths in operation.weights().items():
                     yield prefix + beside(name, "bias"), widths
+            if isinstance(operation, CausalConv):
+                yield prefix + beside(operation.weight, "bias"), (operation.width,)
             if isinstance(operation, ExpertLinear):
                 for name, (experts, rows, _) in operation.weights().items():
                     yield prefix + beside(name, "bias"), (experts, rows)

@@ -420,9 +420,9 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class CausalConv:
-    """x = act(depthwise causal convolution of x over ``taps`` tokens, plus a bias if there is one).
+    """x = act(the convolution of each channel of x over the last ``taps`` tokens).
 
-    PROVISIONAL
+    The weight may have a ``.bias`` beside it. ``activation``: "silu", or "" for none.
     """
 
     x: str
@@ -531,8 +531,9 @@ def _state_values(heads: int, keys: int, values: int) -> int:
     return heads * keys * -(-values // 16) * 16
 
 
+Recurrent = CausalConv | DeltaRule | SelectiveScan  # what keeps a state of a sequence
 Operation = (
-    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd | DeltaRule | CausalConv
-    | SelectiveScan
+    Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd
+    | CausalConv | DeltaRule | SelectiveScan
     | Route | ExpertLinear | ExpertGated | Mix
 )  # fmt: skip

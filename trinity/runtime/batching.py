@@ -177,7 +177,8 @@ class Batch:
         if count > 1:
             return [Piece(sequence, cache, count, int(count == sequence.pending))]
         if isinstance(sequence, Answer):
-            proposals = sequence.propose(self.account, self._engine.few - 1)
+            most = 0 if self._engine.pool.recurrent else self._engine.few - 1
+            proposals = sequence.propose(self.account, most)
             if proposals and not cache.reserve(cache.length + 1 + len(proposals)):
                 proposals = sequence.propose(self.account, 0)
         return [Piece(sequence, cache, 1, 1 + len(proposals), False, proposals)]

@@ -128,7 +128,10 @@ class CPUEngine:
             self._adapters = AdapterSet(
                 adapters, scales, decoder, self._weights, tables, self.prefill_chunk
             )  # fmt: skip
-        self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
+        self._layout = PageLayout(
+            decoder.attention, context_length, self.prefill_chunk,
+            [operation.state_width for _, operation in decoder.states],
+        )  # fmt: skip
         builder.layout = self._layout
         self._kv_memory = self._memory_limit(kv_memory)
         self._layer_bytes = sum(weight.nbytes for weight in linears)
@@ -293,6 +296,7 @@ class CPUEngine:
             cache += layer_bytes(
                 self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
             )
+        cache += sum(4 * operation.state_width for _, operation in self._decoder.states)
         adapters = 0 if self._adapters is None else self._adapters.token_bytes
         return self._layer_bytes + self._active_bytes + self._head_bytes + adapters + cache
 
@@ -315,8 +319,13 @@ class CPUEngine:
         self._embed(ids, adapted)
         kv_type = rows[0].cache.kv_type
         plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant, adapted)
-        self._run(plan, out[:wanted], adapted)
-        self._put_states(rows)
+        try:
+            self._run(plan, out[:wanted], adapted)
+            self._put_states(rows)
+        except BaseException:
+            for piece in rows:
+                piece.cache.spoil(piece.cache.length)
+            raise
         for piece in rows:
             tokens = piece.tokens
             piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
@@ -435,7 +444,8 @@ class CPUEngine:
         )  # fmt: skip
         del logits  # till here the records wrote into it
         for piece, length in zip(rows, before, strict=True):
-            piece.cache.truncate(length)
+            piece.cache.spoil(length)
+            piece.cache.truncate(min(length, piece.cache.length))
         return times
 
     def _check(self, cache: Any, count: int) -> None:

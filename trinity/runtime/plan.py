@@ -114,7 +114,10 @@ class PlanBuilder:
         self.address = address
         self.interleaved = interleaved
         self.kernel = matmul
-        self.layout = PageLayout(decoder.attention, context_length, context_length)
+        self.layout = PageLayout(
+            decoder.attention, context_length, context_length,
+            [operation.state_width for _, operation in decoder.states],
+        )  # fmt: skip
         self.squares: ChannelSquares | None = None
         self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
@@ -187,6 +190,14 @@ class PlanBuilder:
             values = self.weights.vector(name, length) if name else np.ones(length, np.float32)
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
                 self._vectors[key] = values * np.float32(factor)
+        return self._vectors[key]
+
+    def turned(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
+        """A weight of ``rows`` rows with its columns as rows; kept alive here."""
+        key = name, -rows, 1.0
+        if key not in self._vectors:
+            values = self.weights.vector(name, rows * columns)
+            self._vectors[key] = np.ascontiguousarray(values.reshape(rows, columns).T)
         return self._vectors[key]
 
     def steps(
