@@ -44,6 +44,7 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
         "silu": x / (1 + np.exp(-x)),
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
         "relu2": np.maximum(x, 0) ** 2,
+        "identity": x,
         "sigmoid": 1 / (1 + np.exp(-x)),
         "swiglu_oai": low / (1 + np.exp(-1.702 * low)),
     }[tag]

@@ -40,6 +40,8 @@ FOLDERS = {
     "granitemoe": "granitemoe",
     "llama3_rope": "llama",
     "ministral3": "mistral3",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2moe",
     "mistral_window": "llama",
     "mixtral": "llama",
     "olmo2": "olmo2",
@@ -57,7 +59,7 @@ FOLDERS = {
 }
 # Layers with a recurrent state.
 LEFT = {
-    "falcon_h1", "granitehybrid", "granitehybrid_dense", "lfm2", "lfm2_moe", "nemotron_h",
+    "falcon_h1", "granitehybrid", "granitehybrid_dense", "nemotron_h",
     "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next",
 }  # fmt: skip
 # What no GGUF says, so that its reader computes something else: the data's README.

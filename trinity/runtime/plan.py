@@ -254,6 +254,7 @@ class PlanBuilder:
         return writer.records
 
     def _write_output_norm(self, writer: Writer, step: Step) -> None:
-        width, kind = self.config.hidden_size, self.decoder.architecture.norm
-        last = Norm("x", "output_norm", "h", width, kind=kind)
+        architecture = self.decoder.architecture
+        name, width = architecture.output_norm, self.config.hidden_size
+        last = Norm("x", name, "h", width, kind=architecture.norm)
         norm.write(writer, last, rows=step.outputs, index=step.output_rows)
