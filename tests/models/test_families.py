@@ -24,6 +24,7 @@ FOLDERS = {
     "cohere": "command-r",
     "cohere2": "cohere2",
     "deepseek_v2": "deepseek2",
+    "falcon_h1": "falcon-h1",
     "deepseek_v2_lite": "deepseek2",
     "exaone4": "exaone4",
     "exaone4_window": "exaone4",
@@ -37,11 +38,15 @@ FOLDERS = {
     "gpt_oss": "gpt-oss",
     "gpt_oss_mxfp4": "gpt-oss",
     "granite": "granite",
+    "granitehybrid": "granitehybrid",
+    "granitehybrid_dense": "granitehybrid",
     "granitemoe": "granitemoe",
     "llama3_rope": "llama",
     "ministral3": "mistral3",
     "mistral_window": "llama",
     "mixtral": "llama",
+    "nemotron_h": "nemotron_h",
+    "nemotron_h_moe": "nemotron_h_moe",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "phi2": "phi2",
@@ -51,15 +56,14 @@ FOLDERS = {
     "qwen2": "qwen2",
     "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
+    "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
     "smollm3": "smollm3",
     "starcoder2": "starcoder2",
 }
-# Layers with a recurrent state.
-LEFT = {
-    "falcon_h1", "granitehybrid", "granitehybrid_dense", "lfm2", "lfm2_moe", "nemotron_h",
-    "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next",
-}  # fmt: skip
+LEFT = {"lfm2", "lfm2_moe"}  # short convolutions
 # What no GGUF says, so that its reader computes something else: the data's README.
 OF_THE_FILE_ALONE = {
     "mistral_window": "nowindow",
