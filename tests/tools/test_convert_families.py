@@ -20,16 +20,18 @@ from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 from trinity.tools.convert import convert
 
 FOLDERS = (
-    "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite", "exaone4", "exaone4_window", "gemma",
-    "gemma2", "gemma3", "gemma4", "gemma4_e", "gemma4_moe", "glm4", "gpt_oss", "gpt_oss_mxfp4",
-    "granite", "granitemoe", "llama3_rope", "ministral3", "mistral_window", "mixtral", "olmo2",
-    "olmo3", "phi2", "phi3", "phi3_longrope_long", "phi3_longrope_short", "qwen2", "qwen2_moe",
-    "qwen3", "qwen3_moe", "smollm3", "starcoder2",
+    "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite", "exaone4", "exaone4_window",
+    "falcon_h1", "gemma", "gemma2", "gemma3", "gemma4", "gemma4_e", "gemma4_moe", "glm4", "gpt_oss",
+    "gpt_oss_mxfp4", "granite", "granitehybrid", "granitemoe", "llama3_rope", "ministral3",
+    "mistral_window", "mixtral", "nemotron_h", "olmo2", "olmo3", "phi2", "phi3",
+    "phi3_longrope_long", "phi3_longrope_short", "qwen2", "qwen2_moe", "qwen3", "qwen3_5",
+    "qwen3_moe", "qwen3_next", "smollm3", "starcoder2",
 )  # fmt: skip
 # The directory's name, and words for lists of models.
 NOT_COMPARED = {"general.name", "general.size_label", "general.type"}
-# GGUF's llama has no window: the context is what makes no difference.
-CONTEXTS = {"mistral_window": 16}
+# GGUF's llama has no window: the context is what makes no difference. llama.cpp's converter writes
+# a constant for models with Mamba-2.
+CONTEXTS = {"granitehybrid": 512, "mistral_window": 16, "nemotron_h": 512}
 # Of the converter a constant for real vocabularies, here the id of some token.
 NO_END = {"gemma": 107}
 Folder = Callable[[str], Path]
