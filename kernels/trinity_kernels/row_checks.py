@@ -6,6 +6,7 @@ Each runs the kernel that it is given; None where it agrees with the formula.
 from __future__ import annotations
 
 import math
+
 import numpy as np
 
 from trinity_kernels import record
