@@ -170,7 +170,8 @@ class CPUEngine:
         self._heads = heads
         states = builder.states(self._buffers, self._step)
         self._states = np.zeros(len(states), RECORD)
-        self._states["slots"] = states
+        if states:
+            self._states["slots"] = states
         self._plans: dict[tuple[str, bool, bool, bool], _Plan] = {}
         for adapted in (False, True) if self._adapters else (False,):
             for few in (True, False):
