@@ -42,6 +42,7 @@ def _sigmoid(x: Array) -> Array:
 _ACTS: dict[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: x * _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)),
+    "gelu_erf": lambda x: x * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2)) / 2,
     "relu2": lambda x: np.square(np.maximum(x, 0)),
     "sigmoid": _sigmoid,
     "identity": lambda x: x,

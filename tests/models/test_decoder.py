@@ -130,7 +130,8 @@ def test_every_family_states_its_tensors(name: str) -> None:
     config = replace(config, **{field: NEEDED[field] for field, _ in ARCHITECTURES[name].needs})
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    assert {"token_embd.weight", "output_norm.weight", "blk.1.attn_output.weight"} <= needed.keys()
+    assert {"token_embd.weight", "blk.1.attn_output.weight"} <= needed.keys()
+    assert ("output_norm.weight" in needed) == (ARCHITECTURES[name].norm != "none")
     assert len(decoder.attention) == 2
     for layer in decoder.layers:
         written = {"x"}
