@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,14 @@ class SpeechWeights:
     def table(self, name: str, rows: int, width: int) -> NDArray[np.float32]:
         """A tensor (rows, width) as float32: positions."""
         return self._tensor(name, (rows, width)).all_floats()
+
+    def rows(
+        self, name: str, rows: int, width: int
+    ) -> Callable[[NDArray[np.intp]], NDArray[np.float32]]:
+        """A function that gives the rows of those numbers as float32: token embeddings."""
+        tensor = self._tensor(name, (rows, width))
+        elements = tensor.elements()
+        return lambda numbers: tensor.floats(elements[numbers])
 
     def linear(self, name: str, n: int, k: int) -> Weight:
         """``name``.weight (n, k), with ``name``.bias where there is one."""
