@@ -19,7 +19,7 @@ AudioLike = str | os.PathLike[str] | NDArray[Any]
 
 
 def open_audio(audio: AudioLike, rate: int = RATE) -> Blocks:
-    """A function that gives the audio's blocks at 16 kHz from its beginning, each time it is called.
+    """A function that gives the audio's blocks at 16 kHz, from its beginning each time.
 
     ``audio``: a path, or samples of shape (n,) or (n, channels): floats from -1 to 1, or integers,
     ``rate`` of them a second. Raises: InputError, FormatError, UnsupportedError; those of the

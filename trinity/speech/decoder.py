@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trinity.speech.config import SpeechConfig
 from trinity.speech.history import History
-from trinity.speech.recording import KV_TYPE, Heads, Pages, Recorder, Rows
+from trinity.speech.recording import KV_TYPE, Heads, Pages, Plan, Recorder, Rows
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.ops.kv_layout import layer_bytes
 from trinity_kernels.team import Team
@@ -69,10 +69,10 @@ class Decoder:
         self._x.values[:count] = self._embeddings(tokens) + self._positions[self._places[:count]]
         self._count[0], self._wanted[0] = count, len(wanted)
         self._wanted_rows[: len(wanted)] = wanted
-        team.run(self._plans[count <= FEW])
+        team.run(self._plans[count <= FEW].records)
         return self._logits.values[: len(wanted)]
 
-    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> NDArray[np.void]:
+    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> Plan:
         recorder.rows = self._count
         for layer in range(self._config.decoder.layers):
             self._write_layer(recorder, weights, layer, few)
@@ -100,9 +100,7 @@ class Decoder:
             weight = weights.linear(f"{name}self_attn.{part}_proj", d, d)
             recorder.linear(h, weight, out.at(), barrier=part == "v")
         offset = layer * self._layer_bytes
-        recorder.store(
-            self._k.at(), self._v.at(), self._heads, self._places, self._caches, offset
-        )
+        recorder.store(self._k.at(), self._v.at(), self._heads, self._places, self._caches, offset)
         recorder.attention(
             self._q.at(), self._heads, 1, a, self._places, self._caches, offset,
             few, config.decoder.positions,

@@ -35,9 +35,9 @@ class Encoder:
         self._inner = Rows(rows, stack.inner)
         self._grouped = Rows(rows // TOGETHER, TOGETHER * d)
         self._mixed = Rows(rows // TOGETHER, TOGETHER * d)
-        self._own = Pages(1, stack.positions, heads.count, heads.dim)
+        self._own = Pages(1, stack.positions, heads.number, heads.dim)
         across = Heads(config.decoder.heads, d // config.decoder.heads)
-        self.cross = Pages(config.decoder.layers, stack.positions, across.count, across.dim)
+        self.cross = Pages(config.decoder.layers, stack.positions, across.number, across.dim)
 
         self._frames, self._count = recorder.number(config.frames), recorder.number(stack.positions)
         self._groups = recorder.number(rows // TOGETHER)
@@ -69,10 +69,10 @@ class Encoder:
         Returns the states (positions, width), valid until the next call.
         """
         self._mel.values[1:-1] = features
-        team.run(self._stem)
+        team.run(self._stem.records)
         count = self._config.encoder.positions
         self._x.values[:count] += self._positions
-        team.run(self._layers)
+        team.run(self._layers.records)
         return self._h.values[:count]
 
     def _write_stem(self, recorder: Recorder, weights: SpeechWeights) -> None:
@@ -109,7 +109,7 @@ class Encoder:
             rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
             to = Place(self._grouped.at().address + i * piece, self._grouped.stride)
             last = i == TOGETHER - 1
-            recorder.copy(rows, piece, to, TOGETHER * piece, heads.count, heads.dim, last)
+            recorder.copy(rows, piece, to, TOGETHER * piece, heads.number, heads.dim, last)
         recorder.attention(
             self._grouped.at(), heads, TOGETHER, self._mixed.at(), self._last, self._caches, 0
         )
@@ -117,7 +117,7 @@ class Encoder:
             rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
             taken = Place(self._mixed.at().address + i * piece, self._mixed.stride)
             last = i == TOGETHER - 1
-            recorder.copy(taken, TOGETHER * piece, rows, piece, heads.count, heads.dim, last)
+            recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
         recorder.rows = self._count
         recorder.linear(
             self._q.at(), weights.linear(f"{name}self_attn.out_proj", d, d), x, add=True

@@ -11,7 +11,7 @@ from trinity_kernels.ops.kv_layout import PAGE
 
 
 class History:
-    """Pages for up to ``positions`` positions of ``nbytes`` bytes each, taken as they are needed."""
+    """Up to ``positions`` positions, in pages of ``nbytes`` bytes that are taken when needed."""
 
     def __init__(self, positions: int, nbytes: int) -> None:
         self._positions, self._nbytes = positions, nbytes

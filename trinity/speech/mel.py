@@ -38,7 +38,8 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
     frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME)[::HOP]
     spectrum = np.fft.rfft(frames * _hann(), axis=1)
     power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
-    return np.log10(np.maximum(power @ mel_filters(bands).T, FLOOR))
+    logs: NDArray[np.float32] = np.log10(np.maximum(power @ mel_filters(bands).T, FLOOR))
+    return logs
 
 
 def scaled(log: NDArray[np.float32], loudest: float) -> NDArray[np.float32]:
@@ -59,6 +60,4 @@ def _mel(hertz: float) -> float:
 
 def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
     linear = mel * _STEP
-    return np.where(
-        linear < _BREAK, linear, _BREAK * np.exp(_LOG_STEP * (mel - _BREAK / _STEP))
-    )
+    return np.where(linear < _BREAK, linear, _BREAK * np.exp(_LOG_STEP * (mel - _BREAK / _STEP)))

@@ -66,8 +66,15 @@ class Pages:
 class Heads(NamedTuple):
     """The heads of an attention."""
 
-    count: int
+    number: int
     dim: int
+
+
+class Plan(NamedTuple):
+    """Records for a team, and what they hold addresses of."""
+
+    records: NDArray[np.void]
+    kept: tuple[object, ...]
 
 
 class Recorder:
@@ -86,12 +93,12 @@ class Recorder:
         self._kept.append(made)
         return made
 
-    def take(self) -> NDArray[np.void]:
-        """The records so far as a plan; the next ones begin another."""
-        plan = np.zeros(len(self._records), RECORD)
-        plan["slots"] = self._records
+    def take(self) -> Plan:
+        """The records so far; the next ones begin another plan."""
+        records = np.zeros(len(self._records), RECORD)
+        records["slots"] = self._records
         self._records = []
-        return plan
+        return Plan(records, tuple(self._kept))
 
     def norm(
         self, x: Place, weight: NDArray[np.float32], bias: NDArray[np.float32], out: Place,
@@ -149,7 +156,7 @@ class Recorder:
         self._record(op.rope_store, KV_TYPE, {
             op.KEY: key.address, op.KEY_STRIDE: key.stride, op.VALUE: value.address,
             op.VALUE_STRIDE: value.stride, op.POSITIONS: positions.ctypes.data,
-            op.CACHES: caches.ctypes.data, op.LAYER_OFFSET: offset, op.KV_HEADS: heads.count,
+            op.CACHES: caches.ctypes.data, op.LAYER_OFFSET: offset, op.KV_HEADS: heads.number,
             op.HEAD_DIM: heads.dim, op.VALUE_DIM: heads.dim,
         })  # fmt: skip
 
@@ -168,14 +175,14 @@ class Recorder:
         values = {
             op.Q: q.address, op.Q_STRIDE: q.stride, op.POSITIONS: positions.ctypes.data,
             op.CACHES: caches.ctypes.data, op.LAYER_OFFSET: offset, op.HEAD_DIM: heads.dim,
-            op.VALUE_DIM: heads.dim, op.HEADS: group * heads.count, op.KV_HEADS: heads.count,
+            op.VALUE_DIM: heads.dim, op.HEADS: group * heads.number, op.KV_HEADS: heads.number,
             op.OUT: out.address, op.OUT_STRIDE: out.stride,
             op.SCALE: float_bits(float(np.float32(heads.dim**-0.5))),
             op.SCRATCH: scratch.at().address, op.SCRATCH_STRIDE: stride,
         }  # fmt: skip
         if few:
             blocks = -(-longest // op.BLOCK)
-            parts = Rows(few * blocks, group * heads.count * op.part_bytes(heads.dim) // 4)
+            parts = Rows(few * blocks, group * heads.number * op.part_bytes(heads.dim) // 4)
             self._kept.append(parts)
             values[op.PARTS] = parts.at().address
             self._record(op.attention_parts, KV_TYPE, values)

@@ -49,11 +49,12 @@ class Resampler:
         held = np.concatenate([self._rest, samples])
         count = max(0, -(-end // self._down) - self._made)
         out = np.empty(count, np.float32)
-        windows = np.lib.stride_tricks.sliding_window_view(held, 2 * self._reach + 1) if count else held
+        width = 2 * self._reach + 1
         for first in range(0, count, _PART):
             last = min(first + _PART, count)
             times = (self._made + np.arange(first, last)) * self._down
             rows = times // self._up - self._reach - self._start
+            windows = np.lib.stride_tricks.sliding_window_view(held, width)
             out[first:last] = np.einsum(
                 "nk,nk->n", windows[rows], self._filters[times % self._up], optimize=False
             )

@@ -31,7 +31,6 @@ class Rules:
         if not text:
             logits[self._at_first] = nothing
         if not self._times:
-            logits[self._tokens.first_time :] = nothing
             return
         first, end = self._tokens.first_time, self._tokens.end
         logits[self._tokens.without_times] = nothing
@@ -65,5 +64,5 @@ class Rules:
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Logarithms of the probabilities of (..., vocabulary)."""
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    sums: NDArray[np.float64] = np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return shifted - sums
+    logs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logs

@@ -84,10 +84,11 @@ def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np
         raw = file.read(wanted * frame)
         count = len(raw) // frame
         if count:
-            mono = _floats(raw[: count * frame], form).reshape(count, form.channels).mean(1)
+            samples = _floats(raw[: count * frame], form).reshape(count, form.channels)
+            mono = samples.mean(1, dtype=np.float32)
             if not np.isfinite(mono).all():
                 raise FormatError(f"{path}: has samples that are no finite numbers: it is damaged")
-            yield mono.astype(np.float32, copy=False)
+            yield mono
         seen += count
         if count < wanted:
             break
@@ -100,15 +101,15 @@ def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np
 
 
 def _floats(raw: bytes, form: WavForm) -> NDArray[np.float32]:
+    """Samples as they are stored, from -1 to 1."""
     if form.kind == _FLOAT:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.frombuffer(raw, f"<f{form.bits // 8}").astype(np.float32)
     if form.bits == 8:
-        return (np.frombuffer(raw, "u1").astype(np.float32) - 128) / 128
+        return np.frombuffer(raw, "u1").astype(np.float32) / np.float32(128) - np.float32(1)
     if form.bits == 24:
-        parts = np.frombuffer(raw, "u1").reshape(-1, 3)
-        wide = np.zeros((len(parts), 4), np.uint8)
-        wide[:, 1:] = parts
+        wide = np.zeros((len(raw) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(raw, "u1").reshape(-1, 3)
         return wide.view("<i4").reshape(-1).astype(np.float32) / np.float32(2**31)
     scale = np.float32(2.0 ** (form.bits - 1))
     return np.frombuffer(raw, f"<i{form.bits // 8}").astype(np.float32) / scale
