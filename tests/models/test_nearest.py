@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import trinity
 from tests.models.test_decoder import CONFIG, LLAMA
 from trinity.errors import UnsupportedError
 from trinity.models import ARCHITECTURES, decoder_of, find_architecture
