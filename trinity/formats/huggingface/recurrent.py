@@ -108,5 +108,3 @@ def group_norm(source: str, states: States) -> Iterator[Module]:
     shape = (states.num_groups, states.inner_size // states.num_groups)
     form = Stored((f"{source}.weight",), (states.inner_size,), lambda a: a.reshape(shape))
     yield Module("ssm_norm.weight", shape, (form,), "precise")
-
-
