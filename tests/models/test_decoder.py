@@ -348,6 +348,14 @@ def test_a_cache_that_cannot_be_shared(second: Attention) -> None:
             decoder.check(shapes.__getitem__, "x.gguf")
 
 
+@pytest.mark.parametrize("field", ["layer_kv_heads", "layer_intermediate_sizes"])
+def test_layers_of_another_kind_in_a_family_of_one(field: str) -> None:
+    with pytest.raises(UnsupportedError, match="is 0 for layer 1; trinity runs models of llama"):
+        checked(LLAMA, replace(CONFIG, **{field: (2, 0)}))
+    with pytest.raises(UnsupportedError, match="feed_forward_length is 0 for layer 0"):
+        checked(LLAMA, replace(CONFIG, intermediate_size=0))
+
+
 def test_layers_that_propose_tokens_are_left_out(shared_data: Path, tmp_path: Path) -> None:
     """They come last, and count among the file's blocks."""
     path, copy = shared_data / "architectures" / "qwen3_5" / "model.gguf", tmp_path / "mtp.gguf"

@@ -154,6 +154,7 @@ class ConfigReader:
     def of_all_layers(self, name: str, num_layers: int) -> int:
         """A whole number, or an array of one for each layer, all equal."""
         value, different = self.by_layer(name, num_layers)
+        self._checked(name, value, 1)
         if different:
             raise UnsupportedError(
                 f"{self.source}: {self.key(name)} ({name}) varies by layer (an array of "
