@@ -176,7 +176,11 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
     return f"in the state, {error}" if error else None
 
 
-CHECKS = {"causal_conv": check_causal_conv, "delta_rule": check_delta_rule, "selective_scan": check_selective_scan}
+CHECKS = {
+    "causal_conv": check_causal_conv,
+    "delta_rule": check_delta_rule,
+    "selective_scan": check_selective_scan,
+}
 KERNELS = {
     "causal_conv": (causal_conv.causal_conv, causal_conv.ACTIVATIONS),
     "delta_rule": (delta_rule.delta_rule, ("none",)),

@@ -90,6 +90,7 @@ FIELDS: dict[str, Field] = {
     "ssm_num_heads": Field(("ssm.time_step_rank",)),
     "short_conv_kernel": Field(("shortconv.l_cache",)),
     "recurrent_layers": Field(("attention.recurrent_layers",)),
+    "nextn_layers": Field(("nextn_predict_layers",)),
     "full_attention_interval": Field(("full_attention_interval",)),
 }
 
@@ -139,7 +140,7 @@ class ConfigReader:
         """A whole number, or an array of one for each layer.
 
         Returns: the largest, and those of all layers where they differ, else nothing. A layer's 0
-        says that the layer is of another kind, and not all may be.
+        says that the layer is of another kind.
         """
         values = self.value(name, default)
         if not isinstance(values, np.ndarray):
@@ -149,16 +150,12 @@ class ConfigReader:
                 name, f"has {len(values)} values, but {self.key('num_layers')} is {num_layers}"
             )
         numbers = tuple(self._checked(name, value, 0) for value in values.tolist())
-        if max(numbers) == 0:
-            raise UnsupportedError(
-                f"{self.source}: {self.key(name)} ({name}) is 0 for all layers; trinity runs "
-                "models of which some layer has attention, and some a feed-forward"
-            )
         return max(numbers), numbers if len(set(numbers)) > 1 else ()
 
     def of_all_layers(self, name: str, num_layers: int) -> int:
         """A whole number, or an array of one for each layer, all equal."""
         value, different = self.by_layer(name, num_layers)
+        self._checked(name, value, 1)
         if different:
             raise UnsupportedError(
                 f"{self.source}: {self.key(name)} ({name}) varies by layer (an array of "

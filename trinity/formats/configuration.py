@@ -67,8 +67,16 @@ def config_from_metadata(
     reader = ConfigReader(metadata, architecture, source)
     hidden_size = reader.integer("hidden_size")
     num_layers = reader.integer("num_layers")
+    nextn_layers = reader.integer("nextn_layers", default=0, smallest=0)
+    if nextn_layers >= num_layers:
+        raise reader.clash("nextn_layers", nextn_layers, "num_layers", num_layers, "must be below")
     num_heads = reader.of_all_layers("num_heads", num_layers)
     num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
+    if num_kv_heads == 0:
+        raise UnsupportedError(
+            f"{source}: {reader.key('num_kv_heads')} is 0 for all layers; trinity runs models of "
+            "which at least one has attention"
+        )
     for heads in layer_kv_heads or (num_kv_heads,):
         if heads and num_heads % heads:
             raise reader.clash(
@@ -99,7 +107,8 @@ def config_from_metadata(
         architecture=architecture,
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,
-        num_layers=num_layers,
+        num_layers=num_layers - nextn_layers,
+        nextn_layers=nextn_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
@@ -115,8 +124,8 @@ def config_from_metadata(
         rope_theta_swa=reader.real("rope_theta_swa") if reader.is_set("rope_theta_swa") else 0.0,
         head_dim_swa=head_dim_swa,
         rope_dim_swa=read_rope_dim_swa(reader, head_dim, head_dim_swa),
-        layer_kv_heads=layer_kv_heads,
-        layer_intermediate_sizes=layer_intermediate_sizes,
+        layer_kv_heads=layer_kv_heads[: num_layers - nextn_layers],
+        layer_intermediate_sizes=layer_intermediate_sizes[: num_layers - nextn_layers],
         value_dim=value_dim if value_dim != head_dim else 0,
         attention_scale=reader.real_or_none("attention_scale"),
         embedding_scale=reader.real_or_none("embedding_scale"),
@@ -132,7 +141,7 @@ def config_from_metadata(
         latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
         ssm=read_ssm(reader),
         short_conv_kernel=reader.integer("short_conv_kernel", default=0, smallest=0),
-        recurrent_layers=read_recurrent_layers(reader, num_layers),
+        recurrent_layers=read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
         name=reader.text("general.name")[:_LONGEST_NAME],
     )
 

@@ -85,17 +85,14 @@ class Decoder:
     def attention(self) -> list[Attention]:
         """Every layer's attention; that of its own cache says what the layer keeps there.
 
-        Layers may have none, but then no layer reads another's.
+        A layer may have none.
         """
-        found, shared = [], False
+        found = []
         for index, layer in enumerate(self.layers):
             attentions = [operation for operation in layer if isinstance(operation, Attention)]
             if len(attentions) > 1:
                 raise TypeError(f"layer {index} has {len(attentions)} attention operations")
             found += attentions
-            shared = shared or any(one.cache_of is not None for one in attentions)
-        if not found or (shared and len(found) < len(self.layers)):
-            raise TypeError(f"{len(found)} of {len(self.layers)} layers have attention")
         return found
 
     @cached_property
@@ -168,6 +165,11 @@ class Decoder:
         the expected one, or a layer that is to read another's cache and cannot; UnsupportedError
         for a tensor of a layer that no operation reads: without it the model would be another one.
         """
+        if not self.attention:
+            raise UnsupportedError(
+                f"{source}: by its metadata no layer has attention; trinity runs models of which "
+                "at least one has"
+            )
         self._check_shared_caches(source)
         # One after the other: the metadata can name any number, of which the file has a few.
         for name, expected in self._tensors():
@@ -218,7 +220,10 @@ class Decoder:
             match = _LAYER_TENSOR.fullmatch(name)
             if match is None or name in read or match[2] in unread:
                 continue
-            if int(match[1]) >= self.config.num_layers:
+            layer = int(match[1]) - self.config.num_layers
+            if 0 <= layer < self.config.nextn_layers:
+                continue
+            if layer >= 0:
                 raise ConfigError(
                     f"{source}: the metadata says {self.config.num_layers} layers, but there is a "
                     f"tensor {name!r}; the file contradicts itself: convert the model again"
@@ -232,7 +237,7 @@ class Decoder:
         for index, mine in enumerate(self.attention):
             if mine.cache_of is None:
                 continue
-            fits = 0 <= mine.cache_of < index
+            fits = 0 <= mine.cache_of < index and len(self.attention) == len(self.layers)
             if fits:
                 other = self.attention[mine.cache_of]
                 fits = other.cache_of is None and _cached(mine) == _cached(other)

@@ -96,7 +96,8 @@ def mixture(
 ) -> list[Operation]:
     """h through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
 
-    Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or, if it is very old, two for each expert.
+    Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or,
+    if it is very old, two for each expert.
     Raises ConfigError where neither the file nor the family knows the ``size`` of an expert.
     """
     experts, hidden = experts_of(config), config.hidden_size
@@ -142,7 +143,9 @@ def shared_expert(
     hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size or size
     if not size:
         return []
-    products = (Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size))
+    products: tuple[Product, ...] = (
+        Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size),
+    )  # fmt: skip
     if form == "up":
         products = (Product("ffn_up_shexp", "gate", size),)
     if gated:

@@ -10,7 +10,6 @@ Qwen3_5 and Qwen3_5Moe.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 

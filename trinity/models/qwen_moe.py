@@ -17,7 +17,9 @@ from trinity.models.operations import Operation
 def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         *attention_branch(config, index, has, head_norms=False),
-        *expert_blocks.routed(config, has, "silu", size=expert_blocks.size_of(config), normalize=False),
+        *expert_blocks.routed(
+            config, has, "silu", size=expert_blocks.size_of(config), normalize=False
+        ),
         *expert_blocks.shared_expert(config, "silu", size=config.intermediate_size, gated=True),
     ]
 

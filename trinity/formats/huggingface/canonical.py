@@ -2,8 +2,9 @@
 
 Floats of 16 and 32 bits stay as they are, experts apart where they lie apart or where a stack
 holds them with others. What is made anew, when it is asked for: values that GGUF has changed,
-matrices that are stored transposed, with others' rows between theirs or in another order, F64, blocks of MXFP4, ternary codes,
-packed weights. A packed weight's scale of all its values becomes a tensor, NAME.scale.
+matrices that are stored transposed, with others' rows between theirs or in another order, F64,
+blocks of MXFP4, ternary codes, packed weights. A packed weight's scale of all its values becomes a
+tensor, NAME.scale.
 """
 
 from __future__ import annotations

@@ -121,7 +121,9 @@ def _names(
     if not other_networks(config, family):
         within = family.within
         return {
-            f"model.{name.removeprefix(within)}" if within and name.startswith(within) else name: name
+            f"model.{name.removeprefix(within)}"
+            if within and name.startswith(within)
+            else name: name
             for name in checkpoint.names()
         }
     names: dict[str, str] = {}

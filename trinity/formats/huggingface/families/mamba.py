@@ -50,9 +50,7 @@ def _check_plain(config: HFConfig, *keys: str) -> None:
             )
 
 
-def _mamba(
-    config: HFConfig, states: States, source: str, *, bias: bool = True
-) -> Iterator[Module]:
+def _mamba(config: HFConfig, states: States, source: str, *, bias: bool = True) -> Iterator[Module]:
     """All but the projections. ``bias``: of the convolution."""
     yield from convolution(
         f"{source}.conv1d", states.channels, states.conv_kernel, bias=bias

@@ -6,6 +6,7 @@ the 1 that they add to their weights, but for the one of the delta rule.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,7 +42,9 @@ def _states(config: HFConfig) -> States:
     groups = values.size("linear_num_key_heads", "ssm_num_groups")
     heads = values.size("linear_num_value_heads", "ssm_num_heads")
     if heads % groups:
-        raise values.error("linear_num_value_heads", f"is no multiple of linear_num_key_heads {groups}")
+        raise values.error(
+            "linear_num_value_heads", f"is no multiple of linear_num_key_heads {groups}"
+        )
     kernel = values.size("linear_conv_kernel_dim", "ssm_conv_kernel")
     return States(kernel, heads * value_dim, key_dim, groups, heads)
 
@@ -79,7 +82,9 @@ def _delta_rule(config: HFConfig, states: States) -> Iterator[Module]:
         yield Module(f"{name}.weight", shape, (form,), "linear")
     yield from convolution(f"{_DELTA}.conv1d", states.channels, states.conv_kernel, *both)
     yield decay(_DELTA, heads, turned)
-    yield Module("ssm_dt.bias", (heads,), (Stored((f"{_DELTA}.dt_bias",), (heads,), turned),), "precise")
+    yield Module(
+        "ssm_dt.bias", (heads,), (Stored((f"{_DELTA}.dt_bias",), (heads,), turned),), "precise"
+    )
     yield from norm("ssm_norm", f"{_DELTA}.norm", inner // heads)
     shape = (hidden, inner)
 
@@ -106,7 +111,7 @@ def _delta_rule_of_next(config: HFConfig, states: States) -> Iterator[Module]:
 
     name = (f"{_DELTA}.in_proj_qkvz.weight",)
     ends = (0, dim, 2 * dim, 2 * dim + of_group, 2 * (dim + of_group))
-    query, key, value, z = (part(*pair) for pair in zip(ends, ends[1:], strict=False))
+    query, key, value, z = (part(*pair) for pair in itertools.pairwise(ends))
     form = Stored(name, stored, parts=(query, key, value))
     yield Module("attn_qkv.weight", (states.channels, hidden), (form,), "linear")
     form = Stored(name, stored, parts=(z,))
