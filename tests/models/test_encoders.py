@@ -73,7 +73,9 @@ def test_states_and_vectors_are_those_of_transformers(
 def test_scores_are_those_of_transformers(folder: Path, name: str, how: dict[str, Any]) -> None:
     """A BERT's classifier was trained behind a pooler, which the converter leaves out."""
     key = "score_no_pooler" if name == "bert_rerank" else "score"
-    with trinity.load(folder / name / "model.gguf", **how) as model:
+    notes: list[str] = []
+    with trinity.load(folder / name / "model.gguf", **how, progress=notes.append) as model:
+        assert any("without the layer before it" in n for n in notes) == (name == "bert_rerank")
         for number, one in enumerate(golden(folder, name)["texts"]):
             ids, second = model.tokenizer.encode_pair(*one["text"])
             assert ids == one["ids"]
@@ -136,5 +138,5 @@ def test_what_cannot_be_ranked_is_refused(folder: Path) -> None:
 def test_a_model_that_writes_gives_vectors_as_before(folder: Path) -> None:
     with trinity.load(folder / "qwen3_embedding" / "model.gguf", threads=1) as model:
         assert not model.encodes
-    X
+        assert len(model.generate("abc", max_tokens=2).token_ids) <= 2
         assert model.embed(["abc"]).shape == (1, model.embedding_size)
