@@ -185,7 +185,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "pull": [],
     "list": [],
     "rm": [],
-    "embed": LOADING,
+    "embed": [*only(SERVING, "pooling"), *LOADING],
     "rank": LOADING,
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),

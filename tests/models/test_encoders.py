@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,13 @@ def folder(shared_data: Path) -> Path:
 
 
 @pytest.fixture(params=[("portable", 1), ("avx2", 2)], ids=["portable", "avx2"])
-def how(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def how(request: pytest.FixtureRequest) -> dict[str, Any]:
     from trinity_kernels.isa import available_levels
 
     isa, threads = request.param
     if isa not in available_levels():
         pytest.skip(f"this machine has no {isa}")
-    yield {"isa": isa, "threads": threads, "kv_type": "f32"}
+    return {"isa": isa, "threads": threads, "kv_type": "f32"}
 
 
 def golden(folder: Path, name: str) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def test_encoders_write_no_text(folder: Path, name: str) -> None:
 def test_what_cannot_be_embedded_is_refused(folder: Path, name: str) -> None:
     with trinity.load(folder / name / "model.gguf", threads=1) as model:
         assert model.embed([]).shape == (0, model.embedding_size)
-        with pytest.raises(ContextLengthError, match="text 1 has .* but the context holds 128"):
+        with pytest.raises(ContextLengthError, match=r"text 1 has .* but the context holds 128"):
             model.embed(["a", "long " * 200])
         with pytest.raises(InputError, match="text 0 is empty"):
             model.embed([""])
