@@ -57,6 +57,11 @@ class Embeddings:
         """Whether the model is a reranker: ``rank`` scores texts by a query."""
         return self.encodes and self._heads is not None and self._heads.labels == 1
 
+    @property
+    def lacks_pooler(self) -> bool:
+        """Whether the file may have lost the layer that its classifier was trained behind."""
+        return self.ranks and self._heads is not None and self._heads.lacks_pooler
+
     def embed(
         self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
         normalize: bool = True, *, lora: Lora = None,

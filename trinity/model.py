@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
-    from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 

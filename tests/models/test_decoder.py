@@ -71,6 +71,7 @@ NEEDED: dict[str, Any] = {
     "experts": ExpertConfig(4, 2, 32),
     "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
     "logit_scale": 2.0,
+    "short_conv_kernel": 3,
     "sliding_window": 16,
     "ssm": SSMConfig(conv_kernel=4, inner_size=64, state_size=8, num_groups=2, num_heads=4),
     "sliding_window_pattern": (True, False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,13 @@ def folder(shared_data: Path) -> Path:
 
 
 @pytest.fixture(params=[("portable", 1), ("avx2", 2)], ids=["portable", "avx2"])
-def how(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def how(request: pytest.FixtureRequest) -> dict[str, Any]:
     from trinity_kernels.isa import available_levels
 
     isa, threads = request.param
     if isa not in available_levels():
         pytest.skip(f"this machine has no {isa}")
-    yield {"isa": isa, "threads": threads, "kv_type": "f32"}
+    return {"isa": isa, "threads": threads, "kv_type": "f32"}
 
 
 def golden(folder: Path, name: str) -> dict[str, Any]:
@@ -73,7 +72,9 @@ def test_states_and_vectors_are_those_of_transformers(
 def test_scores_are_those_of_transformers(folder: Path, name: str, how: dict[str, Any]) -> None:
     """A BERT's classifier was trained behind a pooler, which the converter leaves out."""
     key = "score_no_pooler" if name == "bert_rerank" else "score"
-    with trinity.load(folder / name / "model.gguf", **how) as model:
+    notes: list[str] = []
+    with trinity.load(folder / name / "model.gguf", **how, progress=notes.append) as model:
+        assert any("without the layer before it" in n for n in notes) == (name == "bert_rerank")
         for number, one in enumerate(golden(folder, name)["texts"]):
             ids, second = model.tokenizer.encode_pair(*one["text"])
             assert ids == one["ids"]
@@ -113,7 +114,7 @@ def test_encoders_write_no_text(folder: Path, name: str) -> None:
 def test_what_cannot_be_embedded_is_refused(folder: Path, name: str) -> None:
     with trinity.load(folder / name / "model.gguf", threads=1) as model:
         assert model.embed([]).shape == (0, model.embedding_size)
-        with pytest.raises(ContextLengthError, match="text 1 has .* but the context holds 128"):
+        with pytest.raises(ContextLengthError, match=r"text 1 has .* but the context holds 128"):
             model.embed(["a", "long " * 200])
         with pytest.raises(InputError, match="text 0 is empty"):
             model.embed([""])
@@ -136,5 +137,5 @@ def test_what_cannot_be_ranked_is_refused(folder: Path) -> None:
 def test_a_model_that_writes_gives_vectors_as_before(folder: Path) -> None:
     with trinity.load(folder / "qwen3_embedding" / "model.gguf", threads=1) as model:
         assert not model.encodes
-    X
+        assert len(model.generate("abc", max_tokens=2).token_ids) <= 2
         assert model.embed(["abc"]).shape == (1, model.embedding_size)

@@ -40,9 +40,7 @@ def rank(
         where = model if loaded.weights is None else loaded.weights.path
     order = (-scores).argsort(kind="stable")[:top]
     if as_json:
-        results = [
-            {"index": int(i), "score": float(scores[i]), "text": given[i]} for i in order
-        ]
+        results = [{"index": int(i), "score": float(scores[i]), "text": given[i]} for i in order]
         put(json_line({"model": model, "path": where, "query": query, "results": results}))
     else:
         for i in order:

@@ -78,9 +78,9 @@ class Tokenizer:
     Round trip: ``decode(encode(text))`` is ``text`` (after a BOS text, where the file asks for
     one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies and Gemma 4's write
     a space as U+2581, so that character comes back as a space; Phi-3 drops white space after
-    special tokens. WordPiece and
-    Unigram vocabularies normalize a text first. SentencePiece ones with ``add_space_prefix`` put a space before a text,
-    at the start and after each special token; decoding drops one there.
+    special tokens; WordPiece and Unigram vocabularies normalize a text. SentencePiece vocabularies
+    with ``add_space_prefix`` put a space before a text, at the start and after each special token;
+    decoding drops one there.
     """
 
     def __init__(

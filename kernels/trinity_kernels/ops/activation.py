@@ -36,8 +36,7 @@ _GELU_CUBE, _GELU_SLOPE = np.float32(0.044715), np.float32(-2 * 0.79788456080286
 # of each a, for half of erfc.
 _ERF_P, _HALF = np.float32(0.3275911 * 2**-0.5), np.float32(0.5)
 _ERF_A = tuple(
-    np.float32(a / 2)
-    for a in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+    np.float32(a / 2) for a in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 )
 _A1, _A2, _A3, _A4, _A5 = _ERF_A
 
