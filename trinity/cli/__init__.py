@@ -26,6 +26,7 @@ from trinity.cli import (
     selftest,
     serve,
     tokenize,
+    transcribe,
     warmup,
 )
 from trinity.cli.exit_codes import explained
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rm": remove.remove,
     "inspect": inspect.inspect,
     "tokenize": tokenize.tokenize,
+    "transcribe": transcribe.transcribe,
     "schema": schema.schema,
     "convert": convert.convert,
     "quantize": quantize.quantize,
