@@ -1,4 +1,4 @@
-"""Whisper's formulas in NumPy, row by row as the paper and transformers have them, for small models."""
+"""Whisper's formulas in NumPy, as transformers has them, for small models."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ def linear(t: Tensors, name: str, x: Array) -> Array:
 
 
 def attend(t: Tensors, p: str, x: Array, seen: Array, heads: int, *, causal: bool) -> Array:
-    q, k, v = linear(t, f"{p}q_proj", x), linear(t, f"{p}k_proj", seen), linear(t, f"{p}v_proj", seen)
+    q, k, v = (
+        linear(t, f"{p}q_proj", x),
+        linear(t, f"{p}k_proj", seen),
+        linear(t, f"{p}v_proj", seen),
+    )
     out = np.empty_like(q)
     width = q.shape[1] // heads
     for head in range(heads):
