@@ -248,7 +248,8 @@ class Attention:
 class Gated:
     """gate = act(gate) * up: silu, gelu (tanh form), gelu_erf, relu2, or swiglu_oai.
 
-    The last is gpt-oss's, with limits. ``up`` "": gate = act(gate). ``first``: the value of up's row at which the factors begin.
+    The last is gpt-oss's, with limits. ``up`` "": gate = act(gate). ``first``: the value of up's
+    row at which the factors begin.
     """
 
     activation: str

@@ -38,6 +38,8 @@ class Family:
     regular expression for tensors that the class loads and does not use. ``wrappers``: classes
     that hold such a model beside other networks, which are left out. ``mlx_head``: mlx-lm
     multiplies by an output's weight wherever a checkpoint has one, whatever tie_word_embeddings is.
+    ``renames``: what names begin with, and what modules have for it; the first that fits counts.
+    ``headless``: there is no output matrix.
     """
 
     class_names: tuple[str, ...]
@@ -53,6 +55,8 @@ class Family:
     unused: Callable[[HFConfig], str] = lambda config: ""
     wrappers: tuple[str, ...] = ()
     mlx_head: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+    headless: bool = False
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""

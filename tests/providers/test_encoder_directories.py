@@ -1,0 +1,135 @@
+"""Directories of encoders: the files of transformers and sentence-transformers beside weights.
+
+The weights are those of the reference data's GGUF files, under the names of transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+import trinity
+from trinity.errors import UnsupportedError
+
+Arrays = dict[str, NDArray[np.float32]]
+Make = Callable[..., Path]
+NAMES = (
+    ("token_embd_norm", "embeddings.LayerNorm"), ("token_embd", "embeddings.word_embeddings"),
+    ("position_embd", "embeddings.position_embeddings"),
+    ("token_types", "embeddings.token_type_embeddings"), ("cls.output", "classifier"),
+    ("attn_output_norm", "attention.output.LayerNorm"), ("attn_output", "attention.output.dense"),
+    ("attn_q", "attention.self.query"), ("attn_k", "attention.self.key"),
+    ("attn_v", "attention.self.value"), ("ffn_up", "intermediate.dense"),
+    ("ffn_down", "output.dense"), ("layer_output_norm", "output.LayerNorm"),
+    ("blk.", "encoder.layer."),
+)  # fmt: skip
+
+
+def weights(path: Path) -> Arrays:
+    """A GGUF file's tensors under the names of transformers."""
+    found = {}
+    with trinity.open_weights(path) as provider:
+        for name in provider.tensor_names():
+            tensor = provider.tensor(name)
+            own = name
+            for ours, theirs in NAMES:
+                if f"{ours}." in own or ours.endswith("."):
+                    own = own.replace(ours, theirs)
+            found[own] = tensor.dequantize().reshape(tensor.shape).copy()
+    return found
+
+
+@pytest.fixture
+def make(shared_data: Path, tmp_path: Path) -> Make:
+    def made(family: str, *, prefix: str = "", more: Arrays | None = None, **config: Any) -> Path:
+        folder = shared_data / "encoders" / family
+        shutil.copytree(folder / "hf", tmp_path / family, copy_function=shutil.copyfile)
+        arrays = weights(folder / "model.gguf")
+        named = {k if k.startswith("classifier") else prefix + k: v for k, v in arrays.items()}
+        save_file({**named, **(more or {})}, tmp_path / family / "model.safetensors")
+        values = json.loads((folder / "hf/config.json").read_text())
+        (tmp_path / family / "config.json").write_text(json.dumps({**values, **config}))
+        return tmp_path / family
+
+    return made
+
+
+@pytest.mark.parametrize("prefix", ["", "bert."])
+@pytest.mark.parametrize("family", ["bert_cls", "bert_mean"])
+def test_an_embedders_directory(shared_data: Path, make: Make, family: str, prefix: str) -> None:
+    golden = json.loads((shared_data / "encoders" / family / "golden.json").read_text())
+    path = make(family, prefix=prefix)
+    with trinity.load(path, threads=1) as model:
+        assert [model.tokenizer.encode(one["text"], add_eos=True) for one in golden["texts"]] == [
+            one["ids"] for one in golden["texts"]
+        ]
+        found = model.embed([one["text"] for one in golden["texts"]])
+    expected = np.load(shared_data / "encoders" / family / "embeddings.npy")
+    assert np.abs(found - expected).max() < 1e-5
+
+
+def test_a_rerankers_directory_has_the_pooler(shared_data: Path, make: Make) -> None:
+    """Scores are classifier(tanh(pooler(h))), h being the golden states of the first token."""
+    rng = np.random.default_rng(5)
+    matrix, bias = rng.normal(size=(64, 64)).astype("f4"), rng.normal(size=64).astype("f4")
+    pooler = {"bert.pooler.dense.weight": matrix, "bert.pooler.dense.bias": bias}
+    path = make("bert_rerank", prefix="bert.", more=pooler)
+    folder = shared_data / "encoders/bert_rerank"
+    arrays = weights(folder / "model.gguf")
+    texts = json.loads((folder / "golden.json").read_text())["texts"]
+    with trinity.load(path, threads=1) as model:
+        for number, one in enumerate(texts):
+            hidden = np.load(folder / f"hidden_{number}.npy").reshape(-1, 64)
+            pooled = np.tanh(matrix @ hidden[0] + bias)
+            expected = arrays["classifier.weight"].reshape(-1) @ pooled + arrays["classifier.bias"]
+            assert abs(model.rank(one["text"][0], one["text"][1:])[0] - expected[0]) < 1e-4
+
+
+def test_a_directory_becomes_a_file_with_the_same_vectors(make: Make, tmp_path: Path) -> None:
+    from trinity.tools.convert import convert
+
+    convert(make("bert_mean"), tmp_path / "made.gguf", type_name="f32")
+    with (
+        trinity.load(tmp_path / "made.gguf", threads=1) as file,
+        trinity.load(tmp_path / "bert_mean", threads=1) as directory,
+    ):
+        assert np.array_equal(file.embed(["a text", "b"]), directory.embed(["a text", "b"]))
+    keys = trinity.open_weights(tmp_path / "made.gguf").metadata
+    assert keys["bert.pooling_type"] == 1
+    assert keys["tokenizer.ggml.token_type_count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is true"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
+    ],
+)
+def test_what_is_another_network_is_refused(
+    make: Make, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        trinity.load(make("bert_cls", **values), threads=1)
+
+
+def test_modules_that_change_the_vector_are_refused(make: Make) -> None:
+    path = make("bert_cls")
+    modules = json.loads((path / "modules.json").read_text())
+    modules[2]["type"] = "sentence_transformers.models.Dense"
+    (path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UnsupportedError, match="Dense"):
+        trinity.load(path, threads=1)
+    (path / "modules.json").unlink()
+    (path / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
+    with pytest.raises(UnsupportedError, match="pooling_mode_max_tokens"):
+        trinity.load(path, threads=1)
