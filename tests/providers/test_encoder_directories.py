@@ -5,6 +5,7 @@ The weights are those of the reference data's GGUF files, under the names of tra
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import trinity
 from trinity.errors import UnsupportedError
 
 Arrays = dict[str, NDArray[np.float32]]
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 Make = Callable[..., Path]
 NAMES = (
     ("token_embd_norm", "embeddings.LayerNorm"), ("token_embd", "embeddings.word_embeddings"),
@@ -31,20 +33,76 @@ NAMES = (
     ("ffn_down", "output.dense"), ("layer_output_norm", "output.LayerNorm"),
     ("blk.", "encoder.layer."),
 )  # fmt: skip
+QWEN3 = (
+    ("token_embd", "embed_tokens"), ("output_norm", "norm"), ("blk.", "layers."),
+    ("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm"),
+    ("attn_q_norm", "self_attn.q_norm"), ("attn_k_norm", "self_attn.k_norm"),
+    ("attn_q", "self_attn.q_proj"), ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"), ("attn_output", "self_attn.o_proj"),
+    ("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj"),
+)  # fmt: skip
 
 
-def weights(path: Path) -> Arrays:
+def weights(path: Path, names: tuple[tuple[str, str], ...] = NAMES) -> Arrays:
     """A GGUF file's tensors under the names of transformers."""
     found = {}
     with trinity.open_weights(path) as provider:
         for name in provider.tensor_names():
             tensor = provider.tensor(name)
             own = name
-            for ours, theirs in NAMES:
+            for ours, theirs in names:
                 if f"{ours}." in own or ours.endswith("."):
                     own = own.replace(ours, theirs)
             found[own] = tensor.dequantize().reshape(tensor.shape).copy()
     return found
+
+
+def as_xlm_roberta(arrays: Arrays, folder: Path, target: Path) -> Arrays:
+    """Two rows before positions, another classifier, and a tokenizer.json as transformers' own."""
+    named = "embeddings.position_embeddings.weight"
+    arrays[named] = np.concatenate([np.zeros((2, 64), np.float32), arrays[named]])
+    for part in ("weight", "bias"):
+        if f"classifier.{part}" in arrays:
+            arrays[f"classifier.out_proj.{part}"] = arrays.pop(f"classifier.{part}")
+            arrays[f"classifier.dense.{part}"] = arrays.pop(f"cls.{part}")
+    with trinity.open_weights(folder / "model.gguf") as provider:
+        found = {k.removeprefix("tokenizer.ggml."): v for k, v in provider.metadata.items()}
+    tokens: list[str] = list(found["tokens"])  # type: ignore[call-overload]
+    scores = np.asarray(found["scores"]).tolist()
+    charsmap = base64.b64encode(np.asarray(found["precompiled_charsmap"]).astype("u1").tobytes())
+    special = [i for i, text in enumerate(tokens) if text in SPECIAL]
+    ends = {"<s>": 0, "</s>": 2}
+    (target / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [
+            {"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": True} for i in special
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+        ]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "WhitespaceSplit"},
+            {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always",
+             "split": True},
+        ]},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                       {"Sequence": {"id": "A", "type_id": 0}},
+                       {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+                     {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {
+                text: {"id": text, "ids": [i], "tokens": [text]} for text, i in ends.items()
+            },
+        },
+        "decoder": None,
+        "model": {"type": "Unigram", "unk_id": 3, "byte_fallback": False,
+                  "vocab": [list(pair) for pair in zip(tokens, scores, strict=True)]},
+    }))  # fmt: skip
+    return arrays
 
 
 @pytest.fixture
@@ -52,7 +110,9 @@ def make(shared_data: Path, tmp_path: Path) -> Make:
     def made(family: str, *, prefix: str = "", more: Arrays | None = None, **config: Any) -> Path:
         folder = shared_data / "encoders" / family
         shutil.copytree(folder / "hf", tmp_path / family, copy_function=shutil.copyfile)
-        arrays = weights(folder / "model.gguf")
+        arrays = weights(folder / "model.gguf", QWEN3 if family.startswith("qwen3") else NAMES)
+        if family.startswith("xlm"):
+            arrays = as_xlm_roberta(arrays, folder, tmp_path / family)
         named = {k if k.startswith("classifier") else prefix + k: v for k, v in arrays.items()}
         save_file({**named, **(more or {})}, tmp_path / family / "model.safetensors")
         values = json.loads((folder / "hf/config.json").read_text())
@@ -62,12 +122,17 @@ def make(shared_data: Path, tmp_path: Path) -> Make:
     return made
 
 
-@pytest.mark.parametrize("prefix", ["", "bert."])
-@pytest.mark.parametrize("family", ["bert_cls", "bert_mean"])
+@pytest.mark.parametrize(
+    ("family", "prefix"),
+    [
+        ("bert_cls", ""), ("bert_mean", "bert."), ("qwen3_embedding", ""),
+        ("qwen3_embedding", "model."), ("xlm_roberta", ""),
+    ],
+)  # fmt: skip
 def test_an_embedders_directory(shared_data: Path, make: Make, family: str, prefix: str) -> None:
     golden = json.loads((shared_data / "encoders" / family / "golden.json").read_text())
     path = make(family, prefix=prefix)
-    with trinity.load(path, threads=1) as model:
+    with trinity.load(path, threads=1, kv_type="f32") as model:
         assert [model.tokenizer.encode(one["text"], add_eos=True) for one in golden["texts"]] == [
             one["ids"] for one in golden["texts"]
         ]
@@ -93,10 +158,20 @@ def test_a_rerankers_directory_has_the_pooler(shared_data: Path, make: Make) -> 
             assert abs(model.rank(one["text"][0], one["text"][1:])[0] - expected[0]) < 1e-4
 
 
+def test_an_xlm_roberta_rerankers_directory(shared_data: Path, make: Make) -> None:
+    texts = json.loads(
+        (shared_data / "encoders/xlm_roberta_rerank/golden.json").read_text()
+    )["texts"]  # fmt: skip
+    with trinity.load(make("xlm_roberta_rerank", prefix="roberta."), threads=1) as model:
+        for one in texts:
+            assert model.tokenizer.encode_pair(*one["text"])[0] == one["ids"]
+            assert abs(model.rank(one["text"][0], one["text"][1:])[0] - one["score"]) < 1e-4
+
+
 def test_a_directory_becomes_a_file_with_the_same_vectors(make: Make, tmp_path: Path) -> None:
     from trinity.tools.convert import convert
 
-    convert(make("bert_mean"), tmp_path / "made.gguf", type_name="f32")
+    convert(make("bert_mean"), tmp_path / "made.gguf", outtype="f32")
     with (
         trinity.load(tmp_path / "made.gguf", threads=1) as file,
         trinity.load(tmp_path / "bert_mean", threads=1) as directory,

@@ -32,6 +32,7 @@ from trinity.tokenizers.huggingface.special_tokens import (
     special_ids,
 )
 from trinity.tokenizers.huggingface.spm import spm_source
+from trinity.tokenizers.huggingface.unigram import is_unigram, unigram_source
 from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
 from trinity.tokenizers.huggingface.wordpiece import is_wordpiece, wordpiece_source
 
@@ -66,10 +67,11 @@ def tokenizer_metadata(
         keys["tokenizer.ggml.merges"] = vocabulary.merges
     fallbacks = optional_object(files, GENERATION_CONFIG), optional_object(files, CONFIG)
     specials = special_ids(vocabulary, tokenizer_config, fallbacks)
-    if vocabulary.model == "bert":
+    if vocabulary.model in ("bert", "t5"):
         ends = vocabulary.reference.prefix, vocabulary.reference.suffix
         specials |= {name: ids[0] for name, ids in zip(("bos", "eos"), ends, strict=True) if ids}
         types = fallbacks[1].get("type_vocab_size")
+        keys["tokenizer.ggml.add_sep_token"] = vocabulary.model == "t5"
         keys["tokenizer.ggml.token_type_count"] = types if isinstance(types, int) else 2
     keys |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.more.items()}
     for name, token_id in specials.items():
@@ -112,6 +114,8 @@ def _vocabulary(
     if TOKENIZER_JSON in files:
         path = files[TOKENIZER_JSON]
         values = read_json_object(path, is_config=False)
+        if is_unigram(values):
+            return unigram_source(values, path, rows)
         if is_wordpiece(values):
             return wordpiece_source(values, path, rows)
         return (metaspace_source if is_metaspace(values) else byte_level_source)(values, path, rows)

@@ -9,6 +9,10 @@ from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.stored import Module
 
+# Of an embedder's checkpoint, which is the model without its head.
+_RENAMES = (
+    ("layers.", "model.layers."), ("embed_tokens.", "model.embed_tokens."), ("norm.", "model.norm."),
+)  # fmt: skip
 WINDOW_OFF = {"use_sliding_window": False}
 
 
@@ -39,6 +43,7 @@ FAMILIES = (
         class_names=("Qwen3ForCausalLM",),
         architectures={"silu": "qwen3"},
         layer=_qwen3_layer,
+        renames=_RENAMES,
         terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
     ),
 )
