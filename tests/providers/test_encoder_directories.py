@@ -42,6 +42,13 @@ QWEN3 = (
     ("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj"),
 )  # fmt: skip
 
+GEMMA = (
+    ("attn_norm", "input_layernorm"), ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+    *(pair for pair in QWEN3 if pair[0] not in ("attn_norm", "ffn_norm")),
+)  # fmt: skip
+
 
 def weights(path: Path, names: tuple[tuple[str, str], ...] = NAMES) -> Arrays:
     """A GGUF file's tensors under the names of transformers."""
@@ -110,7 +117,14 @@ def make(shared_data: Path, tmp_path: Path) -> Make:
     def made(family: str, *, prefix: str = "", more: Arrays | None = None, **config: Any) -> Path:
         folder = shared_data / "encoders" / family
         shutil.copytree(folder / "hf", tmp_path / family, copy_function=shutil.copyfile)
-        arrays = weights(folder / "model.gguf", QWEN3 if family.startswith("qwen3") else NAMES)
+        names = {"qwen3": QWEN3, "gemma": GEMMA}.get(family.partition("_")[0], NAMES)
+        arrays = weights(folder / "model.gguf", names)
+        if names is GEMMA:  # which GGUF has with 1 added; dense layers have files of their own
+            arrays = {
+                name: array - (1 if "norm" in name else 0)
+                for name, array in arrays.items()
+                if not name.startswith("dense_")
+            }
         if family.startswith("xlm"):
             arrays = as_xlm_roberta(arrays, folder, tmp_path / family)
         named = {k if k.startswith("classifier") else prefix + k: v for k, v in arrays.items()}
@@ -126,7 +140,7 @@ def make(shared_data: Path, tmp_path: Path) -> Make:
     ("family", "prefix"),
     [
         ("bert_cls", ""), ("bert_mean", "bert."), ("qwen3_embedding", ""),
-        ("qwen3_embedding", "model."), ("xlm_roberta", ""),
+        ("qwen3_embedding", "model."), ("xlm_roberta", ""), ("gemma_embedding", ""),
     ],
 )  # fmt: skip
 def test_an_embedders_directory(shared_data: Path, make: Make, family: str, prefix: str) -> None:
@@ -200,9 +214,9 @@ def test_what_is_another_network_is_refused(
 def test_modules_that_change_the_vector_are_refused(make: Make) -> None:
     path = make("bert_cls")
     modules = json.loads((path / "modules.json").read_text())
-    modules[2]["type"] = "sentence_transformers.models.Dense"
+    modules[2]["type"] = "sentence_transformers.models.LSTM"
     (path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(UnsupportedError, match="Dense"):
+    with pytest.raises(UnsupportedError, match="LSTM"):
         trinity.load(path, threads=1)
     (path / "modules.json").unlink()
     (path / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')

@@ -117,7 +117,7 @@ def _names(
     config: HFConfig, family: Family, checkpoint: Checkpoint | LogicalCheckpoint
 ) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
-    renames, left_out = family.renames, ()
+    renames, left_out = family.renames, tuple[str, ...]()
     if other_networks(config, family):
         renames, left_out = WITHIN, _OTHER_NETWORKS
     names: dict[str, str] = {}

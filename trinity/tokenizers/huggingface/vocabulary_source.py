@@ -32,7 +32,8 @@ class VocabularySource:
     ``model``, ``pre``, ``merges``, ``scores`` and ``add_space_prefix`` are what
     tokenizer.ggml.NAME says; None where the kind has no such key. ``tokens`` and ``types`` have
     one entry per id, at most ``rows``, as the embedding has; ids without a token are None.
-    ``more``: further keys of tokenizer.ggml. ``reference`` is what the library that the files were made for says.
+    ``more``: further keys of tokenizer.ggml. ``reference`` is what the library that the files were
+    made for says.
     """
 
     source: str

@@ -10,9 +10,11 @@ from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.stored import Module
 
 # Of an embedder's checkpoint, which is the model without its head.
-_RENAMES = (
-    ("layers.", "model.layers."), ("embed_tokens.", "model.embed_tokens."), ("norm.", "model.norm."),
-)  # fmt: skip
+WITHOUT_HEAD = (
+    ("layers.", "model.layers."),
+    ("embed_tokens.", "model.embed_tokens."),
+    ("norm.", "model.norm."),
+)
 WINDOW_OFF = {"use_sliding_window": False}
 
 
@@ -43,7 +45,7 @@ FAMILIES = (
         class_names=("Qwen3ForCausalLM",),
         architectures={"silu": "qwen3"},
         layer=_qwen3_layer,
-        renames=_RENAMES,
+        renames=WITHOUT_HEAD,
         terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
     ),
 )
