@@ -53,7 +53,7 @@ def test_a_pause_is_soon_forgotten() -> None:
 
 
 def test_a_slow_machine_gets_on() -> None:
-    assert settled(StepCosts(0.1), running=5.0, row=1.0) == LEAST_ROWS
+    assert settled(StepCosts(0.1), running=5.0, row=2.0) == LEAST_ROWS
 
 
 def test_a_prompt_alone_tells_of_rows_too() -> None:
@@ -65,5 +65,5 @@ def test_a_prompt_alone_tells_of_rows_too() -> None:
         costs.prompt_rows(1, 1) == FIRST_ROWS
     )  # 17 by the figures, and none was tried beside others
     for _ in range(3):
-        costs.note(0, 512, 20.0)
+        costs.note(0, 512, 40.0)
     assert costs.prompt_rows(1, 1) == LEAST_ROWS
