@@ -58,7 +58,7 @@ SCENES = {
         ),
     ),
     "chat": Scene(
-        22,
+        20,
         (
             "trinity chat",
             "Who is Natasha?",
