@@ -133,7 +133,7 @@ def shell(lines: int) -> Iterator[pexpect.spawn]:
             f"trinity() {{ '{sys.executable}' -m trinity \"$@\"; }}\n"
         )
         environment = {**os.environ, "PYTHONPATH": str(folder), "TERM": "xterm-256color"}
-        environment["XDG_STATE_HOME"] = str(folder)
+        environment["XDG_STATE_HOME"] = str(folder / "state")
         environment.pop("COLUMNS", None)
         child = pexpect.spawn(
             "bash", ["--noprofile", "--rcfile", str(start), "-i"], dimensions=(lines, COLUMNS),
