@@ -44,6 +44,7 @@ _ACTS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: x * _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)),
     "relu2": lambda x: np.square(np.maximum(x, 0)),
     "sigmoid": _sigmoid,
+    "none": lambda x: x,
     "swiglu_oai": lambda x: np.minimum(x, 7) * _sigmoid(1.702 * np.minimum(x, 7)),
 }
 
@@ -84,7 +85,7 @@ class NaiveDecoder:
         for index, layer in enumerate(self.decoder.layers):
             self.layer = index
             self._run(f"blk.{index}.", layer)
-        last = Norm("x", "output_norm", "h", config.hidden_size, kind=architecture.norm)
+        last = Norm("x", architecture.output_norm, "h", config.hidden_size, kind=architecture.norm)
         self._run("", [last])
         head = self.decoder.head
         h = self.buffers["h"][:, : config.hidden_size]

@@ -118,7 +118,8 @@ class ModelConfig:
     ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
     many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
     layer's own embedding, 0: none. ``recurrent_layers``: whether each layer has a recurrent state
-    in the place of attention, where keys say so. Behind the ``num_layers`` may be
+    in the place of attention, where keys say so. ``short_conv_kernel``: tokens that a
+    short convolution sees, 0: there is none. Behind the ``num_layers`` may be
     ``nextn_layers`` more, which propose several tokens at once. ``name`` is general.name, of a long
     one the beginning.
     """
@@ -160,6 +161,7 @@ class ModelConfig:
     ssm: SSMConfig | None = None
     recurrent_layers: tuple[bool, ...] = ()
     nextn_layers: int = 0
+    short_conv_kernel: int = 0
     name: str = ""
 
     def kv_heads_of(self, layer: int) -> int:

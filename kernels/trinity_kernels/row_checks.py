@@ -45,6 +45,7 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
         "relu2": np.maximum(x, 0) ** 2,
         "sigmoid": 1 / (1 + np.exp(-x)),
+        "none": x,
         "swiglu_oai": low / (1 + np.exp(-1.702 * low)),
     }[tag]
     factors = np.clip(up, -7, 7) + 1.0 if tag == "swiglu_oai" else up

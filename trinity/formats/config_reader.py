@@ -89,6 +89,7 @@ FIELDS: dict[str, Field] = {
     "ssm_num_groups": Field(("ssm.group_count",)),
     "ssm_num_heads": Field(("ssm.time_step_rank",)),
     "recurrent_layers": Field(("attention.recurrent_layers",)),
+    "short_conv_kernel": Field(("shortconv.l_cache",)),
     "nextn_layers": Field(("nextn_predict_layers",)),
     "full_attention_interval": Field(("full_attention_interval",)),
 }

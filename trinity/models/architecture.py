@@ -31,7 +31,8 @@ class Architecture:
     layer. ``rope_halves``: dimensions (i, i + n/2) rotate together, else neighbours (2i, 2i+1), as
     the family's GGUF files have it. ``embedding_scale(config)``: what embeddings are multiplied by.
     ``tables(config)``: further embeddings; ``prologue(config)``: operations between embeddings and
-    the first layer, whose weights belong to the model. ``norm``: the kind of the last norm.
+    the first layer, whose weights belong to the model. ``norm``: the kind of the last norm,
+    ``output_norm`` its weight.
     ``logit_scale(config)``: what logits are multiplied by; then those of a model with
     ``logit_softcap(config)`` c become c * tanh(logit / c). ``window``: that of windowed layers
     where the file names none. ``needs``: fields of the configuration without which the family has
@@ -47,6 +48,7 @@ class Architecture:
     tables: Callable[[ModelConfig], tuple[TokenTable, ...]] = lambda config: ()
     prologue: Callable[[ModelConfig], list[Operation]] = lambda config: []
     norm: Literal["rms", "layer"] = "rms"
+    output_norm: str = "output_norm"
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
     logit_softcap: Callable[[ModelConfig], float] = lambda config: config.final_logit_softcap
     window: int | None = None

@@ -243,7 +243,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """gate = act(gate) * up: silu, gelu (tanh form), relu2, sigmoid, swiglu_oai.
+    """gate = act(gate) * up: silu, gelu (tanh form), relu2, sigmoid, none, swiglu_oai.
 
     The last is gpt-oss's, with limits.
 

@@ -255,5 +255,5 @@ class PlanBuilder:
 
     def _write_output_norm(self, writer: Writer, step: Step) -> None:
         width, kind = self.config.hidden_size, self.decoder.architecture.norm
-        last = Norm("x", "output_norm", "h", width, kind=kind)
+        last = Norm("x", self.decoder.architecture.output_norm, "h", width, kind=kind)
         norm.write(writer, last, rows=step.outputs, index=step.output_rows)
