@@ -54,7 +54,6 @@ LARGEST_INTEGERS = {
     "ssm_num_heads": 1 << 14,
     "full_attention_interval": 1 << 10,
     "nextn_layers": 1 << 5,
-    "short_conv_kernel": 1 << 8,
 }
 # Real numbers: smallest and largest, both included.
 REAL_RANGES = {

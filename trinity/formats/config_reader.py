@@ -90,7 +90,6 @@ FIELDS: dict[str, Field] = {
     "ssm_num_heads": Field(("ssm.time_step_rank",)),
     "short_conv_kernel": Field(("shortconv.l_cache",)),
     "recurrent_layers": Field(("attention.recurrent_layers",)),
-    "short_conv_kernel": Field(("shortconv.l_cache",)),
     "nextn_layers": Field(("nextn_predict_layers",)),
     "full_attention_interval": Field(("full_attention_interval",)),
 }

@@ -133,8 +133,12 @@ class Decoder:
     def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         config = self.config
         yield "token_embd.weight", (config.vocab_size, config.hidden_size)
-        yield complete(self.architecture.output_norm), (config.hidden_size,)
-        yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
+        if self.architecture.norm != "none":
+            yield complete(self.architecture.output_norm), (config.hidden_size,)
+        if self.head:
+            yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
+        if positions := self.architecture.added_rows.positions:
+            yield complete(positions), (config.context_length, config.hidden_size)
         for table in self.architecture.tables(config):
             yield complete(table.weight), (config.vocab_size, table.width)
         for prefix, operation in self.operations():
@@ -189,7 +193,7 @@ class Decoder:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
-        for name in (self.head, self.architecture.output_norm):
+        for name in filter(None, (self.head, self.architecture.output_norm)):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)
         for prefix, operation in self.operations():

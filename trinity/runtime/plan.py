@@ -270,6 +270,8 @@ class PlanBuilder:
         return writer.records
 
     def _write_output_norm(self, writer: Writer, step: Step) -> None:
-        width, kind = self.config.hidden_size, self.decoder.architecture.norm
-        last = Norm("x", self.decoder.architecture.output_norm, "h", width, kind=kind)
-        norm.write(writer, last, rows=step.outputs, index=step.output_rows)
+        architecture = self.decoder.architecture
+        name, width, kind = architecture.output_norm, self.config.hidden_size, architecture.norm
+        if kind != "none":
+            last = Norm("x", name, "h", width, kind=kind)
+            norm.write(writer, last, rows=step.outputs, index=step.output_rows)

@@ -1,6 +1,8 @@
 """out = act(gate) * up, element by element.
 
-SiLU, GELU (tanh form), squared ReLU, sigmoid, none, limited SwiGLU.
+SiLU, two GELUs, squared ReLU, sigmoid, none at all, limited SwiGLU.
+"gelu" is the tanh form, "gelu_erf" the exact x * (1 + erf(x / sqrt(2))) / 2, with erf by Abramowitz
+and Stegun's formula 7.1.26 (error below 2e-7).
 "swiglu_oai": g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
 Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart; UP likewise, UP_STRIDE bytes
 apart, or 0: out = act(gate). The quantization type's tag carries the activation's name.
@@ -25,7 +27,7 @@ if not jit_disabled():
     from trinity_kernels.ops.exponential import exp_f32x16
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
-ACTIVATIONS = ("silu", "gelu", "relu2", "sigmoid", "none", "swiglu_oai")
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai")
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
@@ -96,8 +98,8 @@ def _limited_factor(x: Any) -> Any:
 
 
 _ACTS = {
-    "silu": silu, "gelu": gelu, "relu2": relu2, "sigmoid": sigmoid_f32, "none": _as_it_is,
-    "swiglu_oai": limited_silu,
+    "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid_f32,
+    "none": _as_it_is, "swiglu_oai": limited_silu,
 }  # fmt: skip
 _FACTORS = {"swiglu_oai": _limited_factor}
 
@@ -183,8 +185,9 @@ if not jit_disabled():
         return y + simd.splat_f32x16(_ONE)
 
     _ACT_VECTORS = {
-        "silu": silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector,
-        "sigmoid": _sigmoid_vector, "none": _as_it_is, "swiglu_oai": _limited_silu_vector,
+        "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
+        "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
+        "swiglu_oai": _limited_silu_vector,
     }  # fmt: skip
     _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}
 
