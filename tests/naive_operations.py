@@ -42,8 +42,10 @@ def _sigmoid(x: Array) -> Array:
 _ACTS: dict[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: x * _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)),
+    "gelu_erf": lambda x: x * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2)) / 2,
     "relu2": lambda x: np.square(np.maximum(x, 0)),
     "sigmoid": _sigmoid,
+    "identity": lambda x: x,
     "swiglu_oai": lambda x: np.minimum(x, 7) * _sigmoid(1.702 * np.minimum(x, 7)),
 }
 
@@ -84,7 +86,8 @@ class NaiveDecoder:
         for index, layer in enumerate(self.decoder.layers):
             self.layer = index
             self._run(f"blk.{index}.", layer)
-        last = Norm("x", "output_norm", "h", config.hidden_size, kind=architecture.norm)
+        name, width = architecture.output_norm, config.hidden_size
+        last = Norm("x", name, "h", width, kind=architecture.norm)
         self._run("", [last])
         head = self.decoder.head
         h = self.buffers["h"][:, : config.hidden_size]

@@ -33,6 +33,7 @@ LAYERS = (
     ("trinity.runtime",),
     ("trinity.quantization",),
     ("trinity.model_defaults",),
+    ("trinity.embeddings",),
     ("trinity.model",),
     ("trinity.loading",),
     ("trinity.tools",),

@@ -185,6 +185,8 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "pull": [],
     "list": [],
     "rm": [],
+    "embed": [*only(SERVING, "pooling"), *LOADING],
+    "rank": LOADING,
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
     "schema": [],

@@ -132,6 +132,7 @@ class ToyEngine:
         self.context_length = context_length
         self.prefill_chunk = prefill_chunk
         self.few = min(16, prefill_chunk)
+        self.encodes = False
         self.threads = 2
         self.isa = "portable"
         self.kv_type = "F16"

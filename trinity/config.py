@@ -117,10 +117,10 @@ class ModelConfig:
     the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
     ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
     many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
-    layer's own embedding, 0: none. ``recurrent_layers``: whether each layer has a recurrent state
-    in the place of attention, where keys say so. Behind the ``num_layers`` may be
-    ``nextn_layers`` more, which propose several tokens at once. ``name`` is general.name, of a long
-    one the beginning.
+    layer's own embedding, 0: none. ``short_conv_kernel``: tokens that LFM2's convolutions see.
+    ``recurrent_layers``: whether each layer has a recurrent state in the place of attention, where
+    keys say so. Behind the ``num_layers`` may be ``nextn_layers`` more, which propose several
+    tokens at once. ``name`` is general.name, of a long one the beginning.
     """
 
     architecture: str
@@ -158,6 +158,7 @@ class ModelConfig:
     experts: ExpertConfig | None = None
     latent: LatentConfig | None = None
     ssm: SSMConfig | None = None
+    short_conv_kernel: int = 0
     recurrent_layers: tuple[bool, ...] = ()
     nextn_layers: int = 0
     name: str = ""

@@ -94,6 +94,16 @@ def test_generate_tokenize_and_perplexity(run: Run, engine: ToyEngine, tmp_path:
     check("perplexity", told(run, "perplexity", *named, "-c", "32", "-f", text))
 
 
+def test_embed(run: Run, engine: ToyEngine) -> None:
+    engine.answer = None
+    check("embed", told(run, "embed", "-m", "toy.gguf", "ab", "abc"))
+
+
+def test_rank(run: Run, shared_data: Path) -> None:
+    reranker = str(shared_data / "encoders/xlm_roberta_rerank/model.gguf")
+    check("rank", told(run, "rank", "-m", reranker, "a query", "a text"))
+
+
 def test_inspect(run: Run, model: str, tmp_path: Path) -> None:
     check("inspect", told(run, "inspect", model))
     data = bytearray(Path(model).read_bytes())

@@ -71,6 +71,7 @@ NEEDED: dict[str, Any] = {
     "experts": ExpertConfig(4, 2, 32),
     "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
     "logit_scale": 2.0,
+    "short_conv_kernel": 3,
     "sliding_window": 16,
     "ssm": SSMConfig(conv_kernel=4, inner_size=64, state_size=8, num_groups=2, num_heads=4),
     "sliding_window_pattern": (True, False),
@@ -140,9 +141,12 @@ def test_every_family_states_its_tensors(name: str) -> None:
         config = replace(config, recurrent_layers=(True, False))
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    assert {"token_embd.weight", "output_norm.weight", "blk.1.attn_output.weight"} <= needed.keys()
+    assert {"token_embd.weight", "blk.1.attn_output.weight"} <= needed.keys()
+    architecture = ARCHITECTURES[name]
+    norm = f"{architecture.output_norm}.weight"
+    assert (norm in needed) == (architecture.norm != "none")
     recurrent = {layer for layer, _ in decoder.states}
-    assert bool(recurrent) == (config.ssm is not None)
+    assert bool(recurrent) == (config.ssm is not None or config.short_conv_kernel > 0)
     assert 1 in decoder.attention_layers
     assert recurrent | {*decoder.attention_layers} == {0, 1}
     for layer in decoder.layers:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import trinity
 from tests.models.test_decoder import CONFIG, LLAMA
 from trinity.errors import UnsupportedError
 from trinity.models import ARCHITECTURES, decoder_of, find_architecture
@@ -54,20 +53,6 @@ def test_the_whole_message() -> None:
         find_architecture("qwen4", "x", LLAMA)
     with pytest.raises(UnsupportedError, match="nearest by its tensors"):
         decoder_of(replace(CONFIG, architecture="qwen4"), LLAMA, LLAMA.__getitem__, "x")
-
-
-@pytest.mark.parametrize(
-    ("folder", "found"),
-    [
-        ("lfm2", "'shortconv.conv'"),
-    ],
-)
-def test_families_that_trinity_lacks(folder: str, found: str, shared_data: Path) -> None:
-    """Whatever else their metadata would be refused for."""
-    path = shared_data / "architectures" / folder / "model.gguf"
-    with pytest.raises(UnsupportedError, match="is not supported") as caught:
-        trinity.load(path)
-    assert found in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma4", "gpt_oss", "deepseek_v2", "phi2", "glm4"])

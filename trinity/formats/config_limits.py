@@ -46,6 +46,7 @@ LARGEST_INTEGERS = {
     "latent_key_dim": 1 << 16,
     "latent_value_dim": 1 << 16,
     "ssm_conv_kernel": 1 << 8,
+    "short_conv_kernel": 1 << 8,
     "ssm_inner_size": 1 << 18,
     "ssm_state_size": 1 << 16,
     "ssm_expand": 1 << 8,

@@ -88,6 +88,7 @@ FIELDS: dict[str, Field] = {
     "ssm_state_size": Field(("ssm.state_size",)),
     "ssm_num_groups": Field(("ssm.group_count",)),
     "ssm_num_heads": Field(("ssm.time_step_rank",)),
+    "short_conv_kernel": Field(("shortconv.l_cache",)),
     "recurrent_layers": Field(("attention.recurrent_layers",)),
     "nextn_layers": Field(("nextn_predict_layers",)),
     "full_attention_interval": Field(("full_attention_interval",)),

@@ -140,6 +140,7 @@ def config_from_metadata(
         experts=experts,
         latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
         ssm=read_ssm(reader),
+        short_conv_kernel=reader.integer("short_conv_kernel", default=0, smallest=0),
         recurrent_layers=read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
         name=reader.text("general.name")[:_LONGEST_NAME],
     )

@@ -31,7 +31,10 @@ _UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which ever
 
 
 class Decoder:
-    """The operations of all layers of one model, whose file has tensors of these ``names``."""
+    """The operations of all layers of one model, whose file has tensors of these ``names``.
+
+    ``head``: the weight that makes logits of hidden states; "" where nothing does.
+    """
 
     def __init__(
         self, architecture: Architecture, config: ModelConfig, names: Collection[str]
@@ -39,6 +42,8 @@ class Decoder:
         self.architecture = architecture
         self.config = config
         self.head = "token_embd" if config.tie_word_embeddings else "output"
+        if architecture.encodes:
+            self.head = ""
         self.layers: list[list[Operation]] = [
             architecture.layer(config, index, self._has(index, names))
             for index in range(config.num_layers)
@@ -128,8 +133,12 @@ class Decoder:
     def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         config = self.config
         yield "token_embd.weight", (config.vocab_size, config.hidden_size)
-        yield "output_norm.weight", (config.hidden_size,)
-        yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
+        if self.architecture.norm != "none":
+            yield complete(self.architecture.output_norm), (config.hidden_size,)
+        if self.head:
+            yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
+        if positions := self.architecture.added_rows.positions:
+            yield complete(positions), (config.context_length, config.hidden_size)
         for table in self.architecture.tables(config):
             yield complete(table.weight), (config.vocab_size, table.width)
         for prefix, operation in self.operations():
@@ -184,7 +193,7 @@ class Decoder:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
-        for name in (self.head, "output_norm"):
+        for name in filter(None, (self.head, self.architecture.output_norm)):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)
         for prefix, operation in self.operations():

@@ -206,12 +206,14 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """a = softmax(q K * scale) V over the cache, causal, ``num_heads`` in ``num_kv_heads`` groups.
+    """a = softmax(q K * scale) V over the cache, ``num_heads`` in ``num_kv_heads`` groups.
 
-    ``window``: each token sees only so many positions, itself included; 0: all. ``softcap`` c,
-    where not 0: a score s becomes c * tanh(s / c). ``sinks``: a weight with one score a head that
-    takes part in the softmax without a value. ``value_dim``: values of a head of V and of a, 0: as
-    many as of q. ``cache_of``: the layer whose keys and values are read, None: its own.
+    Each token sees the positions up to its own, with a ``window`` only so many of them, itself
+    included. ``both_ways``: it sees all of its text, with a ``reach`` only so many on each side.
+    ``softcap`` c, where not 0: a score s becomes c * tanh(s / c). ``sinks``: a weight with one
+    score a head that takes part in the softmax without a value. ``value_dim``: values of a head of
+    V and of a, 0: as many as of q. ``cache_of``: the layer whose keys and values are read, None:
+    its own.
     """
 
     num_heads: int
@@ -223,6 +225,8 @@ class Attention:
     sinks: str = ""
     value_dim: int = 0
     cache_of: int | None = None
+    both_ways: bool = False
+    reach: int = 0
 
     @property
     def width_of_values(self) -> int:
@@ -243,11 +247,10 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """gate = act(gate) * up: silu, gelu (tanh form), relu2, sigmoid, swiglu_oai.
+    """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid or swiglu_oai.
 
-    The last is gpt-oss's, with limits.
-
-    ``up`` "": gate = act(gate). ``first``: the value of up's row at which the factors begin.
+    The last is gpt-oss's, with limits; "identity" is none. ``up`` "": gate = act(gate). ``first``:
+    the value of up's row at which the factors begin.
     """
 
     activation: str

@@ -7,7 +7,7 @@ threads run. The step's own numbers (how many tokens, where they stand, whose ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +44,16 @@ Address = Callable[[Kernel, str], int]
 
 
 class Step:
-    """What changes from step to step; kernels read it through addresses in their records."""
+    """What changes from step to step; kernels read it through addresses in their records.
 
-    def __init__(self, rows: int) -> None:
+    ``spans``: for each reach of attention in both directions the first and the last position that
+    each row sees.
+    """
+
+    def __init__(self, rows: int, reaches: Collection[int] = ()) -> None:
         self.tokens = np.zeros(1, np.int64)
         self.positions = np.zeros(rows, np.int32)
+        self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
         self.caches = np.zeros(rows, np.int64)
         self.window_caches = np.zeros(rows, np.int64)
         self.wanted = 0
@@ -56,6 +61,17 @@ class Step:
         # Those of them that the head works on at once.
         self.outputs = np.zeros(1, np.int64)
         self.output_rows = np.zeros(rows, np.int32)
+
+    def place(self, at: int, start: int, count: int) -> None:
+        """Rows ``at`` on are a sequence's at positions ``start`` on, ``count`` of them."""
+        if count == 1:
+            self.positions[at] = start
+        else:
+            self.positions[at : at + count] = np.arange(start, start + count)
+        positions, last = self.positions[at : at + count], start + count - 1
+        for reach, spans in self.spans.items():
+            spans[0, at : at + count] = np.maximum(positions - reach, 0) if reach else 0
+            spans[1, at : at + count] = np.minimum(positions + reach, last) if reach else last
 
 
 class Buffers:
@@ -254,6 +270,8 @@ class PlanBuilder:
         return writer.records
 
     def _write_output_norm(self, writer: Writer, step: Step) -> None:
-        width, kind = self.config.hidden_size, self.decoder.architecture.norm
-        last = Norm("x", "output_norm", "h", width, kind=kind)
-        norm.write(writer, last, rows=step.outputs, index=step.output_rows)
+        architecture = self.decoder.architecture
+        name, width, kind = architecture.output_norm, self.config.hidden_size, architecture.norm
+        if kind != "none":
+            last = Norm("x", name, "h", width, kind=kind)
+            norm.write(writer, last, rows=step.outputs, index=step.output_rows)
