@@ -29,6 +29,7 @@ import pyte
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 PROMPT = "$ "
+PROMPTS = ("$", ">")  # of the shell, and of a chat
 COLUMNS = 90
 FRAME, MAX_PAUSE, HOLD = 0.08, 1.5, 6.0  # seconds
 TYPED_AT_ONCE, TYPING = 3, 0.06
@@ -42,7 +43,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Scene:
-    """Lines of the screen, and what is typed: each command once the shell's prompt is there."""
+    """Lines of the screen, and what is typed: each line once a prompt is there."""
 
     lines: int
     typed: tuple[str, ...]
@@ -54,6 +55,18 @@ SCENES = {
         (
             'trinity generate "Prince Andrew" -n 60 --seed 8 --echo',
             'trinity generate "It was on" -q --regex "(Mon|Tues|Fri)day"',
+        ),
+    ),
+    "chat": Scene(
+        20,
+        (
+            "trinity chat",
+            "Who is Natasha?",
+            "And who does she love?",
+            "/set temperature 0.1",
+            "Who won the battle of Borodino?",
+            "/stats",
+            "/exit",
         ),
     ),
     "recommend": Scene(26, ("trinity recommend --params 7B --ram 16GB --bandwidth 40",)),
@@ -120,7 +133,7 @@ def shell(lines: int) -> Iterator[pexpect.spawn]:
             f"trinity() {{ '{sys.executable}' -m trinity \"$@\"; }}\n"
         )
         environment = {**os.environ, "PYTHONPATH": str(folder), "TERM": "xterm-256color"}
-        environment["XDG_STATE_HOME"] = str(folder)
+        environment["XDG_STATE_HOME"] = str(folder / "state")
         environment.pop("COLUMNS", None)
         child = pexpect.spawn(
             "bash", ["--noprofile", "--rcfile", str(start), "-i"], dimensions=(lines, COLUMNS),
@@ -141,6 +154,7 @@ def record(scene: Scene, limit: float = 120.0) -> Recording:
     recording = Recording()
 
     with shell(scene.lines) as child:
+        screen.write_process_input = child.send  # where the cursor is, when the program asks
 
         def watch(seconds: float) -> None:
             """One frame: what is written within ``seconds``."""
@@ -156,7 +170,7 @@ def record(scene: Scene, limit: float = 120.0) -> Recording:
             """Until what is typed next is asked for; longer pauses are cut."""
             begin = time.monotonic()
             quiet, before = 0.0, screen.display
-            while screen.display[screen.cursor.y].rstrip() != PROMPT.rstrip() or quiet == 0.0:
+            while screen.display[screen.cursor.y].rstrip() not in PROMPTS or quiet == 0.0:
                 if time.monotonic() - begin > limit:
                     raise SystemExit("\n".join(["the scene hangs:", *screen.display]))
                 watched = recording.seconds
@@ -233,7 +247,7 @@ def main(names: list[str]) -> int:
     for name in names or SCENES:
         scene = SCENES[name]
         recording = record(scene)
-        title = f"A terminal in which these commands run: {'; '.join(scene.typed)}"
+        title = f"A terminal in which this is typed: {'; '.join(scene.typed)}"
         (PICTURES / f"{name}.svg").write_text(svg(recording, scene, title), encoding="utf-8")
         print(f"{name}: {recording.seconds:.1f} s", file=sys.stderr)
     return 0

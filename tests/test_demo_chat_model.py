@@ -68,5 +68,5 @@ def test_the_greedy_answer_is_that_of_pytorch(
 def test_chat_takes_it_and_says_so(reference: dict[str, Any]) -> None:
     done = CliRunner().invoke(app, ["chat", "--temp", "0"], input="Who is Natasha?\n")
     assert done.exit_code == 0, done.output
-    assert f"using the demo chat model {trinity.chat_model()}" in done.stderr
+    assert "using the demo chat model" in done.stderr
     assert "Natasha" in done.stdout

@@ -32,6 +32,7 @@ LAYERS = (
     ("trinity.models",),
     ("trinity.runtime",),
     ("trinity.quantization",),
+    ("trinity.speech",),
     ("trinity.model_defaults",),
     ("trinity.embeddings",),
     ("trinity.model",),

@@ -15,7 +15,7 @@ import typer.main
 import trinity
 from scripts.options_table import DOCUMENT, TABLES, tables
 from trinity.cli import app
-from trinity.cli.options import GENERATION, LOADING, SERVING, Given, only, takes, without
+from trinity.cli.options import GENERATION, LOADING, SERVING, SPEECH, Given, only, takes, without
 from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
 from trinity.load_options import LoadOptions
@@ -189,6 +189,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "rank": LOADING,
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
+    "transcribe": [*SPEECH, *only(LOADING, "threads", "isa")],
     "schema": [],
     "convert": only(LOADING, "weight_scale"),
     "quantize": only(LOADING, "threads"),

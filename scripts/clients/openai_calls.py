@@ -450,7 +450,7 @@ def _(client: OpenAI, model: str) -> None:
             answers = await asyncio.gather(
                 *(
                     other.chat.completions.create(
-                        model=model, messages=HELLO, seed=seed, temperature=1.0, max_tokens=8
+                        model=model, messages=HELLO, seed=seed, temperature=2.0, max_tokens=24
                     )
                     for seed in range(8)
                 )

@@ -28,6 +28,7 @@ from trinity.cli import (
     selftest,
     serve,
     tokenize,
+    transcribe,
     warmup,
 )
 from trinity.cli.exit_codes import explained
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rank": rank.rank,
     "inspect": inspect.inspect,
     "tokenize": tokenize.tokenize,
+    "transcribe": transcribe.transcribe,
     "schema": schema.schema,
     "convert": convert.convert,
     "quantize": quantize.quantize,

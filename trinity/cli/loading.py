@@ -19,9 +19,8 @@ def model_or_demo(path: str | None) -> str:
         return path
     from trinity.loading import demo_model
 
-    found = demo_model()
-    say(f"using the demo model {found}; give --model FILE for another")
-    return found
+    say("using the demo model; give --model FILE for another")
+    return demo_model()
 
 
 def model_or_chat_demo(path: str | None) -> str:
@@ -30,9 +29,8 @@ def model_or_chat_demo(path: str | None) -> str:
         return path
     from trinity.loading import chat_model
 
-    found = chat_model()
-    say(f"using the demo chat model {found}; give --model FILE for another")
-    return found
+    say("using the demo chat model; give --model FILE for another")
+    return chat_model()
 
 
 @contextmanager

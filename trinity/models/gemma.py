@@ -1,4 +1,4 @@
-"""gemma, gemma2, gemma3 (text) and gemma-embedding: GELU, and embeddings times the root of their width.
+"""gemma, gemma2, gemma3 (text), gemma-embedding: GELU, embeddings times the root of their width.
 
 From 2 on there are norms before and behind each branch, and windowed layers. gemma2 caps scores and
 logits. gemma3's windowed layers rotate by a table of their own; gemma-embedding is gemma3 as an

@@ -1,6 +1,6 @@
 """lfm2 and lfm2moe: short convolutions between two gates, and attention in some layers.
 
-A layer without heads of keys is a convolution. The norm behind the last layer has the name of one of
+A layer without heads of keys is a convolution. The norm behind the last layer is named like one of
 embeddings. lfm2moe's router takes sigmoids, with a bias for the choice alone.
 Source: llama.cpp src/models/lfm2.cpp; transformers' Lfm2 and Lfm2Moe.
 """

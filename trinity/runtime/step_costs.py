@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-FIRST_ROWS = 16  # tried before anything is measured
-LEAST_ROWS = 8  # so that a prompt gets on, however slow the machine is
+FIRST_ROWS = 8  # tried before anything is measured
+LEAST_ROWS = 4  # so that a prompt gets on, however slow the machine is
 MANY_ROWS = 64  # from which a step without running sequences tells of rows
 # Of the target, that prompts get at least: where many run, their own rows may take all of it.
 LEAST_PART = 0.5

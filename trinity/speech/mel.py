@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 from trinity.speech.resampling import RATE
 
 FRAME, HOP = 400, 160
-FLOOR, RANGE = np.float32(1e-10), np.float32(8)
+FLOOR, RANGE = 1e-10, np.float32(8)
 _BREAK, _STEP, _LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27
 
 
 @cache
-def mel_filters(bands: int) -> NDArray[np.float32]:
+def mel_filters(bands: int) -> NDArray[np.float64]:
     """Weights (bands, FRAME / 2 + 1) of the spectrum's bins, from 0 to 8000 Hz."""
     edges = _hertz(np.linspace(_mel(0.0), _mel(RATE / 2), bands + 2))
     bins = np.linspace(0, RATE / 2, FRAME // 2 + 1)
     low, centre, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising, falling = (bins - low) / (centre - low), (high - bins) / (high - centre)
-    triangles = np.maximum(0, np.minimum(rising, falling)) * (2 / (high - low))
-    return np.ascontiguousarray(triangles, np.float32)
+    return np.maximum(0, np.minimum(rising, falling)) * (2 / (high - low))
 
 
 def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
@@ -37,9 +36,8 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
     """
     frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME)[::HOP]
     spectrum = np.fft.rfft(frames * _hann(), axis=1)
-    power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
-    logs: NDArray[np.float32] = np.log10(np.maximum(power @ mel_filters(bands).T, FLOOR))
-    return logs
+    power = spectrum.real**2 + spectrum.imag**2
+    return np.log10(np.maximum(power @ mel_filters(bands).T, FLOOR)).astype(np.float32)
 
 
 def scaled(log: NDArray[np.float32], loudest: float) -> NDArray[np.float32]:

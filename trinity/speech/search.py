@@ -87,7 +87,8 @@ class Search:
             for number, beam in enumerate(beams):
                 rules.apply(rows[number], beam.ids)
                 logs = log_softmax(rows[number])
-                for one in np.argpartition(logs, -count - 1)[-count - 1 :]:
+                least = max(0, len(logs) - count - 1)
+                for one in np.argpartition(logs, least)[least:]:
                     if np.isfinite(logs[one]):
                         choices.append((beam.total + float(logs[one]), number, int(one)))
             choices.sort(key=lambda choice: (-choice[0], choice[1:]))

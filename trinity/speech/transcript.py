@@ -41,7 +41,7 @@ class Transcript:
 def srt(segments: Sequence[Segment]) -> str:
     """Subtitles as SubRip has them."""
     blocks = [
-        f"{number}\n{_time(one.start, ',')} --> {_time(one.end, ',')}\n{_lines(one.text)}\n"
+        f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{_lines(one.text)}\n"
         for number, one in enumerate(segments, 1)
     ]
     return "\n".join(blocks)
@@ -50,13 +50,14 @@ def srt(segments: Sequence[Segment]) -> str:
 def vtt(segments: Sequence[Segment]) -> str:
     """Subtitles as WebVTT (W3C) has them."""
     blocks = [
-        f"{_time(one.start, '.')} --> {_time(one.end, '.')}\n{_escaped(_lines(one.text))}\n"
+        f"{clock(one.start, '.')} --> {clock(one.end, '.')}\n{_escaped(_lines(one.text))}\n"
         for one in segments
     ]
     return "\n".join(["WEBVTT\n", *blocks])
 
 
-def _time(seconds: float, point: str) -> str:
+def clock(seconds: float, point: str) -> str:
+    """A time as hours, minutes, seconds and thousandths, ``point`` before these."""
     thousandths = round(1000 * seconds)
     minutes, rest = divmod(thousandths, 60000)
     hours, minutes = divmod(minutes, 60)

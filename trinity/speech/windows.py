@@ -65,7 +65,7 @@ class Windows:
         if found.no_speech > NO_SPEECH and found.mean < LEAST_LOGPROB:
             return []
         pieces, done = pieces_of(found.ids, self._tokens.first_time, here)
-        self.at = start + (done or here)
+        self.at = start + (done or here)  # always on
         if temperature > _UNSURE:
             self._carried = []
         segments = []
@@ -114,8 +114,9 @@ def pieces_of(
     """(first frame, last frame, ids) of a window's pieces, and how many frames are done with them.
 
     Two times in a row end a piece and begin the next. Where the ids end with such a pair, what
-    follows belongs to the next window; where they end with one time, nothing follows. ``frames``:
-    those of the window with sound in them; 0 frames done: no time says how many.
+    follows belongs to the next window; where they end with one time, nothing follows. Without a
+    pair there is one piece, from its first time, which the sources leave out, to its last.
+    ``frames``: those of the window with sound in them.
     """
     times = [one >= first_time for one in ids]
     cuts = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]
@@ -125,9 +126,9 @@ def pieces_of(
         return (ids[number] - first_time) * _FRAMES_OF_TIME
 
     if not cuts:
-        marked = [i for i, is_time in enumerate(times) if is_time]
-        last = frame(marked[-1]) if marked and ids[marked[-1]] != first_time else frames
-        return [(0, last, list(ids))], frames
+        begin = frame(0) if times[:1] == [True] else 0
+        end = frame(len(ids) - 1) if len(ids) > 1 and times[-1] else frames
+        return [(begin, end, list(ids))], frames
     if ends_alone:
         cuts.append(len(ids))
     starts = [0, *cuts[:-1]]

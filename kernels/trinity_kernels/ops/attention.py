@@ -5,8 +5,8 @@ values a head has in the cache; token t sees the positions up to POSITIONS[t], w
 in both directions, a later one; of these the last WINDOW where WINDOW is not 0, or those from
 FIRSTS[t] on where FIRSTS (int32) is not 0. CACHES[t] is the address of its sequence's table: an
 int64 for each 128 positions, the address of their page (kv_layout.py draws a layer's part of it,
-which begins LAYER_OFFSET bytes into the page). A score is q k * SCALE; SOFTCAP c, where not 0, makes it
-c * tanh(score / c) (softcap.py).
+which begins LAYER_OFFSET bytes into the page). A score is q k * SCALE; SOFTCAP c, where not 0,
+makes it c * tanh(score / c) (softcap.py).
 SINKS, where not 0, is the address of a float32 for each head: a score without a value.
 A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out

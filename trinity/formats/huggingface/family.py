@@ -36,11 +36,12 @@ class Family:
     window can be told. ``ternary``: the class itself means ternary layers. ``tokenizer``: the value
     of tokenizer.ggml.model where the tokenizer's files do not tell it. ``unused(config)``: a
     regular expression for tensors that the class loads and does not use. ``wrappers``: classes
-    that hold such a model beside other networks, which are left out. ``within``: what names begin
-    with in the place of ``model.`` here. ``with_experts``: the value of general.architecture of
-    models with experts, where it is another one. ``head_factor(config)``: what the output's weight
-    is multiplied by in GGUF. ``mlx_head``: mlx-lm
-    multiplies by an output's weight wherever a checkpoint has one, whatever tie_word_embeddings is.
+    that hold such a model beside other networks, which are left out. ``with_experts``: the value of
+    general.architecture of models with experts, where it is another one. ``head_factor(config)``:
+    what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by an output's
+    weight wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what names
+    begin with, and what modules have for it; the first that fits counts. ``headless``: there is no
+    output matrix.
     """
 
     class_names: tuple[str, ...]
@@ -55,10 +56,11 @@ class Family:
     tokenizer: str | None = None
     unused: Callable[[HFConfig], str] = lambda config: ""
     wrappers: tuple[str, ...] = ()
-    within: str = ""
     with_experts: str = ""
     head_factor: Callable[[HFConfig], float] = lambda config: 1.0
     mlx_head: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+    headless: bool = False
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""

@@ -74,7 +74,7 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) 
             f" the first is {min(missing)!r}; the checkpoint is incomplete or config.json belongs "
             "to another one"
         )
-    if _HEAD in actual and _HEAD not in used:
+    if _HEAD in actual and _HEAD not in used and not family.headless:
         _check_tied(config, checkpoint, actual)
         used.add(_HEAD)
     known = re.compile("|".join(filter(None, (_DERIVED, family.unused(config)))))
@@ -118,19 +118,14 @@ def _names(
     config: HFConfig, family: Family, checkpoint: Checkpoint | LogicalCheckpoint
 ) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
-    if not other_networks(config, family):
-        within = family.within
-        return {
-            f"model.{name.removeprefix(within)}"
-            if within and name.startswith(within)
-            else name: name
-            for name in checkpoint.names()
-        }
+    renames, left_out = family.renames, tuple[str, ...]()
+    if other_networks(config, family):
+        renames, left_out = WITHIN, _OTHER_NETWORKS
     names: dict[str, str] = {}
     for name in checkpoint.names():
-        if name.removeprefix("model.").startswith(_OTHER_NETWORKS):
+        if name.removeprefix("model.").startswith(left_out):
             continue
-        before, stands_for = next((pair for pair in WITHIN if name.startswith(pair[0])), ("", ""))
+        before, stands_for = next((pair for pair in renames if name.startswith(pair[0])), ("", ""))
         own = stands_for + name.removeprefix(before)
         if own in names:
             raise FormatError(
@@ -172,7 +167,8 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
     for module in others:
         yield _tensor(module, "", "", names)
     # Where the configuration does not say, the tensor itself tells.
-    if config.tied is False or (config.tied is None and _HEAD in names):
+    separate = config.tied is False or (config.tied is None and _HEAD in names)
+    if separate and not family.headless:
         shape = (config.vocab_size, config.hidden_size)
         factor = family.head_factor(config)
         stored = Stored((_HEAD,), shape)

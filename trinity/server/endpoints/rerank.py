@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from trinity.embeddings import Pairs
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.vectors import AT_ONCE, MOST_TEXTS
 from trinity.server.errors import ApiError
@@ -88,7 +89,8 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
             pairs = await service.threads.run(model.pairs, body.query, texts)
         scores: list[float] = []
         for start in range(0, len(texts), AT_ONCE):
-            part = type(pairs)(*(one[start : start + AT_ONCE] for one in pairs))
+            some = slice(start, start + AT_ONCE)
+            part = Pairs(pairs.rows[some], pairs.seconds[some])
             scores += (await model.arank(part, lora=lease.lora)).tolist()
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[: body.top_n]

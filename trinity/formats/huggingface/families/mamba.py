@@ -386,7 +386,7 @@ FAMILIES = (
             activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
             experts=ExpertTerms(("n_routed_experts",), optional=True),
         ),
-        unused=lambda config: r"(model\.)?mtp\..*", within="backbone.",
+        unused=lambda config: r"(model\.)?mtp\..*", renames=(("backbone.", "model."),),
         with_experts="nemotron_h_moe",
     ),
     Family(
