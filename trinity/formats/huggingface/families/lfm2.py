@@ -102,12 +102,14 @@ def _keys(config: HFConfig) -> Keys:
 
 def _expert_keys(config: HFConfig) -> Keys:
     values = config.values
+    scale = values.real("routed_scaling_factor", "expert_scale", 1.0)
     return {
         **_keys(config),
         "leading_dense_block_count": _dense_layers(config),
         "expert_gating_func": 2,
-        "expert_weights_norm": values.flag("norm_topk_prob", True),
-        "expert_weights_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
+        # Absent, they mean these values.
+        "expert_weights_norm": None if values.flag("norm_topk_prob", True) else False,
+        "expert_weights_scale": None if scale == 1.0 else scale,
     }
 
 
