@@ -119,7 +119,7 @@ FAMILIES = (
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
         layer=_layer, ends=_ends, keys=_keys,
-        terms=Terms(defaults=_DEFAULTS, epsilon="norm_eps"),
+        terms=Terms(defaults={**_DEFAULTS, "intermediate_size": 12288}, epsilon="norm_eps"),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
