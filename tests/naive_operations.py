@@ -45,7 +45,7 @@ _ACTS: dict[str, Callable[[Array], Array]] = {
     "gelu_erf": lambda x: x * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2)) / 2,
     "relu2": lambda x: np.square(np.maximum(x, 0)),
     "sigmoid": _sigmoid,
-    "identity": lambda x: x,
+    "none": lambda x: x,
     "swiglu_oai": lambda x: np.minimum(x, 7) * _sigmoid(1.702 * np.minimum(x, 7)),
 }
 
@@ -86,8 +86,7 @@ class NaiveDecoder:
         for index, layer in enumerate(self.decoder.layers):
             self.layer = index
             self._run(f"blk.{index}.", layer)
-        name, width = architecture.output_norm, config.hidden_size
-        last = Norm("x", name, "h", width, kind=architecture.norm)
+        last = Norm("x", architecture.output_norm, "h", config.hidden_size, kind=architecture.norm)
         self._run("", [last])
         head = self.decoder.head
         h = self.buffers["h"][:, : config.hidden_size]

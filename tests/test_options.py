@@ -26,7 +26,7 @@ from trinity.runtime.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = declared(LoadOptions)
-ALL = [*generation_options(), *LOAD, *SERVING]
+ALL = [*generation_options(), *LOAD, *SERVING, *SPEECH]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 

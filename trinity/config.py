@@ -117,7 +117,7 @@ class ModelConfig:
     the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
     ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
     many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
-    layer's own embedding, 0: none. ``short_conv_kernel``: tokens that LFM2's convolutions see.
+    layer's own embedding, 0: none. ``short_conv_kernel``: tokens that LFM 2's convolutions see.
     ``recurrent_layers``: whether each layer has a recurrent state in the place of attention, where
     keys say so. Behind the ``num_layers`` may be ``nextn_layers`` more, which propose several
     tokens at once. ``name`` is general.name, of a long one the beginning.

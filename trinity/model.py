@@ -498,6 +498,7 @@ class Model(Embeddings):
     ) -> Rendered:  # fmt: skip
         from trinity.conversation.rendering import render_conversation
 
+        self._check_generates()
         tokenizer = self._tokenizer
         templates = self.chat_templates if template is None else (ChatTemplate(template),)
         if not templates:

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 # Those with ternary weights, and llama, more often than the others.
 NAMES = (*("llama", "bitnet", "bitnet-b1.58", "bitnet-25") * 4, *sorted(ARCHITECTURES))
 _SIZES = (8, 16, 32, 64)
-_OF_THEIR_OWN = ("latent", "ssm", "short_conv_kernel")  # of families that need them alone
+_OF_KINDS = ("latent", "ssm", "short_conv_kernel")  # layers of another kind
 _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
 
@@ -35,7 +35,7 @@ def add_keys(draft: Draft, family: str, layers: int, rng: random.Random) -> None
     kinds = _kinds(family, layers, int(str(heads.content)), rng)
     for field in ("ssm", "short_conv_kernel"):
         keys[field] |= kinds
-    more = [field for field in keys if rng.random() < often and field not in _OF_THEIR_OWN]
+    more = [field for field in keys if rng.random() < often and field not in _OF_KINDS]
     for chosen in (sorted(needed | {*more}), sorted(needed)):
         keys_before = list(draft.keys)
         for field in chosen:
@@ -73,7 +73,7 @@ def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Va
         "experts": _experts(layers, rng),
         "latent": _latent(heads, rng),
         "ssm": _ssm(rng),
-        "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 5)))},
+        "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 4)))},
     }
 
 

@@ -122,6 +122,13 @@ def test_recommend_and_schema(run: Run, model: str) -> None:
     check("schema", told(run, "schema", "-", input='{"type": "null"}'))
 
 
+def test_transcribe(run: Run, shared_data: Path) -> None:
+    folder = shared_data / "encoders" / "whisper"
+    options = ("-l", "en", "--no-fallback", "-t", "2")
+    audio, named = str(folder / "audio.wav"), ("-m", str(folder / "hf"))
+    check("transcribe", told(run, "transcribe", audio, *named, *options))
+
+
 def test_bench(run: Run, model: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trinity_kernels.bandwidth.read_bandwidth", lambda threads: 1e9)
     sizes = ("-p", "4", "-n", "2", "-r", "1")

@@ -102,12 +102,17 @@ def test_encoders_write_no_text(folder: Path, name: str) -> None:
         assert model.encodes
         for call in (
             lambda: model.generate("a"), lambda: list(model.stream("a")), lambda: model.logits([5]),
-            lambda: model.perplexity("a"),
+            lambda: model.perplexity("a"), lambda: model.chat([{"role": "user", "content": "a"}]),
         ):  # fmt: skip
             with pytest.raises(InputError, match=r"is an encoder, .* use embed\(\)"):
                 call()
         with pytest.raises(InputError, match="no reranker"):
             model.rank("a", ["b"])
+
+
+def test_no_context_beyond_the_table_of_positions(folder: Path) -> None:
+    with pytest.raises(InputError, match="has a table of 128 positions"):
+        trinity.load(folder / "bert_cls" / "model.gguf", threads=1, context_length=129)
 
 
 @pytest.mark.parametrize("name", ["bert_cls", "xlm_roberta_rerank"])

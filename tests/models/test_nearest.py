@@ -36,8 +36,14 @@ def test_tensors_that_a_family_reads() -> None:
 
 
 def test_tensors_that_no_family_reads_or_one_lacks() -> None:
-    text = said("zzz", "blk.0.ssm_a", "blk.1.ssm_a", "blk.0.ssm_dt.bias", "blk.0.attn_sinks.weight")
-    assert text.endswith("no family of trinity reads 'ssm_a', 'ssm_dt'")
+    text = said(
+        "zzz",
+        "blk.0.time_mix_w1",
+        "blk.1.time_mix_w1",
+        "blk.0.time_mix_w2.bias",
+        "blk.0.attn_sinks.weight",
+    )
+    assert text.endswith("no family of trinity reads 'time_mix_w1', 'time_mix_w2'")
     assert "llama does not read 'attn_sinks'" in text
     assert "llama needs 'attn_k'" in said("zzz", without="attn_k.")
 

@@ -25,9 +25,7 @@ from trinity_kernels.ops.kv_layout import PAGE
 Logits = NDArray[np.float32]
 Load = Callable[..., CPUEngine]
 
-FAMILIES = (
-    "falcon_h1", "granitehybrid", "lfm2", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next",
-)  # fmt: skip
+FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next")
 CONTEXT, ROWS = 512, 32
 
 

@@ -23,8 +23,7 @@ from trinity.tools.convert import convert
 FOLDERS = (
     "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite", "exaone4", "exaone4_window",
     "falcon_h1", "gemma", "gemma2", "gemma3", "gemma4", "gemma4_e", "gemma4_moe", "glm4", "gpt_oss",
-    "gpt_oss_mxfp4", "granite", "granitehybrid", "granitemoe", "lfm2",
-    "llama3_rope", "ministral3",
+    "gpt_oss_mxfp4", "granite", "granitehybrid", "granitemoe", "lfm2", "llama3_rope", "ministral3",
     "mistral_window", "mixtral", "nemotron_h", "olmo2", "olmo3", "phi2", "phi3",
     "phi3_longrope_long", "phi3_longrope_short", "qwen2", "qwen2_moe", "qwen3", "qwen3_5",
     "qwen3_moe", "qwen3_next", "smollm3", "starcoder2",
@@ -241,6 +240,7 @@ def test_older_words_for_the_same_configuration(
             "layer_types": ["linear_attention", "linear_attention", "full_attention",
                             "linear_attention"],
         },
+        "lfm2": {"layer_types": None, "full_attn_idxs": [1, 3], "block_ff_dim": 96},
         "nemotron_h": {
             "hybrid_override_pattern": None,
             "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],

@@ -247,10 +247,10 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid or swiglu_oai.
+    """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid, none, swiglu_oai.
 
-    The last is gpt-oss's, with limits; "identity" is none. ``up`` "": gate = act(gate). ``first``:
-    the value of up's row at which the factors begin.
+    The last is gpt-oss's, with limits. ``up`` "": gate = act(gate). ``first``: the value of up's
+    row at which the factors begin.
     """
 
     activation: str

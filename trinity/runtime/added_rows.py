@@ -5,16 +5,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, InputError
 from trinity.models.decoder import Decoder, complete
 from trinity.runtime.weights import Weights
 
 
 class AddedRows:
-    """The rows of a decoder's ``added_rows`` as float32, a table of positions and one of texts."""
+    """The rows of a decoder's ``added_rows`` as float32, a table of positions and one of texts.
 
-    def __init__(self, weights: Weights, decoder: Decoder) -> None:
+    Raises: InputError for a context beyond the table of positions.
+    """
+
+    def __init__(self, weights: Weights, decoder: Decoder, context_length: int) -> None:
         named, config = decoder.architecture.added_rows, decoder.config
+        if named.positions and context_length > config.context_length:
+            raise InputError(
+                f"{weights.provider.path}: a context of {context_length} tokens, but the model has "
+                f"a table of {config.context_length} positions; give that many (--ctx) at most"
+            )
         width = config.hidden_size
         self._positions = self._texts = None
         if named.positions:

@@ -117,7 +117,7 @@ class CPUEngine:
         builder = PlanBuilder(
             decoder, self._weights, context_length, threads, not halves, choice.address
         )  # fmt: skip
-        self._added = AddedRows(self._weights, decoder)
+        self._added = AddedRows(self._weights, decoder, context_length)
         output = None
         if decoder.head:
             output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
@@ -387,10 +387,13 @@ class CPUEngine:
             count = len(ids)
             if at + count > self.prefill_chunk:
                 raise InputError(f"a step takes {self.prefill_chunk} rows, got {at + count}")
-            if not 0 <= piece.logits <= (0 if self.encodes else count):
+            if not 0 <= piece.logits <= count:
                 raise InputError(f"logits of {piece.logits} rows are wanted, of {count}")
-            if self.encodes and cache.length:
-                raise InputError("an encoder takes a text in one step, and the cache holds one")
+            if self.encodes and (piece.logits or cache.length):
+                raise InputError(
+                    f"the model ({self.config.architecture}) is an encoder: it has no logits, and "
+                    "takes a whole text in one step; use embed() or rank()"
+                )
             if piece.states is not None and piece.states.shape != (count, self.config.hidden_size):
                 raise InputError(
                     f"the states of {count} rows have shape {(count, self.config.hidden_size)}, "

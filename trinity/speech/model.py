@@ -131,12 +131,14 @@ class SpeechModel:
             tokens.language(wanted.language)
         if wanted.task == "translate" and not tokens.languages:
             raise InputError(f"{self.path}: a model of English alone does not translate")
-        shown = tokens.encode(" " + wanted.prompt.strip()) if wanted.prompt.strip() else []
+        about = wanted.initial_prompt.strip()
+        shown = tokens.encode(f" {about}") if about else []
         positions = self.config.decoder.positions
         most_shown = positions // 2 - 1
         if len(shown) > most_shown:
             raise InputError(
-                f"prompt has {len(shown)} tokens; it must have at most {most_shown}: shorten it"
+                f"initial_prompt has {len(shown)} tokens; it must have at most {most_shown}: "
+                "shorten it"
             )
         blocks = open_audio(audio, rate)
 

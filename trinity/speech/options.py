@@ -45,7 +45,7 @@ class SpeechOptions:
             high=MOST_BEAMS,
         ),
     ] = 1
-    prompt: Annotated[
+    initial_prompt: Annotated[
         str,
         Option("What the audio is about: names and words that it has.", ("--prompt",)),
     ] = ""
@@ -63,10 +63,6 @@ class SpeechOptions:
             ("--fallback/--no-fallback",),
         ),
     ] = True
-    seed: Annotated[
-        int,
-        Option("Seed of the random draws.", ("--seed", "-s"), low=0, high=(1 << 63) - 1),
-    ] = 0
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -27,7 +27,7 @@ if not jit_disabled():
     from trinity_kernels.ops.exponential import exp_f32x16
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
-ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "identity", "swiglu_oai")
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai")
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
@@ -99,7 +99,7 @@ def _limited_factor(x: Any) -> Any:
 
 _ACTS = {
     "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid_f32,
-    "identity": _as_it_is, "swiglu_oai": limited_silu,
+    "none": _as_it_is, "swiglu_oai": limited_silu,
 }  # fmt: skip
 _FACTORS = {"swiglu_oai": _limited_factor}
 
@@ -186,7 +186,7 @@ if not jit_disabled():
 
     _ACT_VECTORS = {
         "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
-        "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "identity": _as_it_is,
+        "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
         "swiglu_oai": _limited_silu_vector,
     }  # fmt: skip
     _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}

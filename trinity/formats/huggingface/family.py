@@ -38,10 +38,10 @@ class Family:
     regular expression for tensors that the class loads and does not use. ``wrappers``: classes
     that hold such a model beside other networks, which are left out. ``with_experts``: the value of
     general.architecture of models with experts, where it is another one. ``head_factor(config)``:
-    what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by an output's
-    weight wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what names
-    begin with, and what modules have for it; the first that fits counts. ``headless``: there is no
-    output matrix.
+    what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by a weight
+    of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what
+    names begin with, and what modules have for it; the first that fits counts. ``headless``: there
+    is no output matrix.
     """
 
     class_names: tuple[str, ...]

@@ -71,16 +71,15 @@ def layer_kinds(config: HFConfig, kinds: Mapping[str, bool], default: int = 0) -
 
 
 def convolution(
-    source: str, channels: int, kernel: int, *views: View, bias: bool = False,
-    name: str = "ssm_conv1d",
-) -> Iterator[Module]:  # fmt: skip
+    source: str, channels: int, kernel: int, *views: View, bias: bool = False
+) -> Iterator[Module]:
     """The taps of each channel, in the order of ``views``, and its bias."""
     stored = Stored((f"{source}.weight",), (channels, 1, kernel), _taps)
     if views:
         stored = Stored(stored.names, stored.shape, parts=tuple(_taps_of(view) for view in views))
-    yield Module(f"{name}.weight", (channels, kernel), (stored,), "precise")
+    yield Module("ssm_conv1d.weight", (channels, kernel), (stored,), "precise")
     if bias:
-        yield vector(f"{name}.bias", f"{source}.bias", (channels,))
+        yield vector("ssm_conv1d.bias", f"{source}.bias", (channels,))
 
 
 def _taps(array: NDArray[Any]) -> NDArray[Any]:

@@ -63,9 +63,9 @@ def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
                 f"{files[config]}: bias {values.get('bias')!r:.20} and the activation "
                 f"{activation[:60]!r}; trinity reads dense modules that are a matrix alone"
             )
-        file = SafeTensorsFile(files[weights])
+        opened = SafeTensorsFile(files[weights])
         try:
-            tensor = file.tensor("linear.weight")
+            tensor = opened.tensor("linear.weight")
             if tensor.dtype not in ("F32", "F16", "BF16") or len(tensor.shape) != 2:
                 raise UnsupportedError(
                     f"{files[weights]}: linear.weight has {tensor.dtype} and {tensor.shape}; "
@@ -73,7 +73,7 @@ def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
                 )
             data = np.array(tensor.data)
         finally:
-            file.close()
+            opened.close()
         found[name] = Tensor(name, tensor.shape, tensor.dtype, data, files[weights])
     return found
 
