@@ -475,3 +475,12 @@ def test_contradictions_name_both_sides(changes: dict[str, object], both: list[s
         config(changes)
     for side in both:
         assert side in str(caught.value)
+
+
+@pytest.mark.parametrize("taps", [0, 1])
+def test_a_convolution_sees_an_earlier_token(taps: int) -> None:
+    """Of one token alone there is no state that its layer could keep."""
+    assert config().short_conv_kernel == 0
+    assert config({"llama.shortconv.l_cache": 2}).short_conv_kernel == 2
+    with pytest.raises(ConfigError, match=rf"shortconv\.l_cache .* is {taps}; it must be 2 to"):
+        config({"llama.shortconv.l_cache": taps})

@@ -231,6 +231,10 @@ def test_older_words_for_the_same_configuration(
         "gemma4": {
             "per_layer_config": None, "global_head_dim": 32, "num_global_key_value_heads": 1,
         },
+        "lfm2": {
+            "layer_types": None, "full_attn_idxs": [1, 3], "intermediate_size": None,
+            "block_ff_dim": 144, "block_auto_adjust_ff_dim": None, "block_multiple_of": 32,
+        },
         "ministral3": {},
         "granitehybrid": {
             "layer_types": ["linear_attention", "linear_attention", "full_attention",
@@ -308,6 +312,8 @@ def test_qwen_35_within_a_model_that_sees(
                         "moe_intermediate_size": 32}, "E stands for a layer with experts"),
         ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before the norm"),
         ("falcon_h1", {"ssm_multipliers": [1.0]}, "expected a list of 5"),
+        ("lfm2", {"conv_bias": True}, "conv_bias is true"),
+        ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "conv, full_attention"),
         ("qwen3_5", {"layer_types": ["mamba"] * 4}, "linear_attention, full_attention"),
         ("qwen3_next", {"linear_num_value_heads": 3}, "no multiple of linear_num_key_heads 2"),
         ("qwen3_next", {"norm_topk_prob": False}, "norm_topk_prob is false"),

@@ -140,10 +140,16 @@ def config_from_metadata(
         experts=experts,
         latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
         ssm=read_ssm(reader),
-        short_conv_kernel=reader.integer("short_conv_kernel", default=0, smallest=0),
+        short_conv_kernel=_short_conv_kernel(reader),
         recurrent_layers=read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
         name=reader.text("general.name")[:_LONGEST_NAME],
     )
+
+
+def _short_conv_kernel(reader: ConfigReader) -> int:
+    """0 where the file has none; of one token nothing would be left for a state."""
+    name = "short_conv_kernel"
+    return reader.integer(name, smallest=2) if reader.is_set(name) else 0
 
 
 def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:

@@ -180,10 +180,9 @@ def of_file(provider: WeightProvider) -> Subject:
 
 def _state_bytes(config: ModelConfig, recurrent: Sequence[bool]) -> int:
     """Of recurrent layers: a sequence has a state for each page that a step of a prompt is in."""
-    ssm = config.ssm
-    if ssm is None:
-        return 0
-    values = ssm.inner_size * ssm.state_size + ssm.channels * (ssm.conv_kernel - 1)
+    ssm, values = config.ssm, config.hidden_size * max(config.short_conv_kernel - 1, 0)
+    if ssm is not None:
+        values += ssm.inner_size * ssm.state_size + ssm.channels * (ssm.conv_kernel - 1)
     return 4 * values * (sum(recurrent) or config.num_layers) * _PAGES_OF_A_STEP
 
 
