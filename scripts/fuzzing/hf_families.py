@@ -43,12 +43,9 @@ _BY_CLASS: dict[str, Json] = {
         "moe_shared_expert_intermediate_size": 32,
     },
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
-    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,
+                           "norm_topk_prob": True},
     "FalconH1ForCausalLM": {**_MAMBA, "key_multiplier": 0.5, "lm_head_multiplier": 2.0},
-    "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
-    "Lfm2MoeForCausalLM": {
-        "layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "norm_topk_prob": True,
-    },
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
         "rope_parameters": {

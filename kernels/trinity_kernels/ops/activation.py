@@ -79,6 +79,12 @@ def relu2(x: Any) -> Any:
 
 
 @inline
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)); what is no number stays so, and infinite values become so."""
+    return np.float32(sigmoid_f32(x) + np.float32(x * _ZERO))
+
+
+@inline
 def limited_silu(x: Any) -> Any:
     """y / (1 + exp(-1.702 y)) of y = min(x, 7)."""
     y = _LIMIT if x > _LIMIT else x
@@ -98,7 +104,7 @@ def _limited_factor(x: Any) -> Any:
 
 
 _ACTS = {
-    "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid_f32,
+    "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid,
     "none": _as_it_is, "swiglu_oai": limited_silu,
 }  # fmt: skip
 _FACTORS = {"swiglu_oai": _limited_factor}
@@ -170,7 +176,8 @@ if not jit_disabled():
     @inline
     def _sigmoid_vector(x: Any) -> Any:
         one = simd.splat_f32x16(_ONE)
-        return one / (one + exp_f32x16(simd.splat_f32x16(_ZERO) - x))
+        zero = simd.splat_f32x16(_ZERO)
+        return one / (one + exp_f32x16(zero - x)) + x * zero
 
     @inline
     def _limited_silu_vector(x: Any) -> Any:

@@ -207,7 +207,11 @@ def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> R
 def _windows(values: Values, terms: Terms, num_layers: int) -> tuple[int, tuple[bool, ...]]:
     """The window, and which layers have it."""
     none = (False,) * num_layers
-    is_off = not terms.windows or values.values.get("use_sliding_window") is False or not values.has("sliding_window")
+    is_off = (
+        not terms.windows
+        or values.values.get("use_sliding_window") is False
+        or not values.has("sliding_window")
+    )
     if is_off or values.values["sliding_window"] == 0:
         return 0, none
     window = values.size("sliding_window", "sliding_window")

@@ -375,7 +375,8 @@ FAMILIES = (
         layer=_granite_layer,
         keys=_granite_keys,
         terms=Terms(
-            windows=False, experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True)
+            windows=False,
+            experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
         ),
     ),
     Family(
