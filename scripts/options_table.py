@@ -20,6 +20,7 @@ from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.server.settings import ServerOptions
+from trinity.speech.options import SpeechOptions
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 TABLES = (
@@ -28,6 +29,7 @@ TABLES = (
     ("The end of an answer", Limits),
     ("Prompt, speed and the rest", Request),
     ("Serving", ServerOptions),
+    ("Speech", SpeechOptions),
 )
 HEAD = "| Python | command line | values | default | meaning | commands |"
 

@@ -399,7 +399,8 @@ def toys(seed: int) -> tuple[Callable[[random.Random], Model], list[Case]]:
     def make(rng: random.Random) -> Model:
         chunk, pages = rng.choice([8, 32, 64]), rng.choice([4, 5, 6, 8, 100])
         window = rng.choice([0, 0, 1, 20, 128, 200])
-        return toy_model(context_length=CONTEXT, prefill_chunk=chunk, pages=pages, window=window)[0]
+        sizes: dict[str, Any] = {"prefill_chunk": chunk, "pages": pages, "window": window}
+        return toy_model(context_length=CONTEXT, state=rng.random() < 0.25, **sizes)[0]
 
     model, _ = toy_model(context_length=CONTEXT, prefill_chunk=64)
     return make, cases_of(model, 1)

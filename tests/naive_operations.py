@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from trinity.models.decoder import Decoder, complete
 from trinity.models.operations import (
     Attention,
+    CausalConv,
     Copy,
+    DeltaRule,
     Gated,
     GatedAdd,
     HeadLinear,
@@ -25,6 +27,7 @@ from trinity.models.operations import (
     Operation,
     Rope,
     Scale,
+    SelectiveScan,
 )
 
 Array = NDArray[np.float64]
@@ -39,7 +42,10 @@ def _sigmoid(x: Array) -> Array:
 _ACTS: dict[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: x * _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)),
+    "gelu_erf": lambda x: x * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2)) / 2,
     "relu2": lambda x: np.square(np.maximum(x, 0)),
+    "sigmoid": _sigmoid,
+    "none": lambda x: x,
     "swiglu_oai": lambda x: np.minimum(x, 7) * _sigmoid(1.702 * np.minimum(x, 7)),
 }
 
@@ -80,7 +86,7 @@ class NaiveDecoder:
         for index, layer in enumerate(self.decoder.layers):
             self.layer = index
             self._run(f"blk.{index}.", layer)
-        last = Norm("x", "output_norm", "h", config.hidden_size, kind=architecture.norm)
+        last = Norm("x", architecture.output_norm, "h", config.hidden_size, kind=architecture.norm)
         self._run("", [last])
         head = self.decoder.head
         h = self.buffers["h"][:, : config.hidden_size]
@@ -120,8 +126,9 @@ class NaiveDecoder:
         x = self._heads(norm.x, norm.groups, norm.width).copy()
         if norm.kind == "layer":
             x -= x.mean(axis=-1, keepdims=True)
-        eps = self.decoder.config.rms_norm_eps
+        eps = norm.eps or self.decoder.config.rms_norm_eps
         weight = self._weight(norm.weight) if norm.weight else np.ones(norm.width)
+        weight = weight if norm.per_group else weight.reshape(-1)
         x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps) * weight * norm.factor
         if norm.kind == "layer":
             x = x + self._beside(norm.weight, "bias", 0)
@@ -223,3 +230,51 @@ class NaiveDecoder:
         p = (p / p.sum(axis=-1, keepdims=True))[..., : len(q)]
         mixed = np.einsum("hts,shd->thd", p, values)
         self._put("a", mixed.reshape(len(q), -1), False)
+
+    @run.register
+    def _(self, conv: CausalConv) -> None:
+        x = self.buffers[conv.x][:, : conv.width]
+        taps = self._weight(conv.weight).reshape(conv.width, conv.taps)
+        padded = np.concatenate([np.zeros((conv.taps - 1, conv.width)), x])
+        y = sum(padded[i : i + len(x)] * taps[:, i] for i in range(conv.taps))
+        y = y + self._beside(conv.weight, "bias", 0)
+        x[:] = _ACTS[conv.activation](y) if conv.activation else y
+
+    @run.register
+    def _(self, rule: DeltaRule) -> None:
+        count, dim, width = rule.key_heads, rule.key_dim, rule.heads * rule.value_dim
+        row = self.buffers[rule.x]
+        q, k = (row[:, i * count * dim : (i + 1) * count * dim].reshape(-1, count, dim)
+                for i in (0, 1))  # fmt: skip
+        v = row[:, 2 * count * dim :][:, :width].reshape(-1, rule.heads, rule.value_dim)
+        heads = np.arange(rule.heads)
+        of_keys = heads % count if rule.tiled else heads // (rule.heads // count)
+        alpha, beta = (self.buffers[name][:, : rule.heads] for name in (rule.alpha, rule.beta))
+        a, bias = self._weight(rule.a).reshape(-1), self._weight(rule.bias)
+        decay = np.exp(a * np.logaddexp(0, alpha + bias))[..., None, None]
+        state = np.zeros((rule.heads, dim, rule.value_dim))
+        out = np.zeros_like(v)
+        for t in range(len(row)):
+            state *= decay[t]
+            wrong = v[t] - np.einsum("hkv,hk->hv", state, k[t, of_keys])
+            wrong *= _sigmoid(beta[t])[:, None]
+            state += k[t, of_keys][..., None] * wrong[:, None]
+            out[t] = np.einsum("hkv,hk->hv", state, q[t, of_keys]) * rule.scale
+        self._put(rule.out, out.reshape(len(row), -1), False)
+
+    @run.register
+    def _(self, scan: SelectiveScan) -> None:
+        row, width = self.buffers[scan.x], scan.heads * scan.head_dim
+        x = row[:, :width].reshape(-1, scan.heads, scan.head_dim)
+        keys = row[:, width : width + 2 * scan.groups * scan.key_dim]
+        b, c = np.split(keys.reshape(len(row), 2 * scan.groups, scan.key_dim), 2, axis=1)
+        of_group = np.arange(scan.heads) // (scan.heads // scan.groups)
+        a, d, bias = (self._weight(name).reshape(-1) for name in (scan.a, scan.d, scan.bias))
+        step = np.logaddexp(0, self.buffers[scan.dt][:, : scan.heads] + bias)
+        state = np.zeros((scan.heads, scan.head_dim, scan.key_dim))
+        out = np.zeros_like(x)
+        for t in range(len(row)):
+            taken = (step[t][:, None] * x[t])[..., None] * b[t, of_group][:, None]
+            state = np.exp(a * step[t])[:, None, None] * state + taken
+            out[t] = np.einsum("hpn,hn->hp", state, c[t, of_group]) + d[:, None] * x[t]
+        self._put(scan.out, out.reshape(len(row), -1), False)

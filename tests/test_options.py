@@ -15,7 +15,7 @@ import typer.main
 import trinity
 from scripts.options_table import DOCUMENT, TABLES, tables
 from trinity.cli import app
-from trinity.cli.options import GENERATION, LOADING, SERVING, Given, only, takes, without
+from trinity.cli.options import GENERATION, LOADING, SERVING, SPEECH, Given, only, takes, without
 from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
 from trinity.load_options import LoadOptions
@@ -26,7 +26,7 @@ from trinity.runtime.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = declared(LoadOptions)
-ALL = [*generation_options(), *LOAD, *SERVING]
+ALL = [*generation_options(), *LOAD, *SERVING, *SPEECH]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
@@ -185,8 +185,11 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "pull": [],
     "list": [],
     "rm": [],
+    "embed": [*only(SERVING, "pooling"), *LOADING],
+    "rank": LOADING,
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
+    "transcribe": [*SPEECH, *only(LOADING, "threads", "isa")],
     "schema": [],
     "convert": only(LOADING, "weight_scale"),
     "quantize": only(LOADING, "threads"),

@@ -50,8 +50,13 @@ def part_sizes(window: Window | None = None) -> dict[str, PartSizes]:
 def write(cache: KVCache, tokens: Sequence[int]) -> None:
     """As a step does: room first, then the content of both parts, then the note of it."""
     assert cache.reserve(cache.length + len(tokens)), "no page"
-    tables = [cache._table] if cache._window is None else [cache._table, cache._window_table]
+    state = cache._window is not None and cache._window.state
+    tables = [cache._table]
+    if cache._window is not None and not state:
+        tables.append(cache._window_table)
     for place, token in enumerate(tokens, cache.length):
+        if state:
+            _advance(cache._window_table, place, token)
         for table in tables:
             _slots(table, place // PAGE)[place % PAGE] = token
     cache.append(tokens)
@@ -62,9 +67,29 @@ def held(cache: KVCache) -> list[int]:
     return _tokens(cache._table, 0, cache.length)
 
 
+def _advance(table: NDArray[np.int64], place: int, token: int) -> None:
+    """Bring the state forward by a token: a hash of all so far, and how many these are."""
+    before = 0
+    if place:
+        before, count = _slots(table, (place - 1) // PAGE)[:2]
+        assert count == place, f"the state stands at {count} where position {place} comes"
+    _slots(table, place // PAGE)[:2] = hash((int(before), token)), place + 1
+
+
 def seen(cache: KVCache, length: int) -> list[int]:
-    """The tokens in a cache's windowed parts that those behind the first ``length`` see."""
+    """The tokens in a cache's windowed parts that those behind the first ``length`` see.
+
+    A state is compared with that of all tokens here.
+    """
     assert cache._window is not None
+    if cache._window.state:
+        if cache.length:
+            state = 0
+            for token in held(cache):
+                state = hash((state, token))
+            slots = _slots(cache._window_table, (cache.length - 1) // PAGE)
+            assert list(slots[:2]) == [state, cache.length]
+        return []
     start = max(0, length + 1 - cache._window.positions)
     return _tokens(cache._window_table, min(start, cache.length), cache.length)
 
@@ -91,14 +116,15 @@ class ToyEngine:
 
     The tokens lie in the cache's pages, eight bytes each, and are read from there. So whoever
     shares, copies or cuts a page wrongly gets other logits. ``pages``: how many there may be.
-    ``window``, where not 0: how many positions a token sees in windowed parts.
+    ``window``, where not 0: how many positions a token sees in windowed parts. ``state``: there is
+    a recurrent state.
     ``before_forward`` is called with the tokens of each step; it may raise or set an event.
     ``answer`` makes the engine continue a prompt of ``answer_at`` tokens with that text and EOS.
     """
 
     def __init__(
         self, *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20,
-        window: int = 0,
+        window: int = 0, state: bool = False,
     ) -> None:  # fmt: skip
         self.config = ModelConfig(
             "toy", 16, 32, 2, 2, 1, 8, VOCAB_SIZE, context_length, 1e-5, name="toy"
@@ -106,6 +132,7 @@ class ToyEngine:
         self.context_length = context_length
         self.prefill_chunk = prefill_chunk
         self.few = min(16, prefill_chunk)
+        self.encodes = False
         self.threads = 2
         self.isa = "portable"
         self.kv_type = "F16"
@@ -120,6 +147,8 @@ class ToyEngine:
         self.fingerprint = "toy"
         self._pages = pages
         self._window = Window(window, prefill_chunk) if window else None
+        if state:
+            self._window = Window(2, prefill_chunk, state=True)
         self.renew_pool()
 
     def says(self, text: str, after: int) -> None:
@@ -303,10 +332,11 @@ def chunks_of(
 
 def toy_model(
     *, context_length: int = 64, prefill_chunk: int = 8, pages: int = 1 << 20, window: int = 0,
-    **tokenizer: object,
+    state: bool = False, **tokenizer: object,
 ) -> tuple[Model, ToyEngine]:  # fmt: skip
     """A model of the toys above, and its engine."""
     engine = ToyEngine(
-        context_length=context_length, prefill_chunk=prefill_chunk, pages=pages, window=window
-    )
+        context_length=context_length, prefill_chunk=prefill_chunk, pages=pages, window=window,
+        state=state,
+    )  # fmt: skip
     return Model(engine, ToyTokenizer(**tokenizer)), engine  # type: ignore[arg-type]

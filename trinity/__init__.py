@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.sampler import TokenLogprob
     from trinity.runtime.sampling_params import SamplingParams
+    from trinity.speech.model import SpeechModel, transcribe
+    from trinity.speech.transcript import Segment, Transcript
     from trinity.tokenizers import Tokenizer
 
 __all__ = [
@@ -66,11 +68,14 @@ __all__ = [
     "Perplexity",
     "Quantization",
     "SamplingParams",
+    "Segment",
+    "SpeechModel",
     "Tensor",
     "Timings",
     "TokenLogprob",
     "Tokenizer",
     "TokenizerError",
+    "Transcript",
     "TrinityError",
     "UnsupportedError",
     "WeightProvider",
@@ -82,6 +87,7 @@ __all__ = [
     "load_tokenizer",
     "open_weights",
     "quantize",
+    "transcribe",
 ]
 
 _HOMES = {
@@ -113,6 +119,8 @@ _HOMES = {
     "trinity.runtime.perplexity": ("Perplexity",),
     "trinity.runtime.sampler": ("TokenLogprob",),
     "trinity.runtime.sampling_params": ("SamplingParams",),
+    "trinity.speech.model": ("SpeechModel", "transcribe"),
+    "trinity.speech.transcript": ("Segment", "Transcript"),
     "trinity.tokenizers": ("Tokenizer",),
     "trinity.quantization": ("Quantization", "quantize"),
 }

@@ -70,6 +70,37 @@ class LatentConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SSMConfig:
+    """Layers with a recurrent state: the gated delta rule's, and Mamba-2's.
+
+    ``num_heads`` heads have ``inner_size`` values together, and share ``num_groups`` keys and
+    queries (Mamba-2: B and C) of ``state_size`` values. The convolution before them sees
+    ``conv_kernel`` tokens.
+    """
+
+    conv_kernel: int
+    inner_size: int
+    state_size: int
+    num_groups: int
+    num_heads: int
+
+    @property
+    def head_dim(self) -> int:
+        """Values of a head."""
+        return self.inner_size // self.num_heads
+
+    @property
+    def keys_size(self) -> int:
+        """Keys, or queries, of all groups."""
+        return self.num_groups * self.state_size
+
+    @property
+    def channels(self) -> int:
+        """What goes through the convolution: values, keys and queries."""
+        return self.inner_size + 2 * self.keys_size
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes and constants of one decoder-only transformer.
 
@@ -86,7 +117,10 @@ class ModelConfig:
     the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
     ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
     many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
-    layer's own embedding, 0: none. ``name`` is general.name, of a long one the beginning.
+    layer's own embedding, 0: none. ``short_conv_kernel``: tokens that LFM 2's convolutions see.
+    ``recurrent_layers``: whether each layer has a recurrent state in the place of attention, where
+    keys say so. Behind the ``num_layers`` may be ``nextn_layers`` more, which propose several
+    tokens at once. ``name`` is general.name, of a long one the beginning.
     """
 
     architecture: str
@@ -123,6 +157,10 @@ class ModelConfig:
     per_layer_input_size: int = 0
     experts: ExpertConfig | None = None
     latent: LatentConfig | None = None
+    ssm: SSMConfig | None = None
+    short_conv_kernel: int = 0
+    recurrent_layers: tuple[bool, ...] = ()
+    nextn_layers: int = 0
     name: str = ""
 
     def kv_heads_of(self, layer: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
@@ -118,10 +119,26 @@ def load(
     except BaseException:
         provider.close()
         raise
-    return Model(
+    model = Model(
         engine, tokenizer, provider,
         max_sequences=options.max_sequences, batch_size=options.batch_size,
     )  # fmt: skip
+    if model.lacks_pooler:
+        _warn_of_pooler(provider.path, progress)
+    return model
+
+
+def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:
+    """Converters leave the layer out that a BERT's classifier was trained behind."""
+    message = (
+        f"{path}: there is a classifier (cls.output.weight) without the layer before it "
+        "(cls.weight), which converters to GGUF leave out of BERT's rerankers: such scores may "
+        "order texts wrongly; take a reranker of another family, such as bge-reranker"
+    )
+    if progress:
+        progress(f"warning: {message}")
+    else:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 @contextmanager

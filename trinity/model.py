@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.checks import check_integer
 from trinity.config import ModelConfig
+from trinity.embeddings import Embeddings
 from trinity.errors import InputError
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.model_defaults import checked_defaults, pooling_of
@@ -31,23 +32,22 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
-from trinity.runtime.pooling import Pooling, pooled, stacked
 from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 from trinity.runtime.sequence import check_context
+from trinity.runtime.text_heads import TextHeads
 from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
-    from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
 
-class Model:
+class Model(Embeddings):
     """A loaded model.
 
     Threads and tasks: every method may be called from any of them at any time; what they ask for
@@ -67,6 +67,9 @@ class Model:
         self._tokenizer = tokenizer
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
         self._pooling = "mean" if provider is None else pooling_of(provider)
+        self._heads = None
+        if provider is not None:
+            self._heads = TextHeads(provider, engine.config.hidden_size)
         self._weights = provider
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(
@@ -298,7 +301,7 @@ class Model:
         Shapes: returns (n_tokens, vocab_size).
         Raises: ContextLengthError, InputError for ids outside the vocabulary.
         """
-        self._check_open()
+        self._check_generates()
         ids = checked_ids(token_ids, self.config.vocab_size)
         check_context(len(ids), self.context_length)
         adapters = self._engine.adapter_weights(Request.of(lora=lora).lora)
@@ -309,35 +312,6 @@ class Model:
         if ids and self._client.result(AllLogits(ids, out, inbox, adapters), inbox) is None:
             raise InputError("the model was closed by another thread during the call")
         return out
-
-    def embed(
-        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
-        normalize: bool = True, lora: Mapping[int, float] | None = None,
-    ) -> NDArray[np.float32]:  # fmt: skip
-        """A vector for each text: the hidden states of its tokens behind the output norm, pooled.
-
-        A text gets the BOS and EOS tokens that the model's file wants around one; token ids are
-        used as they are. ``pooling``: "mean" of all tokens, "cls" the first, "last" the last one;
-        the model file's own if not given, "mean" where it names none. ``normalize`` makes the
-        vectors' Euclidean length 1. All texts run side by side.
-        Shapes: returns (n_texts, hidden_size).
-        Raises: InputError for a text without tokens; ContextLengthError, as ``generate``.
-        """
-        rows, options = self._texts_ids(texts), self._pooled_options(pooling, normalize, lora)
-        inboxes = [Inbox() for _ in rows]
-        found = self._client.results(pooled(rows, inboxes, *options), inboxes)
-        return stacked(found, self.config.hidden_size)
-
-    async def aembed(
-        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None,
-        normalize: bool = True, lora: Mapping[int, float] | None = None,
-    ) -> NDArray[np.float32]:  # fmt: skip
-        """As ``embed``, for asyncio: the event loop stays free; cancelling the task cancels it."""
-        rows = await asyncio.to_thread(self._texts_ids, texts)
-        options = self._pooled_options(pooling, normalize, lora)
-        inboxes = [AsyncInbox() for _ in rows]
-        found = await self._client.aresults(pooled(rows, inboxes, *options), inboxes)
-        return stacked(found, self.config.hidden_size)
 
     async def aprompt_logprobs(
         self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True,
@@ -379,7 +353,7 @@ class Model:
         Raises: InputError where the text has less than two windows of tokens, and where it is
         cancelled before the first; ContextLengthError for a window longer than the context.
         """
-        self._check_open()
+        self._check_generates()
         size = min(DEFAULT_WINDOW, self.context_length) if window is None else window
         check_integer("window", size, low=SMALLEST_WINDOW)
         check_context(size, self.context_length)
@@ -513,33 +487,6 @@ class Model:
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
         )
 
-    def _texts_ids(self, texts: Sequence[str | Sequence[int]]) -> list[list[int]]:
-        """Token ids of texts that get vectors. Raises: as ``embed``."""
-        if isinstance(texts, str):
-            raise InputError("texts is one text; give a list of texts")
-        found = []
-        for number, text in enumerate(texts):
-            if isinstance(text, str):
-                check_length(text, self._tokenizer, self.context_length)
-                ids = self._tokenizer.encode(text, add_eos=True) if text else []
-            else:
-                ids = checked_ids(text, self.config.vocab_size)
-            if not ids:
-                raise InputError(f"text {number} is empty: it has no tokens to make a vector of")
-            check_ids(np.asarray(ids), self.config.vocab_size)
-            check_context(len(ids), self.context_length)
-            found.append(ids)
-        return found
-
-    def _pooled_options(
-        self, pooling: Pooling | None, normalize: bool, lora: Mapping[int, float] | None
-    ) -> tuple[Pooling, bool, AdapterWeights]:
-        self._check_open()
-        chosen = pooling or self._pooling
-        if chosen not in get_args(Pooling):
-            raise InputError(f"pooling is {chosen!r:.40}; it must be mean, cls or last")
-        return chosen, normalize, self._engine.adapter_weights(Request.of(lora=lora).lora)
-
     def _request(self, options: GenerationOptions) -> Request:
         """The options, and the model's defaults for those that are not given."""
         return Request.of(**{**self._defaults.options, **options})  # type: ignore[arg-type]
@@ -551,6 +498,7 @@ class Model:
     ) -> Rendered:  # fmt: skip
         from trinity.conversation.rendering import render_conversation
 
+        self._check_generates()
         tokenizer = self._tokenizer
         templates = self.chat_templates if template is None else (ChatTemplate(template),)
         if not templates:
@@ -577,7 +525,17 @@ class Model:
             add_generation_prompt=add_generation_prompt,
         )
 
+    def _check_generates(self) -> None:
+        self._check_open()
+        if self.encodes:
+            raise InputError(
+                f"the model ({self.config.architecture}) is an encoder, which writes no text: use "
+                + ("rank()" if self.ranks else "embed()")
+                + f" (python -m trinity {'rank' if self.ranks else 'embed'})"
+            )
+
     def _prompt_ids(self, prompt: str | Sequence[int], request: Request) -> list[int]:
+        self._check_generates()
         return prompt_ids(
             prompt, self._tokenizer, self.config.vocab_size, self.context_length,
             add_bos=request.add_bos, parse_special=request.parse_special,

@@ -5,6 +5,8 @@ Each runs the kernel that it is given; None where it agrees with the formula.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from trinity_kernels import record
@@ -43,7 +45,10 @@ def check_gated(kernel: Kernel, level: str, tag: str) -> str | None:
     expected = {
         "silu": x / (1 + np.exp(-x)),
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
+        "gelu_erf": 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
         "relu2": np.maximum(x, 0) ** 2,
+        "sigmoid": 1 / (1 + np.exp(-x)),
+        "none": x,
         "swiglu_oai": low / (1 + np.exp(-1.702 * low)),
     }[tag]
     factors = np.clip(up, -7, 7) + 1.0 if tag == "swiglu_oai" else up

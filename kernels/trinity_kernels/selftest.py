@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels import expert_checks, isa, record, row_checks
+from trinity_kernels import expert_checks, isa, record, row_checks, state_checks
 from trinity_kernels._jit import Kernel
 from trinity_kernels.comparing import at as _at
 from trinity_kernels.comparing import differs as _differs
@@ -69,6 +69,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "matmul_tiles": (matmul_tiles, tuple(sorted(variants.types_of(matmul_tiles)))),
     "matmul_panels": (matmul_panels, tuple(sorted(variants.types_of(matmul_panels)))),
     **expert_checks.KERNELS,
+    **state_checks.KERNELS,
 }
 
 
@@ -363,17 +364,18 @@ def _table(memory: Array) -> Array:
 
 
 def _attention_case(
-    kv_type: str,
+    kv_type: str, both_ways: bool
 ) -> tuple[dict[int, int], Array, Array, list[Array]]:
     op = attention
     memory, keys, values = _cache(kv_type)
     positions = np.array([0, 127, 128, 300], np.int32)
+    firsts = np.array([0, 100, 128, 141], np.int32) if both_ways else np.zeros(4, np.int32)
     q = _rng().standard_normal((4, _HEADS, _DIM)).astype(np.float32)
     out = np.zeros((4, _HEADS, _VALUE_DIM), np.float32)
     table = _table(memory)
     caches = np.full(4, _at(table), np.int64)
     part = op.part_bytes(_VALUE_DIM)
-    blocks = positions // op.BLOCK + 1
+    blocks = positions // op.BLOCK + 1 - firsts // op.BLOCK
     parts = np.zeros((blocks.sum(), _HEADS, part // 4), np.float32)
     scratch = np.zeros(op.scratch_bytes(_VALUE_DIM, _HEADS) + 64, np.uint8)
     slots = {
@@ -382,12 +384,15 @@ def _attention_case(
         op.KV_HEADS: _KV_HEADS, op.VALUE_DIM: _VALUE_DIM, op.OUT: _at(out),
         op.OUT_STRIDE: out.strides[0], op.SCALE: record.float_bits(_DIM**-0.5),
         op.SCRATCH: -(-_at(scratch) // 64) * 64, op.PARTS: _at(parts),
+        op.FIRSTS: _at(firsts) if both_ways else 0,
     }  # fmt: skip
     expected, expected_parts = np.zeros(out.shape), np.zeros(parts.shape)
-    for t, position in enumerate(positions):
-        scores = np.einsum("hd,pd->hp", q[t], keys[: position + 1, 0]) * _DIM**-0.5
-        for b, start in enumerate(range(0, position + 1, op.BLOCK)):
-            some = scores[:, start : start + op.BLOCK]
+    for t, (first, position) in enumerate(zip(firsts, positions, strict=True)):
+        seen = slice(first, position + 1)
+        scores = np.einsum("hd,pd->hp", q[t], keys[seen, 0]) * _DIM**-0.5
+        for b, block in enumerate(range(first // op.BLOCK, position // op.BLOCK + 1)):
+            start = max(block * op.BLOCK, first)
+            some = scores[:, start - first : (block + 1) * op.BLOCK - first]
             m = some.max(axis=1)
             p = np.exp(some - m[:, None])
             at = blocks[:t].sum() + b
@@ -396,28 +401,40 @@ def _attention_case(
             expected_parts[at, :, padded] = m
             expected_parts[at, :, padded + 1] = p.sum(axis=1)
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
-        expected[t] = p @ values[: position + 1, 0] / p.sum(axis=1, keepdims=True)
-    keep = [q, positions, memory, table, caches, scratch]
+        expected[t] = p @ values[seen, 0] / p.sum(axis=1, keepdims=True)
+    keep = [q, positions, firsts, memory, table, caches, scratch]
     return slots, expected, expected_parts, [out, parts, *keep]
 
 
 def _check_attention(level: str, tag: str) -> str | None:
-    slots, expected, _, keep = _attention_case(tag)
-    _run("attention", level, tag, 4, slots)
-    return _differs(keep[0], expected, 1e-5)
+    for both_ways in (False, True):
+        slots, expected, _, keep = _attention_case(tag, both_ways)
+        _run("attention", level, tag, 4, slots)
+        error = _differs(keep[0], expected, 1e-5)
+        if error:
+            return error
+    return None
 
 
 def _check_attention_parts(level: str, tag: str) -> str | None:
-    slots, _, expected, keep = _attention_case(tag)
-    _run("attention_parts", level, tag, 4, slots)
-    return _differs(keep[1], expected, 1e-4)
+    for both_ways in (False, True):
+        slots, _, expected, keep = _attention_case(tag, both_ways)
+        _run("attention_parts", level, tag, 4, slots)
+        error = _differs(keep[1], expected, 1e-4)
+        if error:
+            return error
+    return None
 
 
 def _check_attention_merge(level: str, tag: str) -> str | None:
-    slots, expected, parts, keep = _attention_case("F32")
-    keep[1][:] = parts
-    _run("attention_merge", level, tag, 4, slots)
-    return _differs(keep[0], expected, 1e-5)
+    for both_ways in (False, True):
+        slots, expected, parts, keep = _attention_case("F32", both_ways)
+        keep[1][:] = parts
+        _run("attention_merge", level, tag, 4, slots)
+        error = _differs(keep[0], expected, 1e-5)
+        if error:
+            return error
+    return None
 
 
 def _check_rope_store(level: str, tag: str) -> str | None:
@@ -490,6 +507,7 @@ _ROW_CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
     "copy": row_checks.check_copy,
     "add_squares": row_checks.check_add_squares,
     **expert_checks.CHECKS,
+    **state_checks.CHECKS,
 }
 _CHECKS: dict[str, Callable[[str, str], str | None]] = {
     "matmul": _check_matmul,

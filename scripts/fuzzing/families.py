@@ -21,6 +21,7 @@ Shape = tuple[int, ...]
 # Those with ternary weights, and llama, more often than the others.
 NAMES = (*("llama", "bitnet", "bitnet-b1.58", "bitnet-25") * 4, *sorted(ARCHITECTURES))
 _SIZES = (8, 16, 32, 64)
+_OF_KINDS = ("latent", "ssm", "short_conv_kernel")  # layers of another kind
 _USUAL = {"llama", "bitnet", "bitnet-b1.58", "bitnet-25"}
 
 
@@ -31,7 +32,10 @@ def add_keys(draft: Draft, family: str, layers: int, rng: random.Random) -> None
     heads = draft.find(f"{family}.attention.head_count")
     assert heads is not None
     keys = _keys(layers, int(str(heads.content)), rng)
-    more = [field for field in keys if rng.random() < often and field != "latent"]
+    kinds = _kinds(family, layers, int(str(heads.content)), rng)
+    for field in ("ssm", "short_conv_kernel"):
+        keys[field] |= kinds
+    more = [field for field in keys if rng.random() < often and field not in _OF_KINDS]
     for chosen in (sorted(needed | {*more}), sorted(needed)):
         keys_before = list(draft.keys)
         for field in chosen:
@@ -68,6 +72,8 @@ def _keys(layers: int, heads: int, rng: random.Random) -> dict[str, dict[str, Va
         "rope_finetuned": {"rope.scaling.finetuned": Value(BOOL, rng.random() < 0.5)},
         "experts": _experts(layers, rng),
         "latent": _latent(heads, rng),
+        "ssm": _ssm(rng),
+        "short_conv_kernel": {"shortconv.l_cache": Value(U32, rng.choice((2, 3, 4)))},
     }
 
 
@@ -116,6 +122,29 @@ def _latent(heads: int, rng: random.Random) -> dict[str, Value]:
     if rng.random() < 0.5:
         found["attention.q_lora_rank"] = rng.choice(_SIZES)
     return {key: Value(U32, value) for key, value in found.items()}
+
+
+def _ssm(rng: random.Random) -> dict[str, Value]:
+    groups = rng.choice((1, 2))
+    heads = groups * rng.choice((1, 2, 3))
+    found = {
+        "ssm.conv_kernel": rng.choice((2, 3, 4)), "ssm.state_size": rng.choice((1, 7, 16)),
+        "ssm.group_count": groups, "ssm.time_step_rank": heads,
+        "ssm.inner_size": heads * rng.choice((1, 16, 19)),
+    }  # fmt: skip
+    return {key: Value(U32, value) for key, value in found.items()}
+
+
+def _kinds(family: str, layers: int, heads: int, rng: random.Random) -> dict[str, Value]:
+    """Which layers are recurrent; the last one has attention."""
+    recurrent = [*(rng.random() < 0.6 for _ in range(layers - 1)), False]
+    if not ARCHITECTURES[family].mixed:
+        return {"attention.recurrent_layers": Value(ARRAY, recurrent, BOOL)}
+    found = {"attention.head_count_kv": Value(ARRAY, [0 if r else heads for r in recurrent], U32)}
+    if family.startswith("nemotron"):
+        sizes = [32 if r and rng.random() < 0.5 else 0 for r in recurrent]
+        found["feed_forward_length"] = Value(ARRAY, sizes, U32)
+    return found
 
 
 def shapes_of(draft: Draft, vocab: int, rng: random.Random) -> dict[str, Shape]:

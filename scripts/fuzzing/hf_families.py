@@ -24,8 +24,28 @@ _CONFIG: Json = {
     "hidden_size_per_layer_input": 8, "sliding_window": 16,
     "query_pre_attn_scalar": 16, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+_DELTA_RULE: Json = {
+    "layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+}  # fmt: skip
+_MAMBA: Json = {"mamba_d_state": 8, "mamba_n_groups": 2, "mamba_n_heads": 4, "mamba_expand": 2}
 _BY_CLASS: dict[str, Json] = {
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
+    "Qwen3NextForCausalLM": _DELTA_RULE,
+    "Qwen3_5ForCausalLM": _DELTA_RULE,
+    "Qwen3_5MoeForCausalLM": _DELTA_RULE,
+    "GraniteMoeHybridForCausalLM": {
+        "layer_types": ["mamba", "attention"], "position_embedding_type": "nope", **_MAMBA,
+    },
+    "NemotronHForCausalLM": {
+        "hybrid_override_pattern": "ME*", "num_hidden_layers": 3, "mamba_num_heads": 4,
+        "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2, "n_shared_experts": 1,
+        "moe_shared_expert_intermediate_size": 32,
+    },
+    "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
+    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,
+                           "norm_topk_prob": True},
+    "FalconH1ForCausalLM": {**_MAMBA, "key_multiplier": 0.5, "lm_head_multiplier": 2.0},
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
         "rope_parameters": {

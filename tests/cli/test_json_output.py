@@ -94,6 +94,16 @@ def test_generate_tokenize_and_perplexity(run: Run, engine: ToyEngine, tmp_path:
     check("perplexity", told(run, "perplexity", *named, "-c", "32", "-f", text))
 
 
+def test_embed(run: Run, engine: ToyEngine) -> None:
+    engine.answer = None
+    check("embed", told(run, "embed", "-m", "toy.gguf", "ab", "abc"))
+
+
+def test_rank(run: Run, shared_data: Path) -> None:
+    reranker = str(shared_data / "encoders/xlm_roberta_rerank/model.gguf")
+    check("rank", told(run, "rank", "-m", reranker, "a query", "a text"))
+
+
 def test_inspect(run: Run, model: str, tmp_path: Path) -> None:
     check("inspect", told(run, "inspect", model))
     data = bytearray(Path(model).read_bytes())
@@ -110,6 +120,13 @@ def test_recommend_and_schema(run: Run, model: str) -> None:
     for subject in ((model,), ("--params", "7B")):
         check("recommend", told(run, "recommend", *subject, "--ram", "9GB", "--bandwidth", "9"))
     check("schema", told(run, "schema", "-", input='{"type": "null"}'))
+
+
+def test_transcribe(run: Run, shared_data: Path) -> None:
+    folder = shared_data / "encoders" / "whisper"
+    options = ("-l", "en", "--no-fallback", "-t", "2")
+    audio, named = str(folder / "audio.wav"), ("-m", str(folder / "hf"))
+    check("transcribe", told(run, "transcribe", audio, *named, *options))
 
 
 def test_bench(run: Run, model: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:

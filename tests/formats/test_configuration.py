@@ -180,10 +180,10 @@ def test_per_layer_arrays() -> None:
         ("attention.head_count_kv", [4], ConfigError, "has 1 values, but llama.block_count is 2"),
         ("attention.head_count_kv", [4, 3], ConfigError, "(num_kv_heads), which is 3"),
         ("attention.head_count_kv", [4, -4], ConfigError, "is -4; it must be 0 to"),
-        ("attention.head_count_kv", [4, 0], UnsupportedError, "is 0 for layer 1"),
+        ("attention.head_count_kv", [0, 0], UnsupportedError, "is 0 for all layers"),
+        ("attention.head_count", [0, 0], ConfigError, "it must be 1 to"),
         ("attention.head_count_kv", [4.0, 2.0], ConfigError, "whole number"),
         ("feed_forward_length", [172, 1 << 30], ConfigError, "it must be 0 to 1048576"),
-        ("feed_forward_length", [0, 172], UnsupportedError, "is 0 for layer 0"),
         ("feed_forward_length", [], ConfigError, "has 0 values, but llama.block_count is 2"),
         ("embedding_length", [64], ConfigError, "whole number"),
     ],
@@ -475,3 +475,12 @@ def test_contradictions_name_both_sides(changes: dict[str, object], both: list[s
         config(changes)
     for side in both:
         assert side in str(caught.value)
+
+
+@pytest.mark.parametrize("taps", [0, 1])
+def test_a_convolution_sees_an_earlier_token(taps: int) -> None:
+    """Of one token alone there is no state that its layer could keep."""
+    assert config().short_conv_kernel == 0
+    assert config({"llama.shortconv.l_cache": 2}).short_conv_kernel == 2
+    with pytest.raises(ConfigError, match=rf"shortconv\.l_cache .* is {taps}; it must be 2 to"):
+        config({"llama.shortconv.l_cache": taps})

@@ -6,6 +6,7 @@ codes of activations, is rounded in the same steps.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -313,10 +314,18 @@ def attention(
 
 
 def activate(name: str, x: Floats) -> Doubles:
-    """SiLU, GELU (tanh form), squared ReLU, or the gate of gpt-oss's SwiGLU."""
+    """Any activation: "none", "sigmoid", SiLU, two GELUs, squared ReLU, gpt-oss's SwiGLU's gate."""
     wide = x.astype(np.float64)
+    if name == "none":
+        return wide
+    if name == "sigmoid":
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-wide))
     if name == "relu2":
         return np.square(np.maximum(wide, 0))
+    if name == "gelu_erf":
+        exact: Doubles = wide * np.vectorize(math.erfc, otypes=[float])(-wide / math.sqrt(2)) / 2
+        return exact
     inner = wide
     if name == "gelu":
         inner = 2 * np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)

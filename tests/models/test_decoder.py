@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
+import trinity
+from trinity.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, SSMConfig
 from trinity.errors import ConfigError, TrinityError, UnsupportedError
+from trinity.formats import GGUFWriter
 from trinity.models import ARCHITECTURES, decoder_of
 from trinity.models.architecture import Architecture, TokenTable
 from trinity.models.decoder import Decoder, beside, complete
@@ -26,6 +30,7 @@ from trinity.models.operations import (
     Rotation,
     Temperature,
 )
+from trinity.providers import open_weights
 
 CONFIG = ModelConfig(
     architecture="llama", hidden_size=64, intermediate_size=172, num_layers=2, num_heads=8,
@@ -66,7 +71,9 @@ NEEDED: dict[str, Any] = {
     "experts": ExpertConfig(4, 2, 32),
     "latent": LatentConfig(kv_lora_rank=16, q_lora_rank=0, key_dim=12, value_dim=6),
     "logit_scale": 2.0,
+    "short_conv_kernel": 3,
     "sliding_window": 16,
+    "ssm": SSMConfig(conv_kernel=4, inner_size=64, state_size=8, num_groups=2, num_heads=4),
     "sliding_window_pattern": (True, False),
 }
 
@@ -128,10 +135,20 @@ def test_one_weight_for_q_k_and_v() -> None:
 def test_every_family_states_its_tensors(name: str) -> None:
     config = replace(CONFIG, architecture=name, sliding_window=16, tie_word_embeddings=True)
     config = replace(config, **{field: NEEDED[field] for field, _ in ARCHITECTURES[name].needs})
+    if ARCHITECTURES[name].mixed:
+        config = replace(config, layer_kv_heads=(0, 2), layer_intermediate_sizes=(0, 0))
+    elif config.ssm is not None:
+        config = replace(config, recurrent_layers=(True, False))
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    assert {"token_embd.weight", "output_norm.weight", "blk.1.attn_output.weight"} <= needed.keys()
-    assert len(decoder.attention) == 2
+    assert {"token_embd.weight", "blk.1.attn_output.weight"} <= needed.keys()
+    architecture = ARCHITECTURES[name]
+    norm = f"{architecture.output_norm}.weight"
+    assert (norm in needed) == (architecture.norm != "none")
+    recurrent = {layer for layer, _ in decoder.states}
+    assert bool(recurrent) == (config.ssm is not None or config.short_conv_kernel > 0)
+    assert 1 in decoder.attention_layers
+    assert recurrent | {*decoder.attention_layers} == {0, 1}
     for layer in decoder.layers:
         written = {"x"}
         for operation in layer:
@@ -333,3 +350,31 @@ def test_a_cache_that_cannot_be_shared(second: Attention) -> None:
             continue
         with pytest.raises(ConfigError, match=r"x\.gguf: .* layer 1 read .* of layer -?\d, which"):
             decoder.check(shapes.__getitem__, "x.gguf")
+
+
+@pytest.mark.parametrize("field", ["layer_kv_heads", "layer_intermediate_sizes"])
+def test_layers_of_another_kind_in_a_family_of_one(field: str) -> None:
+    with pytest.raises(UnsupportedError, match="is 0 for layer 1; trinity runs models of llama"):
+        checked(LLAMA, replace(CONFIG, **{field: (2, 0)}))
+    with pytest.raises(UnsupportedError, match="feed_forward_length is 0 for layer 0"):
+        checked(LLAMA, replace(CONFIG, intermediate_size=0))
+
+
+def test_layers_that_propose_tokens_are_left_out(shared_data: Path, tmp_path: Path) -> None:
+    """They come last, and count among the file's blocks."""
+    path, copy = shared_data / "architectures" / "qwen3_5" / "model.gguf", tmp_path / "mtp.gguf"
+    with open_weights(path) as provider, GGUFWriter(copy) as writer:
+        for key, value in provider.metadata.items():
+            if key == "qwen35.block_count":
+                value = 5
+            if key == "qwen35.attention.recurrent_layers":
+                value = np.append(value, False)  # type: ignore[call-overload]
+            writer.add(key, value)
+        writer.add("qwen35.nextn_predict_layers", 1)
+        for name in provider.tensor_names():
+            values = provider.tensor(name).dequantize().astype(np.float32)
+            writer.add_tensor(name, values.shape, "F32", values)
+        more = np.ones((64, 128), np.float32)
+        writer.add_tensor("blk.4.nextn.eh_proj.weight", more.shape, "F32", more)
+    with trinity.load(path, kv_type="f32") as plain, trinity.load(copy, kv_type="f32") as model:
+        assert np.array_equal(model.logits([20, 30, 40]), plain.logits([20, 30, 40]))

@@ -49,7 +49,8 @@ def test_sound_files_are_taken(name: str) -> None:
     for seed in range(20):
         decoder = opened(sound(name, seed))
         assert all(width > 0 for width in decoder.widths.values())
-        assert len(decoder.attention) == decoder.config.num_layers
+        if not decoder.states and not ARCHITECTURES[name].mixed:
+            assert len(decoder.attention) == decoder.config.num_layers
 
 
 @pytest.mark.few(4)

@@ -77,7 +77,9 @@ def check_bytes(pool: PagePool, caches: list[KVCache]) -> None:
 
 
 WINDOWS = st.one_of(
-    st.none(), st.builds(Window, st.integers(1, 2 * PAGE), st.sampled_from([1, 40, 200]))
+    st.none(),
+    st.builds(Window, st.integers(1, 2 * PAGE), st.sampled_from([1, 40, 200])),
+    st.builds(Window, st.just(2), st.sampled_from([1, 40, 200]), st.just(True)),
 )
 
 
@@ -124,7 +126,8 @@ def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
                     if draw(st.booleans()):  # as far as a step goes, all can be taken back
                         del held_here[draw(st.integers(before, cache.length)) :]
                         cache.truncate(len(held_here))
-                        assert cache.length == len(held_here)
+                        assert cache.length == len(held_here) or pool.recurrent
+                        del held_here[cache.length :]
                         promised[cache.address] = 0
             elif action == "t":
                 length = draw(st.integers(0, cache.length))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.formats.raw_safetensors import bfloat16
 from tests.tools.family_directories import arrays_of, directory
+from trinity.errors import TrinityError
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.loading import load, load_tokenizer
 from trinity.providers import open_weights
@@ -20,16 +21,18 @@ from trinity.tokenizers.pretokenizers import PRE_TOKENIZERS
 from trinity.tools.convert import convert
 
 FOLDERS = (
-    "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite", "exaone4", "exaone4_window", "gemma",
-    "gemma2", "gemma3", "gemma4", "gemma4_e", "gemma4_moe", "glm4", "gpt_oss", "gpt_oss_mxfp4",
-    "granite", "granitemoe", "llama3_rope", "ministral3", "mistral_window", "mixtral", "olmo2",
-    "olmo3", "phi2", "phi3", "phi3_longrope_long", "phi3_longrope_short", "qwen2", "qwen2_moe",
-    "qwen3", "qwen3_moe", "smollm3", "starcoder2",
+    "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite", "exaone4", "exaone4_window",
+    "falcon_h1", "gemma", "gemma2", "gemma3", "gemma4", "gemma4_e", "gemma4_moe", "glm4", "gpt_oss",
+    "gpt_oss_mxfp4", "granite", "granitehybrid", "granitemoe", "lfm2", "llama3_rope", "ministral3",
+    "mistral_window", "mixtral", "nemotron_h", "olmo2", "olmo3", "phi2", "phi3",
+    "phi3_longrope_long", "phi3_longrope_short", "qwen2", "qwen2_moe", "qwen3", "qwen3_5",
+    "qwen3_moe", "qwen3_next", "smollm3", "starcoder2",
 )  # fmt: skip
 # The directory's name, and words for lists of models.
 NOT_COMPARED = {"general.name", "general.size_label", "general.type"}
-# GGUF's llama has no window: the context is what makes no difference.
-CONTEXTS = {"mistral_window": 16}
+# GGUF's llama has no window: the context is what makes no difference. llama.cpp's converter writes
+# a constant for models with Mamba-2.
+CONTEXTS = {"granitehybrid": 512, "mistral_window": 16, "nemotron_h": 512}
 # Of the converter a constant for real vocabularies, here the id of some token.
 NO_END = {"gemma": 107}
 Folder = Callable[[str], Path]
@@ -228,14 +231,30 @@ def test_older_words_for_the_same_configuration(
         "gemma4": {
             "per_layer_config": None, "global_head_dim": 32, "num_global_key_value_heads": 1,
         },
+        "lfm2": {
+            "layer_types": None, "full_attn_idxs": [1, 3], "intermediate_size": None,
+            "block_ff_dim": 144, "block_auto_adjust_ff_dim": None, "block_multiple_of": 32,
+        },
         "ministral3": {},
+        "granitehybrid": {
+            "layer_types": ["linear_attention", "linear_attention", "full_attention",
+                            "linear_attention"],
+        },
+        "nemotron_h": {
+            "hybrid_override_pattern": None,
+            "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
+        },
         "olmo3": {"layer_types": None},
         "phi3_longrope_long": {"partial_rotary_factor": 0.75, "rope_theta": 10000.0},
+        "qwen3_next": {
+            "rope_parameters": None, "rope_theta": 1e6, "partial_rotary_factor": 0.25,
+            "layer_types": None, "full_attention_interval": 4,
+        },
         "qwen3_moe": {"num_local_experts": None, "num_experts": 8, "layer_types": None},
     }  # fmt: skip
     for name, changes in older.items():
         values = json.loads((folder(name) / "hf" / "config.json").read_text("utf-8"))
-        rope = values["rope_parameters"]
+        rope = values.get("rope_parameters", {})
         if name == "phi3_longrope_long":
             scaling = {key: rope[key] for key in ("long_factor", "short_factor")}
             changes |= {"rope_parameters": None, "rope_scaling": {"type": "su", **scaling}}
@@ -257,3 +276,52 @@ def test_logits_are_those_of_transformers(name: str, converted: Folder, folder: 
     with load(converted(name)) as model:
         logits = model.logits(golden["prompt_ids"])
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3)
+
+
+def test_qwen_35_within_a_model_that_sees(
+    converted: Folder, folder: Folder, tmp_path: Path
+) -> None:
+    """What sees, and the layers that propose tokens, are left out."""
+    arrays = {
+        f"model.language_model.{name.removeprefix('model.')}": array
+        for name, array in arrays_of(folder("qwen3_5")).items()
+    }
+    arrays["model.visual.blocks.0.attn.qkv.weight"] = np.ones((8, 8), np.float32)
+    arrays["mtp.layers.0.input_layernorm.weight"] = np.ones(64, np.float32)
+    values = json.loads((folder("qwen3_5") / "hf" / "config.json").read_text("utf-8"))
+    outer = {
+        "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": values,
+        "vision_config": {"depth": 1}, "tie_word_embeddings": True,
+    }  # fmt: skip
+    convert(
+        directory(folder("qwen3_5"), tmp_path, arrays, config=outer), tmp_path / "q.gguf", "f32"
+    )
+    assert (tmp_path / "q.gguf").read_bytes() == converted("qwen3_5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("granitehybrid", {"mamba_proj_bias": True}, "mamba_proj_bias is true"),
+        ("granitehybrid", {"layer_types": ["mamba"]}, "layer_types has 1 values"),
+        ("granitehybrid", {"mamba_n_heads": 7}, "mamba_n_heads is 7; it must divide the inner"),
+        ("nemotron_h", {"hybrid_override_pattern": "M-*"}, "expected a letter of"),
+        ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is 16"),
+        ("nemotron_h", {"n_routed_experts": 4, "num_experts_per_tok": 2,
+                        "moe_intermediate_size": 32}, "E stands for a layer with experts"),
+        ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before the norm"),
+        ("falcon_h1", {"ssm_multipliers": [1.0]}, "expected a list of 5"),
+        ("lfm2", {"conv_bias": True}, "conv_bias is true"),
+        ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "conv, full_attention"),
+        ("qwen3_5", {"layer_types": ["mamba"] * 4}, "linear_attention, full_attention"),
+        ("qwen3_next", {"linear_num_value_heads": 3}, "no multiple of linear_num_key_heads 2"),
+        ("qwen3_next", {"norm_topk_prob": False}, "norm_topk_prob is false"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_of_layers_with_a_state(
+    name: str, changes: dict[str, object], message: str, folder: Folder, tmp_path: Path
+) -> None:
+    values = json.loads((folder(name) / "hf" / "config.json").read_text("utf-8")) | changes
+    with pytest.raises(TrinityError) as caught:
+        open_weights(directory(folder(name), tmp_path, config=values))
+    assert message in str(caught.value)

@@ -18,6 +18,7 @@ from trinity.load_options import LoadOptions
 from trinity.option import Declared, declared
 from trinity.runtime.options import generation_options
 from trinity.server.settings import ServerOptions
+from trinity.speech.options import SpeechOptions
 from trinity_kernels.isa import LEVELS
 
 MODEL_HELP = (
@@ -43,6 +44,7 @@ Given = dict[str, Any]
 # Those of the declared options that have a flag.
 GENERATION: Options = tuple(one for one in generation_options() if one.option.flags)
 SERVING: Options = tuple(one for one in declared(ServerOptions) if one.option.flags)
+SPEECH: Options = tuple(one for one in declared(SpeechOptions) if one.option.flags)
 LOADING: Options = tuple(one for one in declared(LoadOptions) if one.option.flags)
 
 

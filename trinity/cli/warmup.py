@@ -32,7 +32,10 @@ def warmup(
     """
     if model is not None:
         with load_model(model, **loading) as loaded:
-            loaded.generate([0], max_tokens=2, ignore_eos=True)
+            if loaded.encodes:
+                loaded.embed([[0]])
+            else:
+                loaded.generate([0], max_tokens=2, ignore_eos=True)
         say(f"{model}: all that it needs is compiled")
         return
     for one in options.LOADING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 MAX_QUERY_WIDTH = 1 << 18  # num_heads * head_dim; Llama 405B has 16,384
 MAX_CACHED_HEADS = 1 << 14  # num_layers * num_kv_heads: each is two places of the cache
+MAX_STATE_VALUES = 1 << 24  # ssm_inner_size * ssm_state_size; Nemotron-H 56B has 2 ** 22
 MAX_LAYER_INPUTS = 1 << 18  # num_layers * per_layer_input_size; Gemma 4 E4B has 10,752
 
 # Whole numbers, from 1 where not said otherwise.
@@ -44,6 +45,15 @@ LARGEST_INTEGERS = {
     "kv_lora_rank": 1 << 16,
     "latent_key_dim": 1 << 16,
     "latent_value_dim": 1 << 16,
+    "ssm_conv_kernel": 1 << 8,
+    "short_conv_kernel": 1 << 8,
+    "ssm_inner_size": 1 << 18,
+    "ssm_state_size": 1 << 16,
+    "ssm_expand": 1 << 8,
+    "ssm_num_groups": 1 << 12,
+    "ssm_num_heads": 1 << 14,
+    "full_attention_interval": 1 << 10,
+    "nextn_layers": 1 << 5,
 }
 # Real numbers: smallest and largest, both included.
 REAL_RANGES = {
@@ -65,6 +75,7 @@ REAL_RANGES = {
     "logit_scale": (1e-6, 1e6),
     "temperature_scale": (1e-6, 1e3),
     "expert_scale": (1e-6, 1e6),
+    "multiplier": (1e-9, 1e6),
 }
 # YaRN divides by the logarithm of the base.
 SMALLEST_YARN_THETA = 1.001

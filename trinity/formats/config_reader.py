@@ -83,6 +83,15 @@ FIELDS: dict[str, Field] = {
     "kv_lora_rank": Field(("attention.kv_lora_rank",)),
     "latent_key_dim": Field(("attention.key_length_mla",)),
     "latent_value_dim": Field(("attention.value_length_mla",)),
+    "ssm_conv_kernel": Field(("ssm.conv_kernel",)),
+    "ssm_inner_size": Field(("ssm.inner_size",)),
+    "ssm_state_size": Field(("ssm.state_size",)),
+    "ssm_num_groups": Field(("ssm.group_count",)),
+    "ssm_num_heads": Field(("ssm.time_step_rank",)),
+    "short_conv_kernel": Field(("shortconv.l_cache",)),
+    "recurrent_layers": Field(("attention.recurrent_layers",)),
+    "nextn_layers": Field(("nextn_predict_layers",)),
+    "full_attention_interval": Field(("full_attention_interval",)),
 }
 
 
@@ -130,8 +139,8 @@ class ConfigReader:
     ) -> tuple[int, tuple[int, ...]]:
         """A whole number, or an array of one for each layer.
 
-        Returns: the largest, and those of all layers where they differ, else nothing. Raises
-        UnsupportedError for a layer's 0: it says that the layer is of another kind.
+        Returns: the largest, and those of all layers where they differ, else nothing. A layer's 0
+        says that the layer is of another kind.
         """
         values = self.value(name, default)
         if not isinstance(values, np.ndarray):
@@ -141,16 +150,12 @@ class ConfigReader:
                 name, f"has {len(values)} values, but {self.key('num_layers')} is {num_layers}"
             )
         numbers = tuple(self._checked(name, value, 0) for value in values.tolist())
-        if 0 in numbers:
-            raise UnsupportedError(
-                f"{self.source}: {self.key(name)} ({name}) is 0 for layer {numbers.index(0)}; "
-                "trinity runs models whose layers all have attention and a feed-forward"
-            )
         return max(numbers), numbers if len(set(numbers)) > 1 else ()
 
     def of_all_layers(self, name: str, num_layers: int) -> int:
         """A whole number, or an array of one for each layer, all equal."""
         value, different = self.by_layer(name, num_layers)
+        self._checked(name, value, 1)
         if different:
             raise UnsupportedError(
                 f"{self.source}: {self.key(name)} ({name}) varies by layer (an array of "

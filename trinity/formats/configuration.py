@@ -21,6 +21,7 @@ from trinity.formats.config_limits import (
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rope_scaling
+from trinity.formats.ssm_keys import read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
 
@@ -52,7 +53,7 @@ def config_from_metadata(
     the tensors fit the configuration is for trinity.models to say.
     ``num_tokens`` is the vocabulary's length where the file has one. Raises ConfigError where a
     value is missing, impossible or at odds with another or with a tensor (both are named);
-    UnsupportedError for query heads that vary by layer, for layers without attention or
+    UnsupportedError for query heads that vary by layer, for models without attention or
     feed-forward, and for unknown RoPE scaling.
     """
     check_is_model(metadata, source)
@@ -66,10 +67,18 @@ def config_from_metadata(
     reader = ConfigReader(metadata, architecture, source)
     hidden_size = reader.integer("hidden_size")
     num_layers = reader.integer("num_layers")
+    nextn_layers = reader.integer("nextn_layers", default=0, smallest=0)
+    if nextn_layers >= num_layers:
+        raise reader.clash("nextn_layers", nextn_layers, "num_layers", num_layers, "must be below")
     num_heads = reader.of_all_layers("num_heads", num_layers)
     num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
+    if num_kv_heads == 0:
+        raise UnsupportedError(
+            f"{source}: {reader.key('num_kv_heads')} is 0 for all layers; trinity runs models of "
+            "which at least one has attention"
+        )
     for heads in layer_kv_heads or (num_kv_heads,):
-        if num_heads % heads:
+        if heads and num_heads % heads:
             raise reader.clash(
                 "num_heads", num_heads, "num_kv_heads", heads, "it must be a multiple of"
             )
@@ -98,7 +107,8 @@ def config_from_metadata(
         architecture=architecture,
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,
-        num_layers=num_layers,
+        num_layers=num_layers - nextn_layers,
+        nextn_layers=nextn_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
@@ -114,8 +124,8 @@ def config_from_metadata(
         rope_theta_swa=reader.real("rope_theta_swa") if reader.is_set("rope_theta_swa") else 0.0,
         head_dim_swa=head_dim_swa,
         rope_dim_swa=read_rope_dim_swa(reader, head_dim, head_dim_swa),
-        layer_kv_heads=layer_kv_heads,
-        layer_intermediate_sizes=layer_intermediate_sizes,
+        layer_kv_heads=layer_kv_heads[: num_layers - nextn_layers],
+        layer_intermediate_sizes=layer_intermediate_sizes[: num_layers - nextn_layers],
         value_dim=value_dim if value_dim != head_dim else 0,
         attention_scale=reader.real_or_none("attention_scale"),
         embedding_scale=reader.real_or_none("embedding_scale"),
@@ -129,8 +139,17 @@ def config_from_metadata(
         per_layer_input_size=per_layer_input_size,
         experts=experts,
         latent=read_latent(reader, num_heads, num_kv_heads, head_dim, value_dim, rope_dim),
+        ssm=read_ssm(reader),
+        short_conv_kernel=_short_conv_kernel(reader),
+        recurrent_layers=read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
         name=reader.text("general.name")[:_LONGEST_NAME],
     )
+
+
+def _short_conv_kernel(reader: ConfigReader) -> int:
+    """0 where the file has none; of one token nothing would be left for a state."""
+    name = "short_conv_kernel"
+    return reader.integer(name, smallest=2) if reader.is_set(name) else 0
 
 
 def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:

@@ -21,7 +21,10 @@ from trinity.formats.ternary_tensor import TernaryMatrix, TernaryTensor
 
 _EXPERT = re.compile(r"(blk\.\d+\.\w+_exps)\.(\d+)\.weight")
 _TURNED = re.compile(r"blk\.(\d+)\.attn_(q|k)\.(?:weight|bias)")
-_PRECISE = ("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
+_PRECISE = (
+    "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
+    "shortconv.conv.weight",
+)  # fmt: skip
 _PIECE_BYTES = 1 << 23
 
 

@@ -21,7 +21,17 @@ def read_json_object(path: str, *, is_config: bool = True) -> dict[str, object]:
     Raises InputError where the file cannot be opened, FormatError where it holds anything else
     than one object, or more than such a file has.
     """
-    longest = MAX_CONFIG_BYTES if is_config else MAX_JSON_BYTES
+    raw = _content(path, MAX_CONFIG_BYTES if is_config else MAX_JSON_BYTES)
+    return parse_json_object(raw, path, _CONFIG_MEMORY if is_config else _MEMORY)
+
+
+def read_json_list(path: str) -> list[object]:
+    """The list that a small JSON file holds; as ``read_json_object``."""
+    return parse_json_list(_content(path, MAX_CONFIG_BYTES), path, _CONFIG_MEMORY)
+
+
+def _content(path: str, longest: int) -> bytes:
+    """The bytes of a file, without a byte order mark. Raises: as ``read_json_object``."""
     file = MappedFile(path)
     try:
         raw = bytes(file.buffer()[: longest + 1])
@@ -29,8 +39,7 @@ def read_json_object(path: str, *, is_config: bool = True) -> dict[str, object]:
         file.close()
     if len(raw) > longest:
         raise FormatError(f"{path}: larger than {longest} bytes, too large for such a file")
-    memory = _CONFIG_MEMORY if is_config else _MEMORY
-    return parse_json_object(raw.removeprefix(b"\xef\xbb\xbf"), path, memory)
+    return raw.removeprefix(b"\xef\xbb\xbf")
 
 
 def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[str, object]:

@@ -41,6 +41,24 @@ def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Ar
     return ARCHITECTURES[name]
 
 
+def _check_kinds(architecture: Architecture, config: ModelConfig, source: str) -> None:
+    """Raises UnsupportedError for layers of another kind in a family that has one kind."""
+    if architecture.mixed:
+        return
+    sizes = config.layer_intermediate_sizes
+    if config.intermediate_size == 0 and config.experts is None:
+        sizes = (0,)
+    for name, of_layers in (
+        ("head_count_kv", config.layer_kv_heads),
+        ("feed_forward_length", sizes),
+    ):
+        if 0 in of_layers:
+            raise UnsupportedError(
+                f"{source}: {name} is 0 for layer {of_layers.index(0)}; trinity runs models of "
+                f"{config.architecture} whose layers all have attention and a feed-forward"
+            )
+
+
 def decoder_of(
     config: ModelConfig,
     names: Collection[str],
@@ -60,6 +78,7 @@ def decoder_of(
                 f"{source}: {config.architecture}.{key} ({field}) is missing or 0, but "
                 f"{config.architecture} needs it; convert the model again"
             )
+    _check_kinds(architecture, config, source)
     try:
         decoder = Decoder(architecture, config, names)
     except ConfigError as error:

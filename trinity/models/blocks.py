@@ -70,6 +70,7 @@ def projections(
 def attention(
     config: ModelConfig, rotation: Rotation | None, *, window: int = 0, scale: float = 0.0,
     softcap: float = 0.0, sinks: str = "", temperature: Temperature | None = None,
+    both_ways: bool = False, reach: int = 0,
 ) -> list[Operation]:  # fmt: skip
     """Rotation and attention; ``scale`` is 1 / sqrt(head_dim) where it is 0."""
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
@@ -77,7 +78,7 @@ def attention(
         Rope(*sizes, rotation, value_dim=config.value_dim, temperature=temperature),
         Attention(
             *sizes, scale or 1 / math.sqrt(config.head_dim), window, softcap, sinks,
-            value_dim=config.value_dim,
+            value_dim=config.value_dim, both_ways=both_ways, reach=reach,
         ),
     ]  # fmt: skip
 

@@ -12,12 +12,14 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     Attention,
+    CausalConv,
     ExpertGated,
     ExpertLinear,
     Linear,
     Mix,
     Norm,
     Operation,
+    Recurrent,
     Rope,
     Rotation,
     Route,
@@ -29,7 +31,10 @@ _UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which ever
 
 
 class Decoder:
-    """The operations of all layers of one model, whose file has tensors of these ``names``."""
+    """The operations of all layers of one model, whose file has tensors of these ``names``.
+
+    ``head``: the weight that makes logits of hidden states; "" where nothing does.
+    """
 
     def __init__(
         self, architecture: Architecture, config: ModelConfig, names: Collection[str]
@@ -37,6 +42,8 @@ class Decoder:
         self.architecture = architecture
         self.config = config
         self.head = "token_embd" if config.tie_word_embeddings else "output"
+        if architecture.encodes:
+            self.head = ""
         self.layers: list[list[Operation]] = [
             architecture.layer(config, index, self._has(index, names))
             for index in range(config.num_layers)
@@ -76,14 +83,36 @@ class Decoder:
 
     @cached_property
     def attention(self) -> list[Attention]:
-        """Every layer's attention; that of its own cache says what the layer keeps there."""
+        """Every layer's attention; that of its own cache says what the layer keeps there.
+
+        A layer may have none.
+        """
         found = []
         for index, layer in enumerate(self.layers):
             attentions = [operation for operation in layer if isinstance(operation, Attention)]
-            if len(attentions) != 1:
-                raise TypeError(f"layer {index} has {len(attentions)} attention operations, not 1")
+            if len(attentions) > 1:
+                raise TypeError(f"layer {index} has {len(attentions)} attention operations")
             found += attentions
         return found
+
+    @cached_property
+    def attention_layers(self) -> list[int]:
+        """The layers that ``attention`` is of."""
+        return [
+            index
+            for index, layer in enumerate(self.layers)
+            if any(isinstance(operation, Attention) for operation in layer)
+        ]
+
+    @cached_property
+    def states(self) -> list[tuple[int, Recurrent]]:
+        """Every operation that keeps a state, after its layer."""
+        return [
+            (index, operation)
+            for index, layer in enumerate(self.layers)
+            for operation in layer
+            if isinstance(operation, Recurrent)
+        ]
 
     @cached_property
     def rotations(self) -> list[Rotation]:
@@ -104,8 +133,12 @@ class Decoder:
     def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         config = self.config
         yield "token_embd.weight", (config.vocab_size, config.hidden_size)
-        yield "output_norm.weight", (config.hidden_size,)
-        yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
+        if self.architecture.norm != "none":
+            yield complete(self.architecture.output_norm), (config.hidden_size,)
+        if self.head:
+            yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)
+        if positions := self.architecture.added_rows.positions:
+            yield complete(positions), (config.context_length, config.hidden_size)
         for table in self.architecture.tables(config):
             yield complete(table.weight), (config.vocab_size, table.width)
         for prefix, operation in self.operations():
@@ -132,6 +165,11 @@ class Decoder:
         the expected one, or a layer that is to read another's cache and cannot; UnsupportedError
         for a tensor of a layer that no operation reads: without it the model would be another one.
         """
+        if not self.attention:
+            raise UnsupportedError(
+                f"{source}: by its metadata no layer has attention; trinity runs models of which "
+                "at least one has"
+            )
         self._check_shared_caches(source)
         # One after the other: the metadata can name any number, of which the file has a few.
         for name, expected in self._tensors():
@@ -155,13 +193,15 @@ class Decoder:
         for rotation in self.rotations:
             for name in filter(None, (rotation.factors, rotation.long_factors)):
                 yield name, (rotation.dim // 2,)
-        for name in (self.head, "output_norm"):
+        for name in filter(None, (self.head, self.architecture.output_norm)):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)
         for prefix, operation in self.operations():
             if isinstance(operation, Norm) and operation.kind == "layer":
                 for name, widths in operation.weights().items():
                     yield prefix + beside(name, "bias"), widths
+            if isinstance(operation, CausalConv):
+                yield prefix + beside(operation.weight, "bias"), (operation.width,)
             if isinstance(operation, ExpertLinear):
                 for name, (experts, rows, _) in operation.weights().items():
                     yield prefix + beside(name, "bias"), (experts, rows)
@@ -180,7 +220,10 @@ class Decoder:
             match = _LAYER_TENSOR.fullmatch(name)
             if match is None or name in read or match[2] in unread:
                 continue
-            if int(match[1]) >= self.config.num_layers:
+            layer = int(match[1]) - self.config.num_layers
+            if 0 <= layer < self.config.nextn_layers:
+                continue
+            if layer >= 0:
                 raise ConfigError(
                     f"{source}: the metadata says {self.config.num_layers} layers, but there is a "
                     f"tensor {name!r}; the file contradicts itself: convert the model again"
@@ -194,7 +237,7 @@ class Decoder:
         for index, mine in enumerate(self.attention):
             if mine.cache_of is None:
                 continue
-            fits = 0 <= mine.cache_of < index
+            fits = 0 <= mine.cache_of < index and len(self.attention) == len(self.layers)
             if fits:
                 other = self.attention[mine.cache_of]
                 fits = other.cache_of is None and _cached(mine) == _cached(other)
@@ -219,6 +262,8 @@ class Decoder:
 
 def complete(name: str) -> str:
     """A tensor's whole name, without what belongs to its layer."""
+    if name.endswith("."):
+        return name[:-1]
     return name if name.endswith((".weight", ".bias", ".scale")) else f"{name}.weight"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from trinity.config import ExpertConfig, Gating, ModelConfig
 from trinity.errors import ConfigError
 from trinity.models.architecture import Has
@@ -27,6 +29,11 @@ def experts_of(config: ModelConfig) -> ExpertConfig:
     return config.experts
 
 
+def size_of(config: ModelConfig) -> int:
+    """The width of an expert where the file names none, in Qwen's families."""
+    return config.intermediate_size // experts_of(config).num_experts_per_tok
+
+
 def routed(
     config: ModelConfig,
     has: Has,
@@ -36,15 +43,17 @@ def routed(
     gating: Gating = "softmax",
     normalize: bool = True,
     scale: float = 1.0,
+    gated: bool = True,
 ) -> list[Operation]:
     """h to the experts that its scores choose; their sum, times ``scale``, onto the stream.
 
     What the file says of an expert's ``size``, of gating and of normalization goes first.
+    ``gated`` False: see ``mixture``.
     """
     return [
         router(config),
         route(config, has, gating, normalize, scale),
-        *mixture(config, has, activation, size=size),
+        *mixture(config, has, activation, size=size, gated=gated),
     ]
 
 
@@ -83,10 +92,12 @@ def mixture(
     size: int = 0,
     add: bool = True,
     scales_results: bool = False,
+    gated: bool = True,
 ) -> list[Operation]:
     """h through each chosen expert, and the weighted sum. ``scales_results``: see ExpertLinear.
 
-    A file has one weight for gate and up, or two, or, if it is very old, two for each expert.
+    Without ``gated`` an expert is down(act(up)). A file has one weight for gate and up, or two, or,
+    if it is very old, two for each expert.
     Raises ConfigError where neither the file nor the family knows the ``size`` of an expert.
     """
     experts, hidden = experts_of(config), config.hidden_size
@@ -105,10 +116,11 @@ def mixture(
         suffix = "" if has("ffn_gate.0") and not has("ffn_gate") else "_exps"
         gate, up = f"ffn_gate{suffix}", f"ffn_up{suffix}"
     halves = Product(gate, "expert_gate", size), Product(up, "expert_up", size, first)
+    products = halves if gated else (Product(up, "expert_gate", size),)
     down = (Product(f"ffn_down{suffix}", "expert_out", hidden),)
     return [
-        ExpertLinear("h", hidden, halves, *counts, spread=True),
-        ExpertGated(activation, size),
+        ExpertLinear("h", hidden, products, *counts, spread=True),
+        ExpertGated(activation, size, up="expert_up" if gated else ""),
         ExpertLinear("expert_gate", size, down, *counts, False, scales_results),
         Mix("expert_out", out, hidden, experts.num_experts_per_tok, add=add),
     ]
@@ -121,15 +133,21 @@ def shared_expert(
     size: int = 0,
     gated: bool = False,
     scale: float = 1.0,
+    form: Literal["gate and up", "up"] = "gate and up",
 ) -> list[Operation]:
     """h to the expert that every token takes, onto the stream; nothing where there is none.
 
     ``size``: its width where the file names none. ``gated``: times the sigmoid of its own score.
+    ``form`` "up": there is no gate, but act(up).
     """
     hidden, size = config.hidden_size, experts_of(config).shared_intermediate_size or size
     if not size:
         return []
-    products = (Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size))
+    products: tuple[Product, ...] = (
+        Product("ffn_gate_shexp", "gate", size), Product("ffn_up_shexp", "up", size),
+    )  # fmt: skip
+    if form == "up":
+        products = (Product("ffn_up_shexp", "gate", size),)
     if gated:
         return [
             Linear("h", hidden, (*products, Product("ffn_gate_inp_shexp", "shared_gate", 1))),
@@ -139,6 +157,6 @@ def shared_expert(
         ]
     return [
         Linear("h", hidden, products),
-        Gated(activation, size),
+        Gated(activation, size, up="" if form == "up" else "up"),
         Linear("gate", size, (Product("ffn_down_shexp", "x", hidden),), add=True, scale=scale),
     ]

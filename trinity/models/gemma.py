@@ -1,7 +1,8 @@
-"""gemma, gemma2 and gemma3 (text): GELU, and embeddings times the root of their width.
+"""gemma, gemma2, gemma3 (text), gemma-embedding: GELU, embeddings times the root of their width.
 
 From 2 on there are norms before and behind each branch, and windowed layers. gemma2 caps scores and
-logits. gemma3's windowed layers rotate by a table of their own. The converter adds the 1 of Gemma's
+logits. gemma3's windowed layers rotate by a table of their own; gemma-embedding is gemma3 as an
+encoder, whose windows reach to both sides. The converter adds the 1 of Gemma's
 norms to their weights.
 Source: llama.cpp src/models/gemma.cpp, gemma2.cpp, gemma3.cpp; transformers' Gemma, Gemma2, Gemma3.
 """
@@ -9,6 +10,7 @@ Source: llama.cpp src/models/gemma.cpp, gemma2.cpp, gemma3.cpp; transformers' Ge
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from trinity.config import ModelConfig
 from trinity.models import blocks
@@ -47,14 +49,17 @@ def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return _between_norms(config, [*blocks.projections(config, has), *attention])
 
 
-def _layer_of_3(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def _layer_of_3(
+    config: ModelConfig, index: int, has: Has, *, encodes: bool = False
+) -> list[Operation]:
     window = config.window_of(index, _PERIOD_OF_3)
     rotation = blocks.rotation_of(config)
     if window:
         rotation = Rotation(config.rope_theta_swa or _WINDOWED_THETA_OF_3, config.rope_dim)
     attention = blocks.attention(
-        config, rotation, window=window, scale=_scale(config, _LAYERS_OF_3_27B)
-    )
+        config, rotation, window=0 if encodes else window, both_ways=encodes,
+        reach=window // 2 if encodes else 0, scale=_scale(config, _LAYERS_OF_3_27B),
+    )  # fmt: skip
     return _between_norms(config, [*blocks.projections(config, has, head_norms=True), *attention])
 
 
@@ -90,4 +95,8 @@ ARCHITECTURES = (
         window=_WINDOW_OF_2, needs=(("sliding_window", "attention.sliding_window"),),
     ),
     Architecture(("gemma3",), _layer_of_3, rope_halves=True, embedding_scale=_embedding_scale),
+    Architecture(
+        ("gemma-embedding",), partial(_layer_of_3, encodes=True), rope_halves=True,
+        embedding_scale=_embedding_scale, encodes=True,
+    ),
 )  # fmt: skip

@@ -10,13 +10,13 @@ import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
-from trinity.config import ExpertConfig, LatentConfig, ModelConfig
+from trinity.config import ExpertConfig, LatentConfig, ModelConfig, SSMConfig
 from trinity.errors import TrinityError
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 
 _KIND = re.compile(r"blk\.\d+\.(.+?)(?:\.\d+)?(?:\.weight|\.bias|\.scale)?")
-_LAYERS = 2
+_LAYERS = 3  # with a state, with attention, with neither where a family has such
 _MOST_SHOWN, _MOST_NEAR = 8, 4
 _MOST_KINDS = 1 << 11  # that are compared; models have some 30
 _LONGEST_NAME = 64  # that is compared: a file may have one as long as itself
@@ -82,13 +82,19 @@ def _config(architecture: Architecture, kinds: Collection[str]) -> ModelConfig:
             2, 1, 2, shared_intermediate_size=2 * ("ffn_down_shexp" in kinds),
             first_dense_layers="ffn_down" in kinds,
         )  # fmt: skip
+    needs = dict(architecture.needs)
+    ssm = SSMConfig(2, 2, 2, 1, 1) if "ssm" in needs else None
     latent = LatentConfig(2, 2 * ("attn_q_a" in kinds), 4, 2)
     return ModelConfig(
         architecture=architecture.names[0], hidden_size=4, intermediate_size=4,
         num_layers=_LAYERS, num_heads=2, num_kv_heads=2, head_dim=2, vocab_size=2,
         context_length=2, rms_norm_eps=1e-5, rope_dim=2,
-        sliding_window=2, sliding_window_pattern=(True, False), logit_scale=1.0,
+        sliding_window=2, sliding_window_pattern=(True, False, False), logit_scale=1.0,
         per_layer_input_size=2 * ("inp_gate" in kinds), experts=experts, latent=latent,
+        ssm=ssm, recurrent_layers=(True, False, False),
+        short_conv_kernel=2 * ("short_conv_kernel" in needs),
+        layer_kv_heads=(0, 2, 2) if architecture.mixed else (),
+        layer_intermediate_sizes=(0, 0, 4) if architecture.mixed else (),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ Buffers are named and hold a row of float32 for each token: ``x`` is the residua
 normalized copy of it, ``q``, ``k``, ``v`` the projections, ``a`` the attention's result, ``gate``
 and ``up`` the feed-forward's halves; a family may name others. Weights are named as in the file,
 without ``blk.N.`` and without ``.weight``; a name that ends with ``.weight``, ``.bias`` or
-``.scale`` is complete.
+``.scale`` is complete, and one that ends with a dot is complete without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Norm:
     ``kind`` "rms" divides by the root of the mean square, "layer" takes the mean off before, and
     adds the weight's ``.bias`` where the file has one. ``weight`` "": none. ``per_group``: each
     group has a weight of its own. The weight, or 1, is multiplied by ``factor``. ``add`` adds the
-    result onto out instead.
+    result onto out instead. ``eps`` is added to the mean square, 0: the model's.
     """
 
     x: str
@@ -41,6 +41,7 @@ class Norm:
     kind: Literal["rms", "layer"] = "rms"
     per_group: bool = False
     factor: float = 1.0
+    eps: float = 0.0
 
     def buffers(self) -> Widths:
         """Values of a row of each buffer."""
@@ -205,12 +206,14 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """a = softmax(q K * scale) V over the cache, causal, ``num_heads`` in ``num_kv_heads`` groups.
+    """a = softmax(q K * scale) V over the cache, ``num_heads`` in ``num_kv_heads`` groups.
 
-    ``window``: each token sees only so many positions, itself included; 0: all. ``softcap`` c,
-    where not 0: a score s becomes c * tanh(s / c). ``sinks``: a weight with one score a head that
-    takes part in the softmax without a value. ``value_dim``: values of a head of V and of a, 0: as
-    many as of q. ``cache_of``: the layer whose keys and values are read, None: its own.
+    Each token sees the positions up to its own, with a ``window`` only so many of them, itself
+    included. ``both_ways``: it sees all of its text, with a ``reach`` only so many on each side.
+    ``softcap`` c, where not 0: a score s becomes c * tanh(s / c). ``sinks``: a weight with one
+    score a head that takes part in the softmax without a value. ``value_dim``: values of a head of
+    V and of a, 0: as many as of q. ``cache_of``: the layer whose keys and values are read, None:
+    its own.
     """
 
     num_heads: int
@@ -222,6 +225,8 @@ class Attention:
     sinks: str = ""
     value_dim: int = 0
     cache_of: int | None = None
+    both_ways: bool = False
+    reach: int = 0
 
     @property
     def width_of_values(self) -> int:
@@ -242,9 +247,10 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """gate = act(gate) * up: silu, gelu (tanh form), relu2; swiglu_oai is gpt-oss's, with limits.
+    """gate = act(gate) * up; silu, gelu (tanh form), gelu_erf, relu2, sigmoid, none, swiglu_oai.
 
-    ``up`` "": gate = act(gate). ``first``: the value of up's row at which the factors begin.
+    The last is gpt-oss's, with limits. ``up`` "": gate = act(gate). ``first``: the value of up's
+    row at which the factors begin.
     """
 
     activation: str
@@ -372,7 +378,7 @@ class ExpertLinear:
 
 @dataclass(frozen=True, slots=True)
 class ExpertGated:
-    """As ``Gated``, on rows of each token and expert."""
+    """As ``Gated``, on rows of each token and expert. ``up`` "": gate = act(gate)."""
 
     activation: str
     width: int
@@ -385,7 +391,7 @@ class ExpertGated:
 
     def expert_buffers(self) -> Widths:
         """Values of a row of each buffer that has a row for each token and expert of it."""
-        return dict.fromkeys((self.gate, self.up), self.width)
+        return dict.fromkeys(filter(None, (self.gate, self.up)), self.width)
 
     def weights(self) -> Shapes:
         """None."""
@@ -415,7 +421,122 @@ class Mix:
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class CausalConv:
+    """x = act(the convolution of each channel of x over the last ``taps`` tokens).
+
+    The weight may have a ``.bias`` beside it. ``activation``: "silu", or "" for none.
+    """
+
+    x: str
+    weight: str
+    width: int
+    taps: int
+    activation: str = ""
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values of the state."""
+        return self.width * (self.taps - 1)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        return {self.x: self.width}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return {self.weight: (self.width, self.taps)}
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRule:
+    """out = the gated delta rule of a state of each of ``heads`` (ops/delta_rule.py).
+
+    A row of x has queries and keys of ``key_heads`` heads of ``key_dim`` values each, then values
+    of ``heads`` heads of ``value_dim``. ``beta`` and ``alpha`` have one value for each head.
+    ``tiled``: head h goes with the head h % key_heads of keys, else with h // (heads / key_heads).
+    Queries are multiplied by ``scale``.
+    """
+
+    x: str
+    beta: str
+    alpha: str
+    out: str
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    tiled: bool = False
+    a: str = "ssm_a."
+    bias: str = "ssm_dt.bias"
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.value_dim)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        values = self.heads * self.value_dim
+        return {
+            self.x: 2 * self.key_heads * self.key_dim + values,
+            self.beta: self.heads,
+            self.alpha: self.heads,
+            self.out: values,
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys((self.a, self.bias), (self.heads,))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveScan:
+    """out = Mamba-2's selective scan of a state of each of ``heads`` (ops/selective_scan.py).
+
+    A row of x has ``heads`` heads of ``head_dim`` values, then b and c of ``groups`` groups of
+    ``key_dim`` values each. ``dt`` has one value for each head.
+    """
+
+    x: str
+    dt: str
+    out: str
+    heads: int
+    groups: int
+    head_dim: int
+    key_dim: int
+    a: str = "ssm_a."
+    d: str = "ssm_d."
+    bias: str = "ssm_dt.bias"
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values of the state."""
+        return _state_values(self.heads, self.key_dim, self.head_dim)
+
+    def buffers(self) -> Widths:
+        """Values of a row of each buffer."""
+        values = self.heads * self.head_dim
+        return {
+            self.x: values + 2 * self.groups * self.key_dim,
+            self.dt: self.heads,
+            self.out: values,
+        }
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys((self.a, self.d, self.bias), (self.heads,))
+
+
+def _state_values(heads: int, keys: int, values: int) -> int:
+    """As the kernels lay state out: a head's values are padded to 16."""
+    return heads * keys * -(-values // 16) * 16
+
+
+Recurrent = CausalConv | DeltaRule | SelectiveScan  # what keeps a state of a sequence
 Operation = (
     Norm | Linear | HeadLinear | Copy | Rope | Attention | Gated | Scale | GatedAdd
+    | CausalConv | DeltaRule | SelectiveScan
     | Route | ExpertLinear | ExpertGated | Mix
 )  # fmt: skip

@@ -17,7 +17,9 @@ from trinity.models.operations import Operation
 def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         *attention_branch(config, index, has, head_norms=False),
-        *expert_blocks.routed(config, has, "silu", size=_size(config), normalize=False),
+        *expert_blocks.routed(
+            config, has, "silu", size=expert_blocks.size_of(config), normalize=False
+        ),
         *expert_blocks.shared_expert(config, "silu", size=config.intermediate_size, gated=True),
     ]
 
@@ -25,13 +27,8 @@ def _qwen2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 def _qwen3(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     return [
         *attention_branch(config, index, has, head_norms=True),
-        *expert_blocks.routed(config, has, "silu", size=_size(config)),
+        *expert_blocks.routed(config, has, "silu", size=expert_blocks.size_of(config)),
     ]
-
-
-def _size(config: ModelConfig) -> int:
-    """The width of an expert where the file names none."""
-    return config.intermediate_size // expert_blocks.experts_of(config).num_experts_per_tok
 
 
 ARCHITECTURES = (

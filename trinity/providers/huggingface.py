@@ -19,6 +19,7 @@ from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.metadata import beyond_gguf
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
 from trinity.formats.huggingface.packed.mlx import is_packed
+from trinity.formats.huggingface.sentence_transformers import dense_tensors
 from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
@@ -78,6 +79,7 @@ class HuggingFaceProvider:
             name: Tensor(name, values.shape, "F32", values.view(np.uint8), files[CONFIG])
             for name, values in factors.items()
         }
+        self._factors |= dense_tensors(files)
         self._shapes = {**self._tensors.shapes, **{n: t.shape for n, t in self._factors.items()}}
 
     @property

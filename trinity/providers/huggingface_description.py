@@ -12,6 +12,7 @@ from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.modelopt import with_own_file
+from trinity.formats.huggingface.sentence_transformers import pooling_keys
 from trinity.formats.json_object import read_json_object
 from trinity.providers.kept_keys import kept_keys
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
@@ -32,6 +33,8 @@ class HuggingFaceDescription:
         values = with_own_file(read_json_object(files[CONFIG]), files)
         self.family, self.config = read_model(values, files[CONFIG])
         self.model = model_metadata(self.config, self.family, name)
+        architecture = self.model["general.architecture"]
+        self.model |= {f"{architecture}.{k}": v for k, v in pooling_keys(files).items()}
         self.metadata: Mapping[str, object] = _Metadata(self.model, self._tokenizer_keys)
 
     @cached_property

@@ -29,7 +29,10 @@ _FALLBACKS = {
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
 }
-_NOT_QUANTIZED = ("_norm.weight", "ffn_gate_inp.weight")
+_NOT_QUANTIZED = (
+    "_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight",
+    "ssm_conv1d.weight", "shortconv.conv.weight",
+)  # fmt: skip
 # Beside 8 large experts, as Mixtral has them, attention is a small part of the file.
 _FEW_EXPERTS = 8
 _BETTER_BESIDE_FEW = frozenset({"Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "IQ4_XS", "Q4_K_S", "Q4_K_M"})

@@ -47,7 +47,8 @@ class Piece:
         """What the engine takes."""
         start = self.cache.length
         tokens = self.sequence.tokens[start : start + self.count]
-        return Rows(self.cache, tokens + self.proposals, self.logits, self.states)
+        second = self.sequence.second
+        return Rows(self.cache, tokens + self.proposals, self.logits, self.states, second)
 
 
 class Batch:
@@ -177,7 +178,8 @@ class Batch:
         if count > 1:
             return [Piece(sequence, cache, count, int(count == sequence.pending))]
         if isinstance(sequence, Answer):
-            proposals = sequence.propose(self.account, self._engine.few - 1)
+            most = 0 if self._engine.pool.recurrent else self._engine.few - 1
+            proposals = sequence.propose(self.account, most)
             if proposals and not cache.reserve(cache.length + 1 + len(proposals)):
                 proposals = sequence.propose(self.account, 0)
         return [Piece(sequence, cache, 1, 1 + len(proposals), False, proposals)]
@@ -195,6 +197,8 @@ class Batch:
             if sequence.cache is None:
                 self._admit(sequence, pieces)
             if sequence.cache is not None:
+                if sequence.whole and not pieces and not used:
+                    rows = self._engine.prefill_chunk  # whatever batch_size says
                 count, wanted = sequence.piece(rows, logits)
                 if count:
                     piece = Piece(sequence, sequence.cache, count, wanted, True)

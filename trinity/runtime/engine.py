@@ -28,6 +28,7 @@ from trinity.models import decoder_of, find_architecture
 from trinity.models.adapter_base import base_of, token_tables
 from trinity.models.decoder import complete
 from trinity.runtime.adapters import AdapterSet
+from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.embedding import Embedding
 from trinity.runtime.expert_buffers import rows_that_fit
@@ -116,11 +117,17 @@ class CPUEngine:
         builder = PlanBuilder(
             decoder, self._weights, context_length, threads, not halves, choice.address
         )  # fmt: skip
-        output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
-        output = output.scaled(architecture.logit_scale(config))
+        self._added = AddedRows(self._weights, decoder, context_length)
+        output = None
+        if decoder.head:
+            output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
+            output = output.scaled(architecture.logit_scale(config))
+        heads = [] if output is None else [output]
         linears = [weight for part in builder.bound.values() for weight in part.values()]
         experts = [weight for part in builder.experts.values() for weight in part.values()]
-        self.prefill_chunk = rows_that_fit(decoder, experts, min(PREFILL_CHUNK, context_length))
+        self.encodes = architecture.encodes
+        rows = context_length if self.encodes else min(PREFILL_CHUNK, context_length)
+        self.prefill_chunk = rows_that_fit(decoder, experts, rows)
         self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._adapters: AdapterSet | None = None
         if adapters:
@@ -128,41 +135,46 @@ class CPUEngine:
             self._adapters = AdapterSet(
                 adapters, scales, decoder, self._weights, tables, self.prefill_chunk
             )  # fmt: skip
-        self._layout = PageLayout(decoder.attention, context_length, self.prefill_chunk)
+        self._layout = PageLayout(
+            decoder.attention, context_length, self.prefill_chunk,
+            [operation.state_width for _, operation in decoder.states],
+        )  # fmt: skip
         builder.layout = self._layout
         self._kv_memory = self._memory_limit(kv_memory)
         self._layer_bytes = sum(weight.nbytes for weight in linears)
         used = config.experts.num_experts_per_tok if config.experts else 0
         self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
-        self._head_bytes = output.nbytes
+        self._head_bytes = sum(weight.nbytes for weight in heads)
         bound: list[Weight | ExpertWeight] = [*linears, *experts]
         factors = [(weight.type, weight.scale) for weight in linears]
         factors += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
         _warn_of_inverted_scales(factors, provider.path, progress)
-        mapped = [weight.data for weight in [*linears, output]]
+        mapped = [weight.data for weight in [*linears, *heads]]
         populate([*mapped, *(data for weight in experts for data in weight.data)])
-        types = {w.type for w in bound} | ({output.type} if output.form != "f32" else set())
+        types = {w.type for w in bound} | {w.type for w in heads if w.form != "f32"}
         builder.kernel = variants.choose_kernel(isa, types, choice.work)
         # What exact steps multiply by: nobody shall wait for the compiler in mid-text.
-        for type_name in sorted({weight.type for weight in [*bound, output]}):
+        for type_name in sorted({weight.type for weight in [*bound, *heads]}):
             if not variants.serves(builder.kernel, type_name, exact=True):
                 choice.prepare(matmul, type_name)
-        self._step = Step(self.prefill_chunk)
+        reaches = {layer.reach for layer in decoder.attention if layer.both_ways}
+        self._step = Step(self.prefill_chunk, reaches)
         self._buffers = Buffers(
             decoder,
-            [*linears, output],
+            [*linears, *heads],
             experts,
             self.prefill_chunk,
             threads,
             builder.kernel,
         )
-        rows = [self._buffers.rows(table.buffer, table.width) for table in tables]
-        self._embeddings = list(zip(embeddings, rows, strict=True))
+        into = [self._buffers.rows(table.buffer, table.width) for table in tables]
+        self._embeddings = list(zip(embeddings, into, strict=True))
         self._builder = builder
-        self._output = output
+        self._heads = heads
         states = builder.states(self._buffers, self._step)
         self._states = np.zeros(len(states), RECORD)
-        self._states["slots"] = states
+        if states:
+            self._states["slots"] = states
         self._plans: dict[tuple[str, bool, bool, bool], _Plan] = {}
         for adapted in (False, True) if self._adapters else (False,):
             for few in (True, False):
@@ -258,7 +270,9 @@ class CPUEngine:
             adapters = self._adapters if adapted else None
             rows = DECODE_ROWS if few else 0
             layers = builder.steps(buffers, step, kv_type, rows, exact, adapters)
-            head, logits = builder.head(buffers, step, self._output, exact, adapters)
+            head, logits = list[NDArray[np.int64]](), list[tuple[int, int]]()
+            for weight in self._heads:
+                head, logits = builder.head(buffers, step, weight, exact, adapters)
             records = np.zeros(len(layers) + len(head), RECORD)
             records["slots"] = layers + head
             logits = [(len(layers) + record, slot) for record, slot in logits]
@@ -274,9 +288,9 @@ class CPUEngine:
         self._plans.clear()
 
     def linears(self) -> list[tuple[str, Weight]]:
-        """Every bound linear with its canonical name, the output head last."""
+        """Every bound linear with its canonical name, the output head last where there is one."""
         layers = [weight for part in self._builder.bound.values() for weight in part.values()]
-        return [(weight.name, weight) for weight in [*layers, self._output]]
+        return [(weight.name, weight) for weight in [*layers, *self._heads]]
 
     def expert_linears(self) -> list[ExpertWeight]:
         """Every bound linear of experts."""
@@ -293,6 +307,7 @@ class CPUEngine:
             cache += layer_bytes(
                 self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
             )
+        cache += sum(4 * operation.state_width for _, operation in self._decoder.states)
         adapters = 0 if self._adapters is None else self._adapters.token_bytes
         return self._layer_bytes + self._active_bytes + self._head_bytes + adapters + cache
 
@@ -313,10 +328,16 @@ class CPUEngine:
             [(len(piece.tokens), piece.cache.adapters) for piece in rows]
         )
         self._embed(ids, adapted)
+        self._add_rows(rows, len(ids))
         kv_type = rows[0].cache.kv_type
         plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant, adapted)
-        self._run(plan, out[:wanted], adapted)
-        self._put_states(rows)
+        try:
+            self._run(plan, out[:wanted], adapted)
+            self._put_states(rows)
+        except BaseException:
+            for piece in rows:
+                piece.cache.spoil(piece.cache.length)
+            raise
         for piece in rows:
             tokens = piece.tokens
             piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
@@ -344,7 +365,9 @@ class CPUEngine:
         step, at = self._step, 0
         for piece in rows:
             count = len(piece.tokens)
-            if piece.states is not None:
+            if piece.states is not None and not len(self._states):
+                piece.states[:] = self._buffers.rows("x", self.config.hidden_size)[at : at + count]
+            elif piece.states is not None:
                 step.output_rows[:count] = np.arange(at, at + count)
                 step.outputs[0] = count
                 self._walk(self._states)
@@ -366,6 +389,11 @@ class CPUEngine:
                 raise InputError(f"a step takes {self.prefill_chunk} rows, got {at + count}")
             if not 0 <= piece.logits <= count:
                 raise InputError(f"logits of {piece.logits} rows are wanted, of {count}")
+            if self.encodes and (piece.logits or cache.length):
+                raise InputError(
+                    f"the model ({self.config.architecture}) is an encoder: it has no logits, and "
+                    "takes a whole text in one step; use embed() or rank()"
+                )
             if piece.states is not None and piece.states.shape != (count, self.config.hidden_size):
                 raise InputError(
                     f"the states of {count} rows have shape {(count, self.config.hidden_size)}, "
@@ -379,10 +407,7 @@ class CPUEngine:
                 )
             self._builder.reach(cache.length + count)
             end = at + count
-            if count == 1:
-                step.positions[at] = cache.length
-            else:
-                step.positions[at:end] = np.arange(cache.length, cache.length + count)
+            step.place(at, cache.length, count)
             step.caches[at:end] = cache.address
             if windowed:
                 step.window_caches[at:end] = cache.window_address
@@ -435,7 +460,8 @@ class CPUEngine:
         )  # fmt: skip
         del logits  # till here the records wrote into it
         for piece, length in zip(rows, before, strict=True):
-            piece.cache.truncate(length)
+            piece.cache.spoil(length)
+            piece.cache.truncate(min(length, piece.cache.length))
         return times
 
     def _check(self, cache: Any, count: int) -> None:
@@ -470,6 +496,14 @@ class CPUEngine:
             embedding.put(ids, rows)
         if adapted and self._adapters is not None:
             self._adapters.look_up(ids)
+
+    def _add_rows(self, rows: Sequence[Rows], count: int) -> None:
+        """What encoders add to embeddings."""
+        if not self.encodes:
+            return
+        second = [np.arange(len(p.tokens)) >= (p.second or len(p.tokens)) for p in rows]
+        x = self._buffers.rows("x", self.config.hidden_size)[:count]
+        self._added.add(x, self._step.positions[:count], np.concatenate(second).astype(np.int8))
 
     def close(self) -> None:
         """End the threads; the engine must not be used afterwards."""

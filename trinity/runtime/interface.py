@@ -23,12 +23,15 @@ class Rows:
 
     ``logits``: of how many of them, the last ones, logits are wanted. ``states``: an array
     (tokens, hidden_size) into which the step writes the hidden states behind the output norm.
+    ``second``: the row at which the second text of a pair begins, for an encoder that tells them
+    apart.
     """
 
     cache: KVCache
     tokens: Sequence[int] | NDArray[np.integer]
     logits: int = 1
     states: NDArray[np.float32] | None = None
+    second: int | None = None
 
 
 class Engine(Protocol):
@@ -62,6 +65,11 @@ class Engine(Protocol):
     @property
     def prefill_chunk(self) -> int:
         """The most rows that one step takes."""
+        ...
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it is an encoder: a step takes whole texts, and gives their states, no logits."""
         ...
 
     @property

@@ -88,14 +88,19 @@ class KVCache:
         assert not self._pages
         found = find(self._root, tokens, self._window)
         self.keep(found.parting)
-        self.keep(len(tokens))
+        self.keep(len(tokens) - self._pool.recurrent)
         length = found.length
         if self._enter(found.pages, length) and length % PAGE and not self._own_part():
             self.truncate(length // PAGE * PAGE)
         return self._length
 
     def keep(self, length: int) -> None:
-        """Let windowed parts stay, while there is room, from which it can go on at ``length``."""
+        """Let windowed parts stay, while there is room, from which it can go on at ``length``.
+
+        Of a recurrent state, at the end of the last whole page before, where it is passed.
+        """
+        if self._pool.recurrent:
+            length = length // PAGE * PAGE
         if self._window is not None and length:
             kept = range(self._window.first_page(length), -(-length // PAGE))
             if kept not in self._kept:
@@ -145,10 +150,12 @@ class KVCache:
 
         Windowed layers must have what they see behind it. They do where the newest step began or
         later, and where ``keep`` said so while there was room; else it is cut at such a place
-        before, or at 0.
+        before, or at 0. With a recurrent state such places are ends of pages alone.
         """
         if not 0 <= length <= self._length:
             raise InputError(f"cannot cut a cache of {self._length} positions to {length}")
+        if self._pool.recurrent and length < self._length:
+            length = length // PAGE * PAGE
         if self._window is not None and self._window.first_page(length) < self._low:
             length = usable(self._pages, length, self._window)
         while len(self._pages) * PAGE >= length + PAGE:
@@ -159,6 +166,19 @@ class KVCache:
         self._length = length
         if self._window is not None and not self._look_back():
             self.truncate(0)
+
+    def spoil(self, length: int) -> None:
+        """Forget what a recurrent state took in behind ``length``, by a step that did not end well.
+
+        Nobody shall find the pages that hold such state.
+        """
+        if not self._pool.recurrent:
+            return
+        for page in self._pages[length // PAGE :]:
+            if page.users == 1:
+                self._pool.cut(page, 0)
+        self._length = max(self._length, length)
+        self.truncate(length // PAGE * PAGE)
 
     def page(self, index: int) -> Page:
         """One of its pages."""

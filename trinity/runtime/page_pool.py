@@ -66,6 +66,11 @@ class PagePool:
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
 
     @property
+    def recurrent(self) -> bool:
+        """Whether pages hold a state, so that a sequence cannot be cut back to any position."""
+        return self.window is not None and self.window.state
+
+    @property
     def limit(self) -> int:
         """The most bytes of all pages."""
         return self._memory.limit

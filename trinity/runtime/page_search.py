@@ -44,13 +44,18 @@ def find(root: Page, tokens: Sequence[int], window: Window | None) -> Found:
         parting = length + max(common for common, _ in behind)
     best, count = None, LEAST_COPY - 1
     for common, page in behind:
-        if common > count and (window is None or page.windowed is not None):
+        if common > count and (window is None or _readable(page, common, window)):
             best, count = page, common
     if best is not None:
         pages.append(best)
         length += count
     length = usable(pages, length, window)
     return Found(pages[: -(-length // PAGE)], length, parting)
+
+
+def _readable(page: Page, count: int, window: Window) -> bool:
+    """Whether what windowed layers see behind a page's first ``count`` positions is there."""
+    return page.windowed is not None and (not window.state or count == len(page.tokens))
 
 
 def usable(pages: Sequence[Page], length: int, window: Window | None) -> int:

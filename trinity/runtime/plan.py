@@ -7,7 +7,7 @@ threads run. The step's own numbers (how many tokens, where they stand, whose ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +44,16 @@ Address = Callable[[Kernel, str], int]
 
 
 class Step:
-    """What changes from step to step; kernels read it through addresses in their records."""
+    """What changes from step to step; kernels read it through addresses in their records.
 
-    def __init__(self, rows: int) -> None:
+    ``spans``: for each reach of attention in both directions the first and the last position that
+    each row sees.
+    """
+
+    def __init__(self, rows: int, reaches: Collection[int] = ()) -> None:
         self.tokens = np.zeros(1, np.int64)
         self.positions = np.zeros(rows, np.int32)
+        self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
         self.caches = np.zeros(rows, np.int64)
         self.window_caches = np.zeros(rows, np.int64)
         self.wanted = 0
@@ -56,6 +61,17 @@ class Step:
         # Those of them that the head works on at once.
         self.outputs = np.zeros(1, np.int64)
         self.output_rows = np.zeros(rows, np.int32)
+
+    def place(self, at: int, start: int, count: int) -> None:
+        """Rows ``at`` on are a sequence's at positions ``start`` on, ``count`` of them."""
+        if count == 1:
+            self.positions[at] = start
+        else:
+            self.positions[at : at + count] = np.arange(start, start + count)
+        positions, last = self.positions[at : at + count], start + count - 1
+        for reach, spans in self.spans.items():
+            spans[0, at : at + count] = np.maximum(positions - reach, 0) if reach else 0
+            spans[1, at : at + count] = np.minimum(positions + reach, last) if reach else last
 
 
 class Buffers:
@@ -114,7 +130,10 @@ class PlanBuilder:
         self.address = address
         self.interleaved = interleaved
         self.kernel = matmul
-        self.layout = PageLayout(decoder.attention, context_length, context_length)
+        self.layout = PageLayout(
+            decoder.attention, context_length, context_length,
+            [operation.state_width for _, operation in decoder.states],
+        )  # fmt: skip
         self.squares: ChannelSquares | None = None
         self.kept: list[NDArray[np.uint8]] = []  # what records hold addresses of
         self._vectors: dict[tuple[str, int, float], NDArray[np.float32]] = {}
@@ -189,6 +208,14 @@ class PlanBuilder:
                 self._vectors[key] = values * np.float32(factor)
         return self._vectors[key]
 
+    def turned(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
+        """A weight of ``rows`` rows with its columns as rows; kept alive here."""
+        key = name, -rows, 1.0
+        if key not in self._vectors:
+            values = self.weights.vector(name, rows * columns)
+            self._vectors[key] = np.ascontiguousarray(values.reshape(rows, columns).T)
+        return self._vectors[key]
+
     def steps(
         self, buffers: Buffers, step: Step, kv_type: str, few: int, exact: bool = False,
         adapters: AdapterSet | None = None,
@@ -243,6 +270,8 @@ class PlanBuilder:
         return writer.records
 
     def _write_output_norm(self, writer: Writer, step: Step) -> None:
-        width, kind = self.config.hidden_size, self.decoder.architecture.norm
-        last = Norm("x", "output_norm", "h", width, kind=kind)
-        norm.write(writer, last, rows=step.outputs, index=step.output_rows)
+        architecture = self.decoder.architecture
+        name, width, kind = architecture.output_norm, self.config.hidden_size, architecture.norm
+        if kind != "none":
+            last = Norm("x", name, "h", width, kind=kind)
+            norm.write(writer, last, rows=step.outputs, index=step.output_rows)

@@ -14,6 +14,7 @@ from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.sequence import Sequence, States
+from trinity.runtime.text_heads import Head
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
@@ -25,7 +26,9 @@ class Pooled(Sequence):
     """One vector (hidden_size,) float32 of the hidden states behind the output norm.
 
     ``pooling``: "mean" of all tokens' states, "cls" the first one's, "last" the last one's.
-    ``normalize`` divides by the Euclidean norm; a vector of zeros stays as it is.
+    ``head``: what is made of that. ``normalize`` divides by the Euclidean norm; a vector of zeros
+    stays as it is. ``encodes``: the text is evaluated in one step, in float32; ``second``: where
+    the second text of a pair begins.
     It fails with a TrinityError where the model's output is not finite.
     Source: llama.cpp, llm_graph_context::build_pooling and common_embd_normalize.
     """
@@ -34,9 +37,13 @@ class Pooled(Sequence):
 
     def __init__(
         self, tokens: list[int], sink: Sink, pooling: Pooling, normalize: bool,
-        cancel: Cancel | None = None, adapters: AdapterWeights | None = None,
+        cancel: Cancel | None = None, adapters: AdapterWeights | None = None, *,
+        head: Head | None = None, encodes: bool = False, second: int | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(tokens, sink, cancel=cancel, adapters=adapters)
+        kv_type = "F32" if encodes else None
+        super().__init__(tokens, sink, cancel=cancel, adapters=adapters, kv_type=kv_type)
+        self.whole, self.second = encodes, second
+        self._head = head
         self._pooling = pooling
         self._normalize = normalize
         self._vector: NDArray[np.float64] | None = None
@@ -74,6 +81,8 @@ class Pooled(Sequence):
             )
         if self._pooling == "mean":
             vector = vector / len(self.tokens)
+        if self._head is not None:
+            vector = self._head(vector)
         length = float(np.linalg.norm(vector))
         if self._normalize and length:
             vector = vector / length
@@ -82,13 +91,18 @@ class Pooled(Sequence):
 
 def pooled(
     rows: abc.Sequence[list[int]], sinks: abc.Sequence[Sink],
-    pooling: Pooling, normalize: bool, adapters: AdapterWeights,
+    pooling: Pooling, normalize: bool, adapters: AdapterWeights, *,
+    head: Head | None = None, encodes: bool = False,
+    seconds: abc.Sequence[int | None] | None = None,
 ) -> list[Pooled]:  # fmt: skip
     """A sequence for each list of tokens, whose vector goes to the sink in its place."""
     return [
-        Pooled(tokens, sink, pooling, normalize, adapters=adapters)
-        for tokens, sink in zip(rows, sinks, strict=True)
-    ]
+        Pooled(
+            tokens, sink, pooling, normalize, adapters=adapters, head=head, encodes=encodes,
+            second=second,
+        )
+        for tokens, sink, second in zip(rows, sinks, seconds or [None] * len(rows), strict=True)
+    ]  # fmt: skip
 
 
 def stacked(found: abc.Sequence[NDArray[np.float32] | None], width: int) -> NDArray[np.float32]:

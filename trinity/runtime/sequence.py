@@ -34,10 +34,13 @@ class Sequence(ABC):
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
     smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. With a ``slot``
     it shares with others of that slot alone. One that is ``of_states`` goes on by the hidden states
-    of all its tokens, and no logits are computed for it.
+    of all its tokens, and no logits are computed for it. ``whole``: all its tokens are evaluated in
+    one step. ``second``: where the second text of a pair begins.
     """
 
     of_states = False
+    whole = False
+    second: int | None = None
 
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
@@ -119,6 +122,8 @@ class Sequence(ABC):
         """How many tokens a step takes, and of how many logits are wanted, given room for both."""
         assert self.cache is not None
         start = self.cache.length
+        if self.whole and rows < len(self.tokens):
+            return 0, 0
         if self.of_states:
             return min(rows, len(self.tokens) - start), 0
         without = max(self.first - start, 0)

@@ -97,7 +97,7 @@ class BPEEncoder:
     def _make(self, words: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
         from tokenizers import Tokenizer, models
 
-        with _refusals("tokenizer.ggml.merges does not fit the tokens"):
+        with refusals("tokenizer.ggml.merges does not fit the tokens"):
             made = Tokenizer(
                 models.BPE(
                     words | self._fallback, merges, ignore_merges=self._ignore_merges,
@@ -148,7 +148,7 @@ class BPEEncoder:
         tokenizer = self._whole or self._make_part(text)
         if tokenizer is None:
             tokenizer = self._whole = self._make_whole()
-        with _refusals("the tokenizers library cannot encode the text"):
+        with refusals("the tokenizers library cannot encode the text"):
             if len(text) <= _FREE:
                 ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
             else:  # this one alone leaves the interpreter to other threads meanwhile
@@ -169,7 +169,7 @@ def _splitter(pre: PreTokenizer) -> Any:
 
 
 @contextmanager
-def _refusals(what: str) -> Iterator[None]:
+def refusals(what: str) -> Iterator[None]:
     """Whatever the library raises as a TokenizerError: plain Exceptions, and Rust's panics.
 
     These are PanicExceptions, which are no Exceptions, of a class that each library has anew.

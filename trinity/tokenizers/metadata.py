@@ -103,9 +103,9 @@ def _length(metadata: Mapping[str, object], key: str) -> int:
 
 
 def numbers(
-    metadata: Mapping[str, object], key: str, count: int, kinds: str
+    metadata: Mapping[str, object], key: str, count: int, kinds: str, *, whole: bool = False
 ) -> NDArray[np.generic] | None:
-    """The first ``count`` elements of an array whose NumPy kind is in ``kinds`` ("iuf").
+    """The first ``count`` elements, or the ``whole``, of an array of ``kinds`` ("iuf").
 
     The width that the file declares does not matter: the reader decodes each element by it.
     """
@@ -126,7 +126,7 @@ def numbers(
             f"tokenizer.{key} has {array.size} elements for {count} tokens; it needs one for each"
             f" token; {RECONVERT}"
         )
-    return array[:count]
+    return array if whole else array[:count]
 
 
 def wrong_kind(key: str, value: object, wanted: str) -> TokenizerError:

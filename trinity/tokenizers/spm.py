@@ -75,11 +75,11 @@ def _model_proto(vocab: Vocabulary) -> bytes:
             or vocab.ids[token] != i
             or "\0" in token  # which the library refuses
         ):
-            pieces.append(_piece(_unused(vocab, i), _ZERO, _PIECE_CONTROL))
+            pieces.append(_piece(unused_name(vocab, i), _ZERO, _PIECE_CONTROL))
         else:
             pieces.append(_piece(token, score, _PIECE_NORMAL))
     pieces += [_piece(f"<0x{byte:02X}>", _ZERO, _PIECE_BYTE) for byte in sorted(missing)]
-    pieces.append(_piece(_unused(vocab, len(vocab)), _ZERO, _PIECE_UNKNOWN))
+    pieces.append(_piece(unused_name(vocab, len(vocab)), _ZERO, _PIECE_UNKNOWN))
     # TrainerSpec: model_type 3, byte_fallback 35. NormalizerSpec: name 1, add_dummy_prefix 3,
     # remove_extra_whitespaces 4, escape_whitespaces 5; no character map, so text stays as it is.
     trainer = _number(3, _MODEL_TYPE_BPE) + _number(35, 1)
@@ -87,7 +87,7 @@ def _model_proto(vocab: Vocabulary) -> bytes:
     return b"".join(pieces) + _bytes(2, trainer) + _bytes(3, normalizer)
 
 
-def _unused(vocab: Vocabulary, number: int) -> str:
+def unused_name(vocab: Vocabulary, number: int) -> str:
     """A name for a piece that no text becomes: it is no token."""
     name = f"\1unused {number}"
     while name in vocab.ids:

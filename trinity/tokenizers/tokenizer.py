@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from trinity.tokenizers.bpe import BPEEncoder, bpe_piece
 from trinity.tokenizers.special import SpecialTokens
 from trinity.tokenizers.spm import SPMEncoder, spm_piece
 from trinity.tokenizers.stream import StreamDecoder
+from trinity.tokenizers.unigram import UnigramEncoder
 from trinity.tokenizers.vocabulary import (
     CONTROL,
     UNKNOWN,
@@ -25,6 +26,7 @@ from trinity.tokenizers.vocabulary import (
     infill_ids,
     vocabulary_from_metadata,
 )
+from trinity.tokenizers.wordpiece import WordPieceEncoder, wordpiece_piece
 
 
 def tokenizer_from_metadata(
@@ -51,6 +53,12 @@ class _Encoder(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
 
+_ENCODERS: dict[str, Callable[[Vocabulary], _Encoder]] = {
+    "llama": SPMEncoder, "gpt2": BPEEncoder, "gemma4": BPEEncoder,
+    "bert": WordPieceEncoder, "t5": UnigramEncoder,
+}  # fmt: skip
+
+
 class Tokenizer:
     """Text to token ids and back. Usable from several threads at once.
 
@@ -70,8 +78,9 @@ class Tokenizer:
     Round trip: ``decode(encode(text))`` is ``text`` (after a BOS text, where the file asks for
     one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies and Gemma 4's write
     a space as U+2581, so that character comes back as a space; Phi-3 drops white space after
-    special tokens. SentencePiece vocabularies with ``add_space_prefix`` put a space before a text,
-    at the start and after each special token; decoding drops one there.
+    special tokens; WordPiece and Unigram vocabularies normalize a text. SentencePiece vocabularies
+    with ``add_space_prefix`` put a space before a text, at the start and after each special token;
+    decoding drops one there.
     """
 
     def __init__(
@@ -128,6 +137,17 @@ class Tokenizer:
         if add_eos and self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
             ids.append(self.eos_id)
         return ids
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
+        """Token ids of two texts as one, and where the second one's begin.
+
+        BOS and EOS come around both, and what the model has between texts, where its file asks for
+        them. Raises: as ``encode``.
+        """
+        ids = self.encode(first, add_eos=True)
+        if self._vocab.add_sep and self._vocab.sep_id is not None:
+            ids.append(self._vocab.sep_id)
+        return [*ids, *self.encode(second, add_bos=False, add_eos=True)], len(ids)
 
     def least_tokens(self, text: str) -> int:
         """How many tokens ``text`` has at least, without tokenizing it; 0 where nothing is certain.
@@ -199,6 +219,8 @@ class Tokenizer:
             return self._vocab.tokens[token_id].encode(), False
         if self._vocab.model == "gpt2":
             return bpe_piece(self._vocab, token_id), True
+        if self._vocab.model == "bert":
+            return wordpiece_piece(self._vocab, token_id), True
         return spm_piece(self._vocab, token_id), True
 
     def _checked(self, token_id: int) -> int:
@@ -214,8 +236,7 @@ class Tokenizer:
     def _build_encoder(self) -> _Encoder:
         with self._building:
             if self._encoder is None:
-                is_spm = self._vocab.model == "llama"
-                self._encoder = SPMEncoder(self._vocab) if is_spm else BPEEncoder(self._vocab)
+                self._encoder = _ENCODERS[self._vocab.model](self._vocab)
                 self._vocab.merges = None  # the largest part, and no longer needed
             return self._encoder
 

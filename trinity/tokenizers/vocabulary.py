@@ -25,7 +25,10 @@ MAX_TOKENS, MAX_MERGES, MAX_TOKEN_CHARACTERS = 1 << 19, 1 << 19, 1 << 14
 # Text is searched for the special tokens of each length; with runs of white space some 80.
 MAX_SPECIALS, MAX_SPECIAL_LENGTHS = 1 << 16, 256
 
-SUPPORTED_MODELS = {"llama": "SentencePiece", "gpt2": "byte-level BPE", "gemma4": "character BPE"}
+SUPPORTED_MODELS = {
+    "llama": "SentencePiece", "gpt2": "byte-level BPE", "gemma4": "character BPE",
+    "bert": "WordPiece", "t5": "Unigram",
+}  # fmt: skip
 
 # Texts that end a generation whatever the file says of them, then those that mark the parts of
 # fill-in-the-middle prompts; the pad, repository and file marks of the latter end one too.
@@ -54,9 +57,12 @@ class Vocabulary:
     """What a tokenizer is built from.
 
     ``tokens`` and ``types`` have one entry per id. ``ids`` maps a text to its id, the last one
-    where several tokens share a text. ``scores`` (float32) are for "llama" alone, ``merges`` for
+    where several tokens share a text. ``scores`` (float32) are for "llama" and "t5", ``merges`` for
     "gpt2" and "gemma4", ``pre`` for "gpt2". ``rstrip`` are ids after which white space is dropped
-    when encoding.
+    when encoding. Between the texts of a pair comes EOS, and ``sep_id``, too, with ``add_sep``.
+    "bert": ``lowercase``, ``strip_accents`` (None: where it lowers). "t5": ``charsmap``, the table
+    by which texts are normalized; ``drop_spaces``: of several, and around a text;
+    ``prepends_space``: to a text.
     """
 
     model: str
@@ -74,6 +80,13 @@ class Vocabulary:
     add_space_prefix: bool = False
     eog_ids: frozenset[int] = frozenset()
     rstrip: frozenset[int] = frozenset()
+    sep_id: int | None = None
+    add_sep: bool = False
+    lowercase: bool = False
+    strip_accents: bool | None = None
+    charsmap: bytes = b""
+    drop_spaces: bool = False
+    prepends_space: bool = False
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -127,14 +140,7 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     vocab = Vocabulary(model, tokens, types.astype(np.int8), {})
     if empty:
         vocab.notes.append(f"{len(empty)} tokens have no text, the first is id {empty[0]}")
-    if model == "llama":
-        _read_spm(metadata, vocab)
-    else:
-        _read_merges(metadata, vocab)
-    if model == "gpt2":
-        _read_bpe(metadata, vocab)
-    elif model == "gemma4":
-        _read_gemma4(metadata, vocab)
+    _READERS[model](metadata, vocab)
     _read_special_ids(metadata, vocab)
     _repair_control_texts(vocab)
     _check_lengths(vocab)
@@ -173,12 +179,13 @@ def _unsupported(model: str | None) -> TokenizerError | UnsupportedError:
     )
 
 
-def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+def _read_scores(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     scores = read.numbers(metadata, "ggml.scores", len(vocab), "iuf")
     if scores is None:
         raise TokenizerError(
-            "tokenizer.ggml.scores is missing, and a SentencePiece vocabulary (tokenizer.ggml.model"
-            f" 'llama') cannot order its merges without scores; {RECONVERT}"
+            f"tokenizer.ggml.scores is missing, and a {SUPPORTED_MODELS[vocab.model]} vocabulary"
+            f" (tokenizer.ggml.model {vocab.model!r}) cannot choose tokens without scores;"
+            f" {RECONVERT}"
         )
     with np.errstate(over="ignore", invalid="ignore"):  # a double beyond float32
         vocab.scores = scores.astype(np.float32)
@@ -188,6 +195,11 @@ def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
             f"tokenizer.ggml.scores: {bad.size} of {len(vocab)} scores are NaN, the first at id"
             f" {bad[0]}; {RECONVERT}"
         )
+
+
+def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    _read_scores(metadata, vocab)
+    assert vocab.scores is not None
     normal = vocab.scores[vocab.types == NORMAL]
     if normal.size > 1 and (normal == normal[0]).all():
         vocab.notes.append("all scores are equal: words may be split differently from training")
@@ -207,6 +219,7 @@ def _read_merges(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 
 def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    _read_merges(metadata, vocab)
     assert vocab.merges is not None
     name = read.text(metadata, "ggml.pre")
     vocab.pre, note = pre_tokenizer_named(name, len(vocab), len(vocab.merges))
@@ -219,12 +232,46 @@ def _read_bpe(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 
 
 def _read_gemma4(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    _read_merges(metadata, vocab)
     vocab.add_bos = True
     if not _flag(metadata, "ggml.add_bos_token", True):
         # As llama.cpp has it: early files say so, and Gemma 4 answers nonsense without.
         vocab.notes.append("tokenizer.ggml.add_bos_token is false; Gemma 4 needs BOS: it is added")
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
     vocab.add_space_prefix = _flag(metadata, "ggml.add_space_prefix", False)
+
+
+def _read_bert(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    vocab.add_bos = _flag(metadata, "ggml.add_bos_token", True)
+    vocab.add_eos = _flag(metadata, "ggml.add_eos_token", True)
+    vocab.add_sep = _flag(metadata, "ggml.add_sep_token", False)
+    vocab.add_space_prefix = True
+    vocab.lowercase = _flag(metadata, "ggml.normalizer.lowercase", True)
+    vocab.strip_accents = read.flag(metadata, "ggml.normalizer.strip_accents")
+    # Source: llama.cpp's defaults, the ids of bert-base-uncased.
+    ids = (i if i < len(vocab) else None for i in (101, 102, 100))
+    vocab.bos_id, vocab.sep_id, vocab.unk_id = ids
+    vocab.eos_id = vocab.sep_id
+
+
+def _read_t5(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    _read_scores(metadata, vocab)
+    assert vocab.scores is not None
+    if not np.isfinite(vocab.scores).all():
+        raise TokenizerError(
+            f"tokenizer.ggml.scores: {int((~np.isfinite(vocab.scores)).sum())} of {len(vocab)}"
+            f" scores are infinite; {RECONVERT}"
+        )
+    vocab.add_bos = _flag(metadata, "ggml.add_bos_token", False)
+    vocab.add_eos = _flag(metadata, "ggml.add_eos_token", True)
+    vocab.add_sep = _flag(metadata, "ggml.add_sep_token", False)
+    vocab.drop_spaces = _flag(metadata, "ggml.remove_extra_whitespaces", True)
+    vocab.prepends_space = _flag(metadata, "ggml.add_space_prefix", True)
+    vocab.eos_id = 1 if len(vocab) > 1 else None
+    unknown = np.flatnonzero(vocab.types == UNKNOWN)
+    vocab.unk_id = int(unknown[0]) if unknown.size else None
+    charsmap = read.numbers(metadata, "ggml.precompiled_charsmap", 0, "iu", whole=True)
+    vocab.charsmap = b"" if charsmap is None else charsmap.astype(np.uint8).tobytes()
 
 
 def _flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:
@@ -246,7 +293,10 @@ def _special_id(metadata: Mapping[str, object], vocab: Vocabulary, name: str) ->
 
 
 def _read_special_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
-    for name, attribute in (("bos", "bos_id"), ("eos", "eos_id"), ("unknown", "unk_id")):
+    for name, attribute in (
+        ("bos", "bos_id"), ("eos", "eos_id"), ("unknown", "unk_id"),
+        ("seperator", "sep_id"),  # as converters spell it
+    ):  # fmt: skip
         token_id = _special_id(metadata, vocab, name)
         if token_id is not None:
             setattr(vocab, attribute, token_id)
@@ -290,6 +340,12 @@ def _mark(vocab: Vocabulary, row: str) -> int | None:
     """The first of some texts that is a control token."""
     ids = [vocab.ids[text] for text in row.split() if text in vocab.ids]
     return next((token for token in ids if vocab.types[token] == CONTROL), None)
+
+
+_READERS = {
+    "llama": _read_spm, "gpt2": _read_bpe, "gemma4": _read_gemma4,
+    "bert": _read_bert, "t5": _read_t5,
+}  # fmt: skip
 
 
 def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:

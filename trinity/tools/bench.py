@@ -287,6 +287,8 @@ class Bench:
         while len(tokens) < end:
             tokens.append(passage[len(tokens) % PASSAGE])  # what the logits would have chosen
             most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
+            if self.engine.pool.recurrent:
+                most = 0
             proposals = guesses.propose(tokens, self.account, most)
             rows = Rows(cache, [tokens[-1], *proposals], 1 + len(proposals))
             self.engine.step([rows], exact=bool(proposals), out=self.logits)

@@ -13,6 +13,7 @@ from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
 from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import WeightProvider
+from trinity.models import ARCHITECTURES
 from trinity.tools.file_type import file_type
 
 Kind = Literal["model", "LoRA adapter", "importance matrix", "vocabulary", "image or audio encoder"]
@@ -151,4 +152,17 @@ def _of_model(provider: WeightProvider) -> dict[str, object]:
     except TrinityError:
         return facts
     own = "tokenizer.chat_template" in metadata
-    return {**facts, "chat_template": own or bool(defaults.templates)}
+    return {
+        **facts,
+        "chat_template": own or bool(defaults.templates),
+        "gives": _given(provider, str(metadata.get("general.architecture"))),
+    }
+
+
+def _given(provider: WeightProvider, name: str) -> str:
+    """What the model makes of a text."""
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None or not architecture.encodes:
+        pooling = provider.metadata.get(f"{name}.pooling_type")
+        return "text" if pooling in (None, 0) else "text, vectors"
+    return "ranks" if "cls.output.weight" in provider.tensor_names() else "vectors"

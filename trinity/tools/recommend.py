@@ -23,6 +23,7 @@ from trinity.tools.shapes import SHAPES
 Purpose = Literal["quality", "balanced", "speed"]
 
 # Beside weights and cache: interpreter, compiled code, activations (docs/laboratory.md).
+_PAGES_OF_A_STEP = 5  # of 128 positions, of 512 rows
 WORKING_BYTES = 300 << 20
 # Of the read bandwidth, what decoding reaches (docs/laboratory.md: 0.75 to 0.95).
 EFFICIENCY = 0.8
@@ -96,6 +97,7 @@ class Subject:
     factor: float = 1.0
     quantized: str | None = None
     experts: ExpertConfig | None = None
+    state_bytes: int = 0
 
     @property
     def active_parameters(self) -> int:
@@ -161,15 +163,27 @@ def of_file(provider: WeightProvider) -> Subject:
         config.architecture, config.num_layers, config.num_heads, config.num_kv_heads,
         config.experts.num_experts if config.experts else 0,
     )  # fmt: skip
-    per_token = 4.0 * config.num_layers * config.num_kv_heads * config.head_dim
+    kv_heads = [config.kv_heads_of(layer) for layer in range(config.num_layers)]
+    recurrent = config.recurrent_layers or tuple(count == 0 for count in kv_heads)
+    if not config.layer_kv_heads:
+        kv_heads = [0 if one else config.num_kv_heads for one in recurrent]
+    per_token = 4.0 * sum(kv_heads) * config.head_dim
     # Llama models are trained with ternary weights too, which their type shows.
     ternary = config.architecture.startswith("bitnet") or any(t.type in TERNARY for t in tensors)
     found = file_type(provider)
     quantized = None if ternary or found in PLAIN else found
     return Subject(
         provider.path, entries, network, per_token, config.context_length, ternary,
-        quantized=quantized, experts=config.experts,
+        quantized=quantized, experts=config.experts, state_bytes=_state_bytes(config, recurrent),
     )  # fmt: skip
+
+
+def _state_bytes(config: ModelConfig, recurrent: Sequence[bool]) -> int:
+    """Of recurrent layers: a sequence has a state for each page that a step of a prompt is in."""
+    ssm, values = config.ssm, config.hidden_size * max(config.short_conv_kernel - 1, 0)
+    if ssm is not None:
+        values += ssm.inner_size * ssm.state_size + ssm.channels * (ssm.conv_kernel - 1)
+    return 4 * values * (sum(recurrent) or config.num_layers) * _PAGES_OF_A_STEP
 
 
 def recommend(
@@ -187,7 +201,7 @@ def recommend(
         raise InputError(
             f"--ctx is {tokens}; {subject.name} has a context of {subject.context_length} tokens"
         )
-    cache = round(subject.kv_bytes_per_token * tokens)
+    cache = round(subject.kv_bytes_per_token * tokens) + subject.state_bytes
     rows = []
     for name in (*TERNARY, "F16") if subject.ternary else BY_QUALITY:
         sizes = _sizes(subject, name)

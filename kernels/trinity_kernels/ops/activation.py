@@ -1,5 +1,8 @@
-"""out = act(gate) * up, element by element: SiLU, GELU (tanh form), squared ReLU, limited SwiGLU.
+"""out = act(gate) * up, element by element.
 
+SiLU, two GELUs, squared ReLU, sigmoid, none at all, limited SwiGLU.
+"gelu" is the tanh form, "gelu_erf" the exact x * (1 + erf(x / sqrt(2))) / 2, with erf by Abramowitz
+and Stegun's formula 7.1.26 (error below 2e-7).
 "swiglu_oai": g * sigmoid(1.702 g) * (u + 1), g = gate up to 7, u = up from -7 to 7.
 Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart; UP likewise, UP_STRIDE bytes
 apart, or 0: out = act(gate). The quantization type's tag carries the activation's name.
@@ -14,7 +17,7 @@ import numpy as np
 from trinity_kernels._jit import choose, inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i64, set_f32
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
@@ -24,11 +27,18 @@ if not jit_disabled():
     from trinity_kernels.ops.exponential import exp_f32x16
 
 GATE, UP, OUT, STRIDE, UP_STRIDE, K = range(3, 9)
-ACTIVATIONS = ("silu", "gelu", "relu2", "swiglu_oai")
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu2", "sigmoid", "none", "swiglu_oai")
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LIMIT, _OAI_SLOPE = np.float32(7), np.float32(-1.702)
 _GELU_CUBE, _GELU_SLOPE = np.float32(0.044715), np.float32(-2 * 0.7978845608028654)
+# erfc(z) = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z), here with z = |x| / sqrt(2); half
+# of each a, for half of erfc.
+_ERF_P, _HALF = np.float32(0.3275911 * 2**-0.5), np.float32(0.5)
+_ERF_A = tuple(
+    np.float32(a / 2) for a in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+)
+_A1, _A2, _A3, _A4, _A5 = _ERF_A
 
 
 @inline
@@ -47,10 +57,31 @@ def gelu(x: Any) -> Any:
 
 
 @inline
+def gelu_erf(x: Any) -> Any:
+    """max(x, 0) - |x| erfc(|x| / sqrt(2)) / 2."""
+    z = x if x > _ZERO else np.float32(-x)
+    t = np.float32(_ONE / np.float32(_ONE + np.float32(_ERF_P * z)))
+    p = np.float32(np.float32(_A5 * t) + _A4)
+    p = np.float32(np.float32(p * t) + _A3)
+    p = np.float32(np.float32(p * t) + _A2)
+    p = np.float32(np.float32(p * t) + _A1)
+    p = np.float32(p * t)
+    e = exp_f32(np.float32(np.float32(np.float32(-z) * z) * _HALF))
+    y = x if x > _ZERO else _ZERO
+    return np.float32(y - np.float32(z * np.float32(p * e)))
+
+
+@inline
 def relu2(x: Any) -> Any:
     """max(x, 0) squared."""
     y = x if x > _ZERO else _ZERO
     return np.float32(y * y)
+
+
+@inline
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)); what is no number stays so, and infinite values become so."""
+    return np.float32(sigmoid_f32(x) + np.float32(x * _ZERO))
 
 
 @inline
@@ -72,7 +103,10 @@ def _limited_factor(x: Any) -> Any:
     return np.float32(y + _ONE)
 
 
-_ACTS = {"silu": silu, "gelu": gelu, "relu2": relu2, "swiglu_oai": limited_silu}
+_ACTS = {
+    "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "relu2": relu2, "sigmoid": sigmoid,
+    "none": _as_it_is, "swiglu_oai": limited_silu,
+}  # fmt: skip
 _FACTORS = {"swiglu_oai": _limited_factor}
 
 
@@ -108,7 +142,8 @@ def _range(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: in
 if not jit_disabled():
 
     @inline
-    def _silu_vector(x: Any) -> Any:
+    def silu_vector(x: Any) -> Any:
+        """x / (1 + exp(-x)) of 16 float32."""
         one = simd.splat_f32x16(_ONE)
         return x / (one + exp_f32x16(simd.splat_f32x16(_ZERO) - x))
 
@@ -119,9 +154,30 @@ if not jit_disabled():
         return x / (simd.splat_f32x16(_ONE) + exp_f32x16(exponent))
 
     @inline
+    def _gelu_erf_vector(x: Any) -> Any:
+        zero = simd.splat_f32x16(_ZERO)
+        one = simd.splat_f32x16(_ONE)
+        y = simd.max_f32x16(x, zero)
+        z = simd.max_f32x16(x, zero - x)
+        t = one / (one + simd.splat_f32x16(_ERF_P) * z)
+        p = simd.splat_f32x16(_A5) * t + simd.splat_f32x16(_A4)
+        p = p * t + simd.splat_f32x16(_A3)
+        p = p * t + simd.splat_f32x16(_A2)
+        p = p * t + simd.splat_f32x16(_A1)
+        p = p * t
+        e = exp_f32x16((zero - z) * z * simd.splat_f32x16(_HALF))
+        return y - z * (p * e)
+
+    @inline
     def _relu2_vector(x: Any) -> Any:
         y = simd.max_f32x16(x, simd.splat_f32x16(_ZERO))
         return y * y
+
+    @inline
+    def _sigmoid_vector(x: Any) -> Any:
+        one = simd.splat_f32x16(_ONE)
+        zero = simd.splat_f32x16(_ZERO)
+        return one / (one + exp_f32x16(zero - x)) + x * zero
 
     @inline
     def _limited_silu_vector(x: Any) -> Any:
@@ -136,7 +192,8 @@ if not jit_disabled():
         return y + simd.splat_f32x16(_ONE)
 
     _ACT_VECTORS = {
-        "silu": _silu_vector, "gelu": _gelu_vector, "relu2": _relu2_vector,
+        "silu": silu_vector, "gelu": _gelu_vector, "gelu_erf": _gelu_erf_vector,
+        "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
         "swiglu_oai": _limited_silu_vector,
     }  # fmt: skip
     _FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector}

@@ -1,11 +1,12 @@
-"""Causal grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
+"""Grouped-query attention over the cache, in blocks of 128 positions with an online softmax.
 
 Shapes: Q is M rows of HEADS * HEAD_DIM float32, OUT M rows of HEADS * VALUE_DIM, which is how many
-values a head has in the cache; the token at POSITIONS[t] sees the positions up to its own, the last
-WINDOW of them where WINDOW is not 0. CACHES[t] is the address of its sequence's table: an int64 for
-each 128 positions, the address of their page (kv_layout.py draws a layer's part of it, which begins
-LAYER_OFFSET bytes into the page). A score is q k * SCALE; SOFTCAP c, where not 0, makes it
-c * tanh(score / c) (softcap.py).
+values a head has in the cache; token t sees the positions up to POSITIONS[t], which is its own or,
+in both directions, a later one; of these the last WINDOW where WINDOW is not 0, or those from
+FIRSTS[t] on where FIRSTS (int32) is not 0. CACHES[t] is the address of its sequence's table: an
+int64 for each 128 positions, the address of their page (kv_layout.py draws a layer's part of it,
+which begins LAYER_OFFSET bytes into the page). A score is q k * SCALE; SOFTCAP c, where not 0,
+makes it c * tanh(score / c) (softcap.py).
 SINKS, where not 0, is the address of a float32 for each head: a score without a value.
 A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
@@ -47,7 +48,7 @@ if not jit_disabled():
 
 Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS = range(3, 11)
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)
-WINDOW, SOFTCAP, SINKS, VALUE_DIM = range(17, 21)
+WINDOW, SOFTCAP, SINKS, VALUE_DIM, FIRSTS = range(17, 22)
 BLOCK = PAGE
 AT_ONCE = 8  # query heads of one KV head
 
@@ -366,8 +367,10 @@ def _finish(part: int, padded: int, out: int, value_dim: int, sink: int) -> None
 
 
 @inline
-def _window_start(visible: int, window: int) -> int:
-    """The first of ``visible`` positions that the newest sees."""
+def _window_start(visible: int, window: int, firsts: int, t: int) -> int:
+    """The first of ``visible`` positions that token t sees."""
+    if firsts != 0:
+        return int(get_i32(firsts + 4 * t))
     if window == 0 or visible <= window:
         return 0
     return visible - window
@@ -409,6 +412,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
     window = get_i64(record + 8 * WINDOW)
+    firsts = get_i64(record + 8 * FIRSTS)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     parts = p + 512 * min(group, AT_ONCE)
@@ -426,7 +430,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             out += 4 * first * value_dim
             table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
             visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-            lowest = _window_start(visible, window)
+            lowest = _window_start(visible, window, firsts, t)
             begin = lowest // 128
             end = (visible + 127) // 128
             keys = _keys_at(qt, table, begin, offset, head, head_dim)
@@ -472,12 +476,13 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     scale = np.float32(get_f64(record + 8 * SCALE))
     softcap = np.float32(get_f64(record + 8 * SOFTCAP))
     window = get_i64(record + 8 * WINDOW)
+    firsts = get_i64(record + 8 * FIRSTS)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     total = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        blocks = (visible + 127) // 128 - _window_start(visible, window) // 128
+        blocks = (visible + 127) // 128 - _window_start(visible, window, firsts, t) // 128
         total += kv_heads * units * blocks
     first = total * thread // threads
     last = total * (thread + 1) // threads
@@ -485,7 +490,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     parts = get_i64(record + 8 * PARTS)
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        lowest = _window_start(visible, window)
+        lowest = _window_start(visible, window, firsts, t)
         begin = lowest // 128
         end = (visible + 127) // 128
         table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
@@ -524,12 +529,13 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     padded = padded_dim(value_dim)
     heads = get_i64(record + 8 * HEADS)
     window = get_i64(record + 8 * WINDOW)
+    firsts = get_i64(record + 8 * FIRSTS)
     sinks = get_i64(record + 8 * SINKS)
     part_stride = 4 * (padded + 16)
     parts = get_i64(record + 8 * PARTS)
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        blocks = (visible + 127) // 128 - _window_start(visible, window) // 128
+        blocks = (visible + 127) // 128 - _window_start(visible, window, firsts, t) // 128
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
         for head in range(heads):
             if (t * heads + head) % threads == thread:

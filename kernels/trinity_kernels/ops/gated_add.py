@@ -14,7 +14,7 @@ import numpy as np
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i64, set_f32
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.exponential import sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level
@@ -60,8 +60,6 @@ def gated_add(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     k = get_i64(record + 8 * K)
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)
-    one = np.float32(1)
     for t in range(first_token(tokens, thread, threads), tokens, token_step(tokens, threads)):
-        e = exp_f32(np.float32(-get_f32(gate + t * gate_stride)))
-        factor = np.float32(one / np.float32(one + e))
+        factor = sigmoid_f32(get_f32(gate + t * gate_stride))
         _range(isa, factor, x + t * x_stride, out + t * out_stride, first, last)

@@ -173,7 +173,7 @@ def test_a_wrapper_without_a_text_config() -> None:
 
 
 def test_classes_that_are_not_known() -> None:
-    with pytest.raises(UnsupportedError, match=r"'GPT2LMHeadModel'; trinity reads BitNet"):
+    with pytest.raises(UnsupportedError, match=r"'GPT2LMHeadModel'; trinity reads Bert"):
         read_model({**SMALL, "architectures": ["GPT2LMHeadModel"]}, "config.json")
     family, config = read_model({**SMALL, "hidden_act": "gelu"}, "config.json")
     with pytest.raises(UnsupportedError, match="LlamaForCausalLM with silu"):

@@ -56,7 +56,7 @@ def edit_model(directory: Path, **changes: object) -> None:
 
 BPE_REFUSED: dict[str, tuple[dict[str, object], dict[str, object], type[TrinityError], str]] = {
     # changes of the file, changes of its model, error, message
-    "word pieces": ({}, {"type": "WordPiece"}, UnsupportedError, "type 'WordPiece'"),
+    "whole words": ({}, {"type": "WordLevel"}, UnsupportedError, "type 'WordLevel'"),
     "another normalizer": (
         {"normalizer": {"type": "Lowercase"}}, {}, UnsupportedError, "Lowercase",
     ),

@@ -159,7 +159,8 @@ def _of_module(base: Base, prefix: str, source: str, module: Module) -> Iterator
 def _config(base: Base, family: Family) -> HFConfig | None:
     """A configuration of the base's sizes in a family's words; None where it has no such models."""
     config, terms, experts = base.config, family.terms, base.config.experts
-    if experts is None and terms.experts is not None and terms.experts.switch is None:
+    may_lack = terms.experts is None or terms.experts.switch or terms.experts.optional
+    if experts is None and not may_lack:
         return None
     if experts is not None and terms.experts is None:
         return None

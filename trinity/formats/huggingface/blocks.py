@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.stored import Module, Stored, rows
@@ -24,7 +28,11 @@ def vector(
     """A tensor that stays float32, under the whole name that the checkpoint has for it."""
     names = (sources,) if isinstance(sources, str) else sources
     forms = tuple(Stored((source,), shape) for source in names)
-    return Module(name, shape, forms, "precise", addend=add)
+    return Module(name, shape, forms, "precise", change=partial(_plus, add) if add else None)
+
+
+def _plus(addend: float, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    return values + np.float32(addend)
 
 
 def linear(

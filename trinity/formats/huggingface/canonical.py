@@ -1,9 +1,10 @@
 """A checkpoint's tensors under canonical names: views of the files wherever these allow it.
 
 Floats of 16 and 32 bits stay as they are, experts apart where they lie apart or where a stack
-holds them with others. What is made anew, when it is asked for: norms with an addend, matrices that
-are stored transposed or with others' rows between theirs, F64, blocks of MXFP4, ternary codes,
-packed weights. A packed weight's scale of all its values becomes a tensor, NAME.scale.
+holds them with others. What is made anew, when it is asked for: values that GGUF has changed,
+matrices that are stored transposed, with others' rows between theirs or in another order, F64,
+blocks of MXFP4, ternary codes, packed weights. A packed weight's scale of all its values becomes a
+tensor, NAME.scale.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.quantization import Ternary
+from trinity.formats.huggingface.stored import Change, View
 from trinity.formats.huggingface.tensors import HFTensor
 from trinity.formats.huggingface.weights import (
     check_stored,
@@ -33,6 +36,7 @@ from trinity.formats.safetensors import SafeTensor
 from trinity.formats.ternary_tensor import CODES_PER_BLOCK, TernaryMatrix, TernaryTensor
 
 _EXPERTS = "_exps.weight"
+_Make = Callable[[], Iterator[NDArray[Any]]]
 _TYPES = ("BF16", "F16", "F32")  # as GGUF's types are called, too
 
 
@@ -79,6 +83,8 @@ class CanonicalTensors:
         checkpoint = self._checkpoint
         make: Callable[[], Iterator[NDArray[np.generic]]]
         packed = checkpoint.packed.get(_name_of(needed, expert))
+        if needed.stored.parts:
+            return self._joined(name, needed, packed)
         if packed is not None:
             view, names = needed.stored.view, (packed.source, packed.name)
             if self._keeps_type(packed, needed, shape):
@@ -93,14 +99,45 @@ class CanonicalTensors:
         if self._ternary is not None and needed.kind == "linear":
             return self._ternary_tensor(name, needed, self._ternary)
         stored, elements = self._elements(needed, expert)
-        if stored.dtype not in _TYPES or needed.addend:
-            make, type_name = partial(read_floats, stored, elements, needed.addend), "F32"
+        if stored.dtype not in _TYPES or needed.change is not None:
+            make, type_name = partial(read_floats, stored, elements, needed.change), "F32"
         elif elements.flags.c_contiguous and elements.flags.aligned:
             data = elements.reshape(-1).view(np.uint8)
             return Tensor(name, shape, stored.dtype, data, stored.source, origin=stored.name)
         else:
             make, type_name = partial(rows_of, elements, CHUNK_ELEMENTS), stored.dtype
         return MadeTensor(name, shape, type_name, make, stored.source, stored.name)
+
+    def _joined(self, name: str, needed: HFTensor, packed: Packed | None) -> Tensor:
+        """The rows of several views of one tensor, each times its factor where it has one."""
+        parts, factors = needed.stored.parts, needed.factors
+        if packed is None:
+            stored = self._checkpoint.tensor(needed.source)
+            elements = [view(stored.elements()) for view in parts]
+            if factors or needed.change is not None or stored.dtype not in _TYPES:
+                changes: list[Change | None] = [partial(_times, factor) for factor in factors]
+                changes = changes or [needed.change] * len(parts)
+                makes: list[_Make] = [partial(read_floats, stored, part, change)
+                         for part, change in zip(elements, changes, strict=True)]  # fmt: skip
+                type_name = "F32"
+            else:
+                makes = [partial(rows_of, part, CHUNK_ELEMENTS) for part in elements]
+                type_name = stored.dtype
+            return MadeTensor(
+                name, needed.shape, type_name, partial(_chained, makes), stored.source, stored.name
+            )
+        if self._keeps_type(packed, needed, needed.shape):
+            makes = [partial(packed.pieces, view) for view in parts]
+            type_name = packed.dtype
+        else:
+            makes = [partial(packed.floats, view, _seen(view, packed.shape)) for view in parts]
+            if factors:
+                makes = [partial(_multiplied, factor, make)
+                         for factor, make in zip(factors, makes, strict=True)]  # fmt: skip
+            type_name = "F32"
+        return MadeTensor(
+            name, needed.shape, type_name, partial(_chained, makes), packed.source, packed.name
+        )
 
     def copied_bytes(self) -> int:
         """Bytes of all tensors that are made anew; what the files hold as needed costs nothing."""
@@ -133,7 +170,10 @@ class CanonicalTensors:
         A scale beside it is known of matrices and experts alone. Where a feed-forward has a bias,
         GGUF's order, bias before scale, is not that of these models.
         """
-        if not packed.keeps_rows(needed.stored.view, shape):
+        parts = needed.stored.parts
+        if needed.factors or (not parts and not packed.keeps_rows(needed.stored.view, shape)):
+            return False
+        if not all(packed.keeps_rows(view, _seen(view, packed.shape)) for view in parts):
             return False
         if packed.scale is None:
             return True
@@ -169,6 +209,29 @@ class CanonicalTensors:
             )
         scale = weight_scale(needed, ternary, self._checkpoint) if ternary.packed else None
         return TernaryTensor(name, needed.shape, read, scale, source.source, source.name)
+
+
+def _seen(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that a view makes of an array's."""
+    return view(np.broadcast_to(np.uint8(0), shape)).shape
+
+
+def _chained(makes: Sequence[_Make]) -> Iterator[NDArray[Any]]:
+    for make in makes:
+        yield from make()
+
+
+def _times(factors: tuple[float, ...], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    for factor in factors:
+        values = values * np.float32(factor)
+    return values
+
+
+def _multiplied(
+    factors: tuple[float, ...], make: Callable[[], Iterator[NDArray[np.float32]]]
+) -> Iterator[NDArray[np.float32]]:
+    for values in make():
+        yield _times(factors, values)
 
 
 def _name_of(needed: HFTensor, expert: int | None) -> str:

@@ -22,13 +22,15 @@ _KINDS = ("full_attention", "sliding_attention")
 class ExpertTerms:
     """The keys of a class's experts; of several for one value the first that is there.
 
-    ``switch``: the key that says whether there are any, where a class has one.
+    ``switch``: the key that says whether there are any, where a class has one; ``optional``: there
+    are none where their number is missing or 0.
     """
 
     count: tuple[str, ...]
     used: str = "num_experts_per_tok"
     width: str = "moe_intermediate_size"
     switch: str | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Terms:
     here where configurations lack the key. ``window_period``: where layers are not listed, each
     last of so many has no window; 0: all have it. ``rope_types``: scaling that GGUF can say of the
     architecture. ``partial_rope``: a part of a head may rotate. ``quantization``: known methods.
+    ``windows``: layers may see a window of positions, which ``layer_types`` tells.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -50,6 +53,7 @@ class Terms:
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
     partial_rope: bool = False
     quantization: tuple[str, ...] = ()
+    windows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +207,11 @@ def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> R
 def _windows(values: Values, terms: Terms, num_layers: int) -> tuple[int, tuple[bool, ...]]:
     """The window, and which layers have it."""
     none = (False,) * num_layers
-    is_off = values.values.get("use_sliding_window") is False or not values.has("sliding_window")
+    is_off = (
+        not terms.windows
+        or values.values.get("use_sliding_window") is False
+        or not values.has("sliding_window")
+    )
     if is_off or values.values["sliding_window"] == 0:
         return 0, none
     window = values.size("sliding_window", "sliding_window")
@@ -245,6 +253,8 @@ def _experts(values: Values, terms: ExpertTerms | None) -> Experts | None:
     if terms is None or (terms.switch is not None and not values.flag(terms.switch)):
         return None
     count_key = values.first_of(terms.count)
+    if terms.optional and not values.values.get(count_key):
+        return None
     count = values.size(count_key, "num_experts")
     used = values.size(terms.used, "num_experts_per_tok")
     if used > count:

@@ -36,8 +36,12 @@ class Family:
     window can be told. ``ternary``: the class itself means ternary layers. ``tokenizer``: the value
     of tokenizer.ggml.model where the tokenizer's files do not tell it. ``unused(config)``: a
     regular expression for tensors that the class loads and does not use. ``wrappers``: classes
-    that hold such a model beside other networks, which are left out. ``mlx_head``: mlx-lm
-    multiplies by an output's weight wherever a checkpoint has one, whatever tie_word_embeddings is.
+    that hold such a model beside other networks, which are left out. ``with_experts``: the value of
+    general.architecture of models with experts, where it is another one. ``head_factor(config)``:
+    what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by a weight
+    of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what
+    names begin with, and what modules have for it; the first that fits counts. ``headless``: there
+    is no output matrix.
     """
 
     class_names: tuple[str, ...]
@@ -52,7 +56,11 @@ class Family:
     tokenizer: str | None = None
     unused: Callable[[HFConfig], str] = lambda config: ""
     wrappers: tuple[str, ...] = ()
+    with_experts: str = ""
+    head_factor: Callable[[HFConfig], float] = lambda config: 1.0
     mlx_head: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+    headless: bool = False
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""
@@ -61,6 +69,8 @@ class Family:
                 f"{config.source}: {self.terms.activation} is {config.hidden_act[:40]!r}; trinity "
                 f"reads {config.class_name} with {', '.join(self.architectures)}"
             )
+        if config.experts is not None and self.with_experts:
+            return self.with_experts
         return self.architectures[config.hidden_act]
 
     def ternary_form(self, config: HFConfig) -> Ternary | None:

@@ -17,7 +17,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
-from trinity.formats.huggingface.stored import Kind, Module, Stored, as_it_is
+from trinity.formats.huggingface.stored import Change, Kind, Module, Stored, as_it_is
 
 SCALE_SUFFIX = "_scale"  # of a packed weight's companion
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -31,7 +31,7 @@ WITHIN = (
 )
 _OTHER_NETWORKS = (
     "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
-    "embed_audio.", "multi_modal_projector.",
+    "embed_audio.", "multi_modal_projector.", "visual.",
 )  # fmt: skip
 _MANY_MISSING = 1000
 
@@ -49,7 +49,8 @@ class HFTensor:
     stored: Stored
     kind: Kind
     permuted_heads: int = 0
-    addend: float = 0.0
+    change: Change | None = None
+    factors: tuple[tuple[float, ...], ...] = ()
     has_bias: bool = False
 
     @property
@@ -73,7 +74,7 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) 
             f" the first is {min(missing)!r}; the checkpoint is incomplete or config.json belongs "
             "to another one"
         )
-    if _HEAD in actual and _HEAD not in used:
+    if _HEAD in actual and _HEAD not in used and not family.headless:
         _check_tied(config, checkpoint, actual)
         used.add(_HEAD)
     known = re.compile("|".join(filter(None, (_DERIVED, family.unused(config)))))
@@ -117,13 +118,14 @@ def _names(
     config: HFConfig, family: Family, checkpoint: Checkpoint | LogicalCheckpoint
 ) -> dict[str, str]:
     """The names that the model's own class has for the tensors, and those that they have here."""
-    if not other_networks(config, family):
-        return {name: name for name in checkpoint.names()}
+    renames, left_out = family.renames, tuple[str, ...]()
+    if other_networks(config, family):
+        renames, left_out = WITHIN, _OTHER_NETWORKS
     names: dict[str, str] = {}
     for name in checkpoint.names():
-        if name.removeprefix("model.").startswith(_OTHER_NETWORKS):
+        if name.removeprefix("model.").startswith(left_out):
             continue
-        before, stands_for = next((pair for pair in WITHIN if name.startswith(pair[0])), ("", ""))
+        before, stands_for = next((pair for pair in renames if name.startswith(pair[0])), ("", ""))
         own = stands_for + name.removeprefix(before)
         if own in names:
             raise FormatError(
@@ -165,9 +167,15 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
     for module in others:
         yield _tensor(module, "", "", names)
     # Where the configuration does not say, the tensor itself tells.
-    if config.tied is False or (config.tied is None and _HEAD in names):
+    separate = config.tied is False or (config.tied is None and _HEAD in names)
+    if separate and not family.headless:
         shape = (config.vocab_size, config.hidden_size)
-        yield HFTensor("output.weight", shape, Stored((_HEAD,), shape), "matrix")
+        factor = family.head_factor(config)
+        stored = Stored((_HEAD,), shape)
+        factors: tuple[tuple[float, ...], ...] = ()
+        if factor != 1.0:
+            stored, factors = replace(stored, parts=(as_it_is,)), ((factor,),)
+        yield HFTensor("output.weight", shape, stored, "matrix", factors=factors)
 
 
 def _chosen(module: Module, source: str, names: Collection[str]) -> tuple[Module, ...]:
@@ -187,7 +195,8 @@ def _tensor(module: Module, prefix: str, source: str, names: Collection[str]) ->
         replace(form, names=tuple(source + name for name in form.names)),
         module.kind,
         module.permuted_heads,
-        module.addend,
+        module.change,
+        module.factors,
         module.has_bias,
     )
 

@@ -11,7 +11,7 @@ from trinity.errors import FormatError
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.packed.weight import CHUNK_ELEMENTS, Packed
 from trinity.formats.huggingface.quantization import Ternary
-from trinity.formats.huggingface.stored import BLOCK
+from trinity.formats.huggingface.stored import BLOCK, Change
 from trinity.formats.huggingface.tensors import SCALE_SUFFIX, HFTensor
 from trinity.formats.made_tensor import rows_of
 from trinity.formats.safetensors import SafeTensor
@@ -121,14 +121,14 @@ def read_ternary(
 
 
 def read_floats(
-    stored: SafeTensor, elements: NDArray[np.generic], addend: float
+    stored: SafeTensor, elements: NDArray[np.generic], change: Change | None
 ) -> Iterator[NDArray[np.float32]]:
-    """``elements`` of ``stored`` as float32, piece by piece, with ``addend`` added to each."""
+    """``elements`` of ``stored`` as float32, piece by piece, each changed by ``change``."""
     for piece in rows_of(elements, CHUNK_ELEMENTS):
         values = stored.floats(piece)
-        if addend:
+        if change is not None:
             with np.errstate(all="ignore"):  # damaged weights; the logits show it
-                values += np.float32(addend)
+                values = change(values)
         yield values
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from trinity.models.operations import (
     Attention,
+    CausalConv,
     Copy,
+    DeltaRule,
     ExpertGated,
     ExpertLinear,
     Gated,
@@ -21,6 +23,7 @@ from trinity.models.operations import (
     Rope,
     Route,
     Scale,
+    SelectiveScan,
 )
 from trinity.runtime.records import (
     adapters,
@@ -29,6 +32,7 @@ from trinity.runtime.records import (
     expert_adapters,
     experts,
     norm,
+    recurrent,
     rope,
 )
 from trinity.runtime.records.writer import Writer
@@ -36,7 +40,9 @@ from trinity_kernels.record import BARRIER
 
 WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Attention: attention.write,
+    CausalConv: recurrent.write_conv,
     Copy: elementwise.write_copy,
+    DeltaRule: recurrent.write_delta_rule,
     ExpertGated: experts.write_gated,
     ExpertLinear: expert_adapters.write_linear,
     Gated: elementwise.write_gated,
@@ -48,6 +54,7 @@ WRITE: Mapping[type[Operation], Callable[[Writer, Any], None]] = {
     Rope: rope.write,
     Route: expert_adapters.write_route,
     Scale: elementwise.write_scale,
+    SelectiveScan: recurrent.write_scan,
 }
 # What reads and writes its buffers alone, in one record; and what may begin beside it.
 _LOCAL = (Copy, Gated, GatedAdd, Norm, Scale)

@@ -13,12 +13,15 @@ from trinity_kernels.record import float_bits
 def write(writer: Writer, attention: Attention) -> None:
     """The attention of one layer over a cache."""
     buffers = writer.buffers
-    sinks = 0
+    sinks, firsts = 0, 0
+    lasts = writer.step.positions.ctypes.data
+    if attention.both_ways:
+        firsts, lasts = (span.ctypes.data for span in writer.step.spans[attention.reach])
     if attention.sinks:
         sinks = writer.vector(attention.sinks, attention.num_heads)
     values = {
         op.Q: buffers.address("q"), op.Q_STRIDE: buffers.stride["q"],
-        op.POSITIONS: writer.step.positions.ctypes.data,
+        op.POSITIONS: lasts, op.FIRSTS: firsts,
         op.CACHES: writer.caches[writer.layer],
         op.LAYER_OFFSET: writer.offsets[writer.layer], op.HEAD_DIM: attention.head_dim,
         op.VALUE_DIM: attention.width_of_values,

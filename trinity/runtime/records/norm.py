@@ -27,6 +27,7 @@ def write(
         op.WEIGHT: writer.vector(norm.weight, values, norm.factor), op.BIAS: bias,
         op.WEIGHT_STEP: 4 * norm.width if norm.per_group else 0,
         op.OUT: buffers.address(norm.out), op.OUT_STRIDE: buffers.stride[norm.out],
-        op.K: norm.width, op.EPS: float_bits(writer.config.rms_norm_eps), op.GROUPS: norm.groups,
+        op.K: norm.width, op.GROUPS: norm.groups,
+        op.EPS: float_bits(norm.eps or writer.config.rms_norm_eps),
         op.INDEX: 0 if index is None else index.ctypes.data, op.ADD: norm.add,
     }, rows=rows)  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.decoder import complete
+from trinity.models.operations import Recurrent
 from trinity.runtime.memory import aligned
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
@@ -41,10 +42,14 @@ class Writer:
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
         layers = builder.decoder.attention
-        # Of each layer: where it begins in its part of a page, the tables of those parts.
-        self.offsets = builder.layout.offsets(kv_type) if kv_type else []
+        # By layer: where it begins in its part of a page, the tables of those parts.
+        layout, indices = builder.layout, builder.decoder.attention_layers
+        starts = layout.offsets(kv_type) if kv_type else []
+        self.offsets = dict(zip(indices, starts, strict=False))
         tables = step.caches, step.window_caches
-        self.caches = [int(tables[w].ctypes.data) for w in builder.layout.windowed]
+        addresses = [int(tables[w].ctypes.data) for w in layout.windowed]
+        self.caches = dict(zip(indices, addresses, strict=True))
+        self._states = dict(zip(builder.decoder.states, layout.state_offsets(), strict=True))
         self.scratch_stride = max(
             -(-attention.scratch_bytes(a.width_of_values, a.num_heads // a.num_kv_heads) // 64) * 64
             for a in layers
@@ -66,6 +71,14 @@ class Writer:
         """The address of a weight of ``length`` values times ``factor``; without a name, of it."""
         whole = self.prefix + complete(name) if name else ""
         return int(self.builder.vector(whole, length, factor).ctypes.data)
+
+    def turned(self, name: str, rows: int, columns: int) -> int:
+        """The address of a weight's columns, one behind the other."""
+        return int(self.builder.turned(self.prefix + complete(name), rows, columns).ctypes.data)
+
+    def state(self, operation: Recurrent) -> int:
+        """Where the state of an operation of the layer begins in the windowed part of a page."""
+        return self._states[self.layer, operation]
 
     def number(self, name: str) -> float:
         """A weight of one value."""

@@ -19,6 +19,7 @@ from trinity.server.endpoints import (
     models,
     ollama,
     openapi,
+    rerank,
     responses,
     tokens,
 )
@@ -29,6 +30,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *responses.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *embeddings.ENDPOINTS,
+    *rerank.ENDPOINTS,
     *ollama.ENDPOINTS,
     *completions.ENDPOINTS,
     *models.ENDPOINTS,

@@ -47,7 +47,7 @@ async def vectors(
         raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
     lease = await service.models.lease(name)
     with lease as model:
-        size = model.config.hidden_size
+        size = model.embedding_size
         if dimensions is not None and dimensions > size:
             raise ApiError(
                 400, f"dimensions is {dimensions}; the model's vectors have {size}", "dimensions"

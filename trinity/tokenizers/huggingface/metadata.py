@@ -32,7 +32,9 @@ from trinity.tokenizers.huggingface.special_tokens import (
     special_ids,
 )
 from trinity.tokenizers.huggingface.spm import spm_source
+from trinity.tokenizers.huggingface.unigram import is_unigram, unigram_source
 from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.wordpiece import is_wordpiece, wordpiece_source
 
 # Of kinds that a model's class means: what reads tokenizer.json for them.
 _READERS = {"gemma4": escaped_bpe_source}
@@ -65,6 +67,13 @@ def tokenizer_metadata(
         keys["tokenizer.ggml.merges"] = vocabulary.merges
     fallbacks = optional_object(files, GENERATION_CONFIG), optional_object(files, CONFIG)
     specials = special_ids(vocabulary, tokenizer_config, fallbacks)
+    if vocabulary.model in ("bert", "t5"):
+        ends = vocabulary.reference.prefix, vocabulary.reference.suffix
+        specials |= {name: ids[0] for name, ids in zip(("bos", "eos"), ends, strict=True) if ids}
+        types = fallbacks[1].get("type_vocab_size")
+        keys["tokenizer.ggml.add_sep_token"] = vocabulary.model == "t5"
+        keys["tokenizer.ggml.token_type_count"] = types if isinstance(types, int) else 2
+    keys |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.more.items()}
     for name, token_id in specials.items():
         keys[f"tokenizer.ggml.{SPECIALS[name]}_token_id"] = token_id
     keys["tokenizer.ggml.add_bos_token"] = adds_around(
@@ -105,6 +114,10 @@ def _vocabulary(
     if TOKENIZER_JSON in files:
         path = files[TOKENIZER_JSON]
         values = read_json_object(path, is_config=False)
+        if is_unigram(values):
+            return unigram_source(values, path, rows)
+        if is_wordpiece(values):
+            return wordpiece_source(values, path, rows)
         return (metaspace_source if is_metaspace(values) else byte_level_source)(values, path, rows)
     raise InputError(
         f"{source}: no {TOKENIZER_JSON} and no {TOKENIZER_MODEL}, and a model without a tokenizer "

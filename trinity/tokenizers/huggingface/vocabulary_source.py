@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trinity.errors import ConfigError, TokenizerError
 from trinity.tokenizers.huggingface.reference import Reference
@@ -32,7 +32,8 @@ class VocabularySource:
     ``model``, ``pre``, ``merges``, ``scores`` and ``add_space_prefix`` are what
     tokenizer.ggml.NAME says; None where the kind has no such key. ``tokens`` and ``types`` have
     one entry per id, at most ``rows``, as the embedding has; ids without a token are None.
-    ``reference`` is what the library that the files were made for says.
+    ``more``: further keys of tokenizer.ggml. ``reference`` is what the library that the files were
+    made for says.
     """
 
     source: str
@@ -45,6 +46,7 @@ class VocabularySource:
     merges: list[str] | None = None
     pre: str | None = None
     add_space_prefix: bool | None = None
+    more: dict[str, object] = field(default_factory=dict)
 
     def put(self, token_id: int, token: str, kind: int, score: float) -> None:
         """Set or replace the token of an id, which may lie beyond the present end."""

@@ -1,5 +1,6 @@
-"""Gemma 1, 2 and 3. Norms multiply by their weight + 1, which GGUF's weights have in them.
+"""Gemma 1, 2, 3, EmbeddingGemma.
 
+Norms multiply by their weight + 1, which GGUF's weights have in them.
 GGUF has no output matrix of their own. Whatever ``hidden_act`` Gemma 1 names, GELU's tanh form is
 meant: transformers GemmaConfig.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.blocks import attention, embedding, gated, head_norms, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
+from trinity.formats.huggingface.families.qwen import WITHOUT_HEAD
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Module
@@ -69,6 +71,16 @@ def _gemma3_keys(config: HFConfig) -> Keys:
     return {**_softcaps(config), **window_keys(config, 6)}
 
 
+def _embedding_keys(config: HFConfig) -> Keys:
+    if not config.values.flag("use_bidirectional_attention"):
+        raise UnsupportedError(
+            f"{config.source}: use_bidirectional_attention is not true; trinity reads a "
+            f"{config.class_name} as EmbeddingGemma, whose tokens see all of a text"
+        )
+    _check_scale(config, layers_by_width=62)
+    return {"attention.causal": False, **window_keys(config, 6)}
+
+
 def _softcaps(config: HFConfig) -> dict[str, object]:
     names = ("attn_logit_softcapping", "final_logit_softcapping")
     fields = ("attn_logit_softcap", "final_logit_softcap")
@@ -101,6 +113,23 @@ def _check_causal(config: HFConfig) -> None:
             f"{config.source}: use_bidirectional_attention is true; trinity reads models that write"
         )
 
+
+# All of them: the configurations of published models lack most keys.
+_OF_3 = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": _TANH,
+    "max_position_embeddings": 131_072,
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "sliding_window": 4096,
+    **_TIED,
+}
 
 FAMILIES = (
     Family(
@@ -139,26 +168,22 @@ FAMILIES = (
         ends=_ends,
         keys=_gemma3_keys,
         terms=Terms(
-            # All of them: the configurations of published models lack most keys.
-            defaults={
-                "vocab_size": 262_208,
-                "hidden_size": 2304,
-                "intermediate_size": 9216,
-                "num_hidden_layers": 26,
-                "num_attention_heads": 8,
-                "num_key_value_heads": 4,
-                "head_dim": 256,
-                "hidden_activation": _TANH,
-                "max_position_embeddings": 131_072,
-                "rope_theta": 1_000_000.0,
-                "rope_local_base_freq": 10_000.0,
-                "sliding_window": 4096,
-                **_TIED,
-            },
+            defaults=_OF_3,
             activation="hidden_activation",
             window_period=6,
         ),
         window_in_keys=True,
         mlx_head=True,
+    ),
+    Family(
+        class_names=("Gemma3TextModel",),
+        architectures={_TANH: "gemma-embedding"},
+        layer=_gemma3_layer,
+        ends=_ends,
+        keys=_embedding_keys,
+        terms=Terms(defaults=_OF_3, activation="hidden_activation", window_period=6),
+        window_in_keys=True,
+        renames=WITHOUT_HEAD,
+        headless=True,
     ),
 )

@@ -38,8 +38,15 @@ def _dense_layer(config: HFConfig, index: int) -> Iterator[Module]:
 
 
 def _expert_layer(config: HFConfig, index: int) -> Iterator[Module]:
-    """The rows of gate and up lie in one tensor, gate first; in mlx-lm's directories apart."""
     yield from _attention(config)
+    yield from feed_forward(config)
+
+
+def feed_forward(config: HFConfig) -> Iterator[Module]:
+    """Experts, and what every token takes.
+
+    The rows of gate and up lie in one tensor, gate first; in mlx-lm's directories apart.
+    """
     count, width = experts_of(config)
     hidden, source = config.hidden_size, "block_sparse_moe"
     yield vector("ffn_gate_inp.weight", f"{source}.router.layer.weight", (count, hidden))
@@ -65,14 +72,15 @@ def _shared_width(config: HFConfig) -> int:
     return config.values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
 
 
-def _dense_keys(config: HFConfig) -> Keys:
+def scales(config: HFConfig) -> Keys:
+    """Of embeddings, scores, branches and logits."""
     return {key: config.values.real(name, field, 1.0) for key, (name, field) in _SCALES.items()}
 
 
 def _expert_keys(config: HFConfig) -> Keys:
     shared = _shared_width(config)
     return {
-        **_dense_keys(config),
+        **scales(config),
         "expert_feed_forward_length": None,  # what it is without: feed_forward_length
         "expert_shared_feed_forward_length": shared or None,
     }
@@ -83,7 +91,7 @@ FAMILIES = (
         class_names=("GraniteForCausalLM",),
         architectures={"silu": "granite"},
         layer=_dense_layer,
-        keys=_dense_keys,
+        keys=scales,
     ),
     Family(
         class_names=("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),

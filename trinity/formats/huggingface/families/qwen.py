@@ -9,6 +9,12 @@ from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.stored import Module
 
+# Of an embedder's checkpoint, which is the model without its head.
+WITHOUT_HEAD = (
+    ("layers.", "model.layers."),
+    ("embed_tokens.", "model.embed_tokens."),
+    ("norm.", "model.norm."),
+)
 WINDOW_OFF = {"use_sliding_window": False}
 
 
@@ -39,6 +45,7 @@ FAMILIES = (
         class_names=("Qwen3ForCausalLM",),
         architectures={"silu": "qwen3"},
         layer=_qwen3_layer,
+        renames=WITHOUT_HEAD,
         terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
     ),
 )

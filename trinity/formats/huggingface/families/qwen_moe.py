@@ -23,7 +23,7 @@ from trinity.formats.huggingface.values import shown
 _SHARED = "shared_expert_intermediate_size"
 
 
-def _check(config: HFConfig, *, normalizes: bool) -> None:
+def check_routing(config: HFConfig, *, normalizes: bool) -> None:
     """Raises UnsupportedError for routing that GGUF, which has no key for it, does not mean."""
     dense, step = (config.values.values.get(k) for k in ("mlp_only_layers", "decoder_sparse_step"))
     if dense or step not in (None, 1):
@@ -51,7 +51,7 @@ def _qwen2_layer(config: HFConfig, index: int) -> Iterator[Module]:
 
 
 def _qwen2_keys(config: HFConfig) -> Keys:
-    _check(config, normalizes=False)
+    check_routing(config, normalizes=False)
     shared = config.values.size(_SHARED, "shared_intermediate_size")
     return {"expert_shared_feed_forward_length": shared}
 
@@ -67,7 +67,7 @@ def _qwen3_layer(config: HFConfig, index: int) -> Iterator[Module]:
 
 
 def _qwen3_keys(config: HFConfig) -> Keys:
-    _check(config, normalizes=True)
+    check_routing(config, normalizes=True)
     return {}
 
 

@@ -1,0 +1,119 @@
+"""The gated delta rule: a state S for each head of values, which each token corrects and reads.
+
+A token makes, with decay = exp(A * softplus(alpha + DT_BIAS)) and beta = sigmoid(its own value),
+    u = beta * (v - decay * S^T k),    S = decay * S + k u^T,    out = SCALE * S^T q
+Shapes: QUERY and KEY are M rows of KEY_HEADS * KEYS float32, VALUE of HEADS * VALUES, all STRIDE
+bytes apart; OUT is like VALUE, BETA and ALPHA M rows of HEADS, each with a stride of its own; A and
+DT_BIAS are HEADS float32. Head h goes with the head h % KEY_HEADS of queries and keys where TILED
+is 1, else with h // (HEADS / KEY_HEADS). CACHES[t] is the address of the table of state of the
+token at POSITIONS[t]; the tokens of a table come in order (state.py says where state lies, and how
+sums are made).
+Source: Yang et al., Gated Delta Networks, 2024 (arXiv 2412.06464), equation 10.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
+from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32, softplus_f32
+from trinity_kernels.ops.state import (
+    advance_column,
+    clear,
+    read_column,
+    state_after,
+    state_before,
+)
+from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level
+
+if not jit_disabled():
+    from trinity_kernels import simd
+    from trinity_kernels.ops.state import advance_columns, read_columns
+
+QUERY, KEY, VALUE, STRIDE, BETA, BETA_STRIDE, ALPHA, ALPHA_STRIDE, A, DT_BIAS = range(3, 13)
+OUT, OUT_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, SCALE = range(13, 19)
+HEADS, KEY_HEADS, KEYS, VALUES, TILED = range(19, 24)
+
+
+@inline
+def _one_by_one(
+    old: int, new: int, q: int, k: int, v: int, out: int, keys: int, count: int, decay: Any,
+    beta: Any, scale: Any,
+) -> None:  # fmt: skip
+    for c in range(count):
+        seen = np.float32(read_column(k, old + 4 * c, keys) * decay)
+        u = np.float32(np.float32(get_f32(v + 4 * c) - seen) * beta)
+        y = advance_column(old + 4 * c, new + 4 * c, q, k, u, keys, decay)
+        set_f32(out + 4 * c, np.float32(y * scale))
+
+
+def _token(
+    isa: Any, old: int, new: int, q: int, k: int, v: int, out: int, keys: int, count: int,
+    decay: Any, beta: Any, scale: Any,
+) -> None:  # fmt: skip
+    """The first ``count`` of 16 columns, from ``old`` to ``new``."""
+    _one_by_one(old, new, q, k, v, out, keys, count, decay, beta, scale)
+
+
+def _vector_token(
+    isa: Any, old: int, new: int, q: int, k: int, v: int, out: int, keys: int, count: int,
+    decay: Any, beta: Any, scale: Any,
+) -> None:  # fmt: skip
+    if count < 16:
+        _one_by_one(old, new, q, k, v, out, keys, count, decay, beta, scale)
+    else:
+        seen = read_columns(k, old, keys) * simd.splat_f32x16(decay)
+        u = (simd.load_f32x16(v) - seen) * simd.splat_f32x16(beta)
+        y = advance_columns(old, new, q, k, u, keys, decay)
+        simd.store_f32x16(out, y * simd.splat_f32x16(scale))
+
+
+per_level(_vector_token)(_token)
+
+
+@kernel
+def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """16 columns of a head's state belong to one thread, which takes all tokens in order."""
+    tokens = get_i64(get_i64(record + 8 * ROWS))
+    heads = get_i64(record + 8 * HEADS)
+    key_heads = get_i64(record + 8 * KEY_HEADS)
+    keys = get_i64(record + 8 * KEYS)
+    values = get_i64(record + 8 * VALUES)
+    tiled = get_i64(record + 8 * TILED)
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    offset = get_i64(record + 8 * LAYER_OFFSET)
+    blocks = (values + 15) // 16
+    units = heads * blocks
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
+        head = unit // blocks
+        column = unit % blocks * 16
+        of_keys = head % key_heads if tiled != 0 else head // (heads // key_heads)
+        a = get_f32(get_i64(record + 8 * A) + 4 * head)
+        bias = get_f32(get_i64(record + 8 * DT_BIAS) + 4 * head)
+        at = offset + 64 * keys * unit
+        for t in range(tokens):
+            position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
+            table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
+            new = state_after(table, position, at)
+            old = new
+            if position == 0:
+                clear(new, 16 * keys)
+            else:
+                old = state_before(table, position, at)
+            k = t * get_i64(record + 8 * STRIDE) + 4 * of_keys * keys
+            v = t * get_i64(record + 8 * STRIDE) + 4 * (head * values + column)
+            out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
+            beta = get_i64(record + 8 * BETA) + t * get_i64(record + 8 * BETA_STRIDE)
+            alpha = get_i64(record + 8 * ALPHA) + t * get_i64(record + 8 * ALPHA_STRIDE)
+            step = softplus_f32(np.float32(get_f32(alpha + 4 * head) + bias))
+            _token(
+                isa, old, new, get_i64(record + 8 * QUERY) + k, get_i64(record + 8 * KEY) + k,
+                get_i64(record + 8 * VALUE) + v, out + 4 * (head * values + column), keys,
+                min(values - column, 16), exp_f32(np.float32(step * a)),
+                sigmoid_f32(get_f32(beta + 4 * head)), scale,
+            )  # fmt: skip

@@ -1,0 +1,188 @@
+"""Checks of the kernels that keep a recurrent state, a part of selftest.py.
+
+Two sequences in one step: one begins, the other goes on from the end of a page to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels import record
+from trinity_kernels._jit import Kernel
+from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
+from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
+
+Array = NDArray[Any]
+_HEADS, _GROUPS, _KEYS, _VALUES, _OFFSET = 4, 2, 5, 37, 64
+_POSITIONS = np.array([0, 1, 127, 128, 129], np.int32)
+_COLUMNS = 48
+Token = Callable[[int, Array], tuple[Array, Array]]
+
+
+def _states() -> tuple[Array, Array, Array, list[Array]]:
+    """Parts of pages (sequence, page, values) with anything in them, and addresses of tables."""
+    count = state.state_values(_HEADS, _KEYS, _VALUES)
+    parts = random_numbers().standard_normal((2, 2, _OFFSET // 4 + count)).astype(np.float32)
+    tables = np.array([[at(part) for part in of_one] for of_one in parts], np.int64)
+    rows = np.array([0, 0, 1, 1, 1])
+    caches = np.array([at(tables[row]) for row in rows], np.int64)
+    return parts, rows, caches, [tables]
+
+
+def _matrices(part: Array) -> Array:
+    """The state in a part, (heads, keys, values)."""
+    columns = part[_OFFSET // 4 :].reshape(_HEADS, _COLUMNS // 16, _KEYS, 16)
+    return columns.transpose(0, 2, 1, 3).reshape(_HEADS, _KEYS, _COLUMNS)[..., :_VALUES]
+
+
+def _expected(parts: Array, rows: Array, token: Token) -> tuple[Array, Array]:
+    """What all tokens give, and the state (sequence, page, heads, keys, values) behind them."""
+    states = np.array([[_matrices(part) for part in pages] for pages in parts], np.float64)
+    out = np.zeros((len(rows), _HEADS, _VALUES))
+    for t, (row, position) in enumerate(zip(rows, _POSITIONS.tolist(), strict=True)):
+        old = states[row, (position - 1) // 128] if position else np.zeros_like(states[row, 0])
+        states[row, position // 128], out[t] = token(t, old)
+    return out, states
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(0, x.astype(np.float64))
+
+
+def _compare(out: Array, parts: Array, expected: Array, states: Array) -> str | None:
+    error = differs(out, expected.reshape(out.shape), 1e-5)
+    if error:
+        return error
+    found = np.array([[_matrices(part) for part in pages] for pages in parts])
+    # Of the sequence that begins, the second page was not reached.
+    error = differs(found[0, 0], states[0, 0], 1e-5) or differs(found[1], states[1], 1e-5)
+    return f"in the state, {error}" if error else None
+
+
+def check_delta_rule(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Both ways of sharing keys among heads."""
+    for tiled in (0, 1):
+        error = _check_delta_rule(kernel, level, tag, tiled)
+        if error:
+            return error
+    return None
+
+
+def _check_delta_rule(kernel: Kernel, level: str, tag: str, tiled: int) -> str | None:
+    op, count, per_row = delta_rule, len(_POSITIONS), _GROUPS * _KEYS
+    rng = random_numbers()
+    x = rng.standard_normal((count, 2 * per_row + _HEADS * _VALUES)).astype(np.float32) / 2
+    alpha, beta = rng.standard_normal((2, count, _HEADS)).astype(np.float32) * 3
+    bias, a = rng.standard_normal((2, _HEADS)).astype(np.float32)
+    a = -np.exp(a)
+    q, k = (x[:, i * per_row : (i + 1) * per_row].reshape(count, _GROUPS, _KEYS) for i in (0, 1))
+    v = x[:, 2 * per_row :].reshape(count, _HEADS, _VALUES)
+    of_keys = np.arange(_HEADS) % _GROUPS if tiled else np.arange(_HEADS) // (_HEADS // _GROUPS)
+    decay = np.exp(_softplus(alpha + bias) * a)
+    rate = 1 / (1 + np.exp(-beta.astype(np.float64)))
+
+    def token(t: int, old: Array) -> tuple[Array, Array]:
+        key, query = k[t, of_keys].astype(np.float64), q[t, of_keys]
+        old = decay[t][:, None, None] * old
+        wrong = v[t] - np.einsum("hk,hkv->hv", key, old)
+        new = old + np.einsum("hk,hv->hkv", key, rate[t][:, None] * wrong)
+        return new, 0.25 * np.einsum("hk,hkv->hv", query, new)
+
+    parts, rows, caches, kept = _states()
+    expected, states = _expected(parts, rows, token)
+    out = np.zeros((count, _HEADS * _VALUES), np.float32)
+    run_kernel(kernel, level, tag, count, {
+        op.QUERY: at(x), op.KEY: at(x) + 4 * per_row, op.VALUE: at(x) + 8 * per_row,
+        op.STRIDE: x.strides[0], op.BETA: at(beta), op.BETA_STRIDE: beta.strides[0],
+        op.ALPHA: at(alpha), op.ALPHA_STRIDE: alpha.strides[0], op.A: at(a), op.DT_BIAS: at(bias),
+        op.OUT: at(out), op.OUT_STRIDE: out.strides[0], op.POSITIONS: at(_POSITIONS),
+        op.CACHES: at(caches), op.LAYER_OFFSET: _OFFSET, op.SCALE: record.float_bits(0.25),
+        op.HEADS: _HEADS, op.KEY_HEADS: _GROUPS, op.KEYS: _KEYS, op.VALUES: _VALUES,
+        op.TILED: tiled,
+    })  # fmt: skip
+    del kept
+    return _compare(out, parts, expected, states)
+
+
+def check_selective_scan(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Two groups of heads."""
+    op, count, per_row = selective_scan, len(_POSITIONS), _GROUPS * _KEYS
+    width = _HEADS * _VALUES
+    rng = random_numbers()
+    row = rng.standard_normal((count, width + 2 * per_row)).astype(np.float32)
+    dt = rng.standard_normal((count, _HEADS)).astype(np.float32) * 3
+    bias, a, d = rng.standard_normal((3, _HEADS)).astype(np.float32)
+    a = -np.exp(a)
+    x = row[:, :width].reshape(count, _HEADS, _VALUES)
+    b, c = (
+        row[:, width + i * per_row : width + (i + 1) * per_row].reshape(count, _GROUPS, _KEYS)
+        for i in (0, 1)
+    )
+    of_group = np.arange(_HEADS) // (_HEADS // _GROUPS)
+    step = _softplus(dt + bias)
+
+    def token(t: int, old: Array) -> tuple[Array, Array]:
+        taken = np.einsum("hk,hv->hkv", b[t, of_group], step[t][:, None] * x[t])
+        new = np.exp(a * step[t])[:, None, None] * old + taken
+        return new, np.einsum("hkv,hk->hv", new, c[t, of_group]) + d[:, None] * x[t]
+
+    parts, rows, caches, kept = _states()
+    expected, states = _expected(parts, rows, token)
+    out = np.zeros((count, width), np.float32)
+    run_kernel(kernel, level, tag, count, {
+        op.X: at(row), op.B: at(row) + 4 * width, op.C: at(row) + 4 * (width + per_row),
+        op.STRIDE: row.strides[0], op.DT: at(dt), op.DT_STRIDE: dt.strides[0], op.A: at(a),
+        op.D: at(d), op.DT_BIAS: at(bias), op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
+        op.POSITIONS: at(_POSITIONS), op.CACHES: at(caches), op.LAYER_OFFSET: _OFFSET,
+        op.HEADS: _HEADS, op.GROUPS: _GROUPS, op.KEYS: _KEYS, op.VALUES: _VALUES,
+    })  # fmt: skip
+    del kept
+    return _compare(out, parts, expected, states)
+
+
+def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Four taps with a bias."""
+    op, count, k, taps = causal_conv, len(_POSITIONS), 37, 4
+    rng = random_numbers()
+    x = rng.standard_normal((count, k)).astype(np.float32)
+    weight, bias = rng.standard_normal((taps, k)).astype(np.float32), x[0].copy()
+    parts = rng.standard_normal((2, 2, _OFFSET // 4 + (taps - 1) * k)).astype(np.float32)
+    tables = np.array([[at(part) for part in of_one] for of_one in parts], np.int64)
+    rows = np.array([0, 0, 1, 1, 1])
+    caches = np.array([at(tables[row]) for row in rows], np.int64)
+    found, out = parts[:, :, _OFFSET // 4 :].reshape(2, 2, taps - 1, k), x.copy()
+    states = found.astype(np.float64)
+    expected = np.zeros(x.shape)
+    for t, (row, position) in enumerate(zip(rows, _POSITIONS.tolist(), strict=True)):
+        old = states[row, (position - 1) // 128] if position else np.zeros((taps - 1, k))
+        seen = np.concatenate([old, x[t : t + 1]])
+        states[row, position // 128] = seen[1:]
+        expected[t] = (weight * seen).sum(axis=0) + bias
+    if tag == "silu":
+        expected = expected / (1 + np.exp(-expected))
+    run_kernel(kernel, level, tag, count, {
+        op.X: at(out), op.STRIDE: out.strides[0], op.WEIGHT: at(weight), op.BIAS: at(bias),
+        op.K: k, op.TAPS: taps, op.POSITIONS: at(_POSITIONS), op.CACHES: at(caches),
+        op.LAYER_OFFSET: _OFFSET,
+    })  # fmt: skip
+    error = differs(out, expected, 1e-5)
+    if error:
+        return error
+    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1], states[1], 0)
+    return f"in the state, {error}" if error else None
+
+
+CHECKS = {
+    "causal_conv": check_causal_conv,
+    "delta_rule": check_delta_rule,
+    "selective_scan": check_selective_scan,
+}
+KERNELS = {
+    "causal_conv": (causal_conv.causal_conv, causal_conv.ACTIVATIONS),
+    "delta_rule": (delta_rule.delta_rule, ("none",)),
+    "selective_scan": (selective_scan.selective_scan, ("none",)),
+}

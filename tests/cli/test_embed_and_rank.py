@@ -1,0 +1,79 @@
+"""The commands embed and rank: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trinity
+from tests.cli.conftest import Run
+
+TEXTS = ["Hello, world!", "a café in the Straße"]
+
+
+@pytest.fixture
+def embedder(shared_data: Path) -> str:
+    return str(shared_data / "encoders/bert_cls/model.gguf")
+
+
+@pytest.fixture
+def reranker(shared_data: Path) -> str:
+    return str(shared_data / "encoders/xlm_roberta_rerank/model.gguf")
+
+
+def test_vectors_of_arguments_and_of_lines(run: Run, embedder: str, tmp_path: Path) -> None:
+    with trinity.load(embedder, threads=1) as model:
+        expected = model.embed(TEXTS)
+    said = run("embed", "-m", embedder, *TEXTS)
+    assert said.exit_code == 0, said.stderr
+    found = np.array([line.split() for line in said.stdout.splitlines()], np.float64)
+    assert np.abs(found - expected).max() < 1e-6
+    (tmp_path / "texts").write_text("\n".join(TEXTS) + "\n", "utf-8")
+    assert run("embed", "-m", embedder, "-f", str(tmp_path / "texts")).stdout == said.stdout
+    assert run("embed", "-m", embedder, input="\n".join(TEXTS)).stdout == said.stdout
+
+
+def test_json_of_vectors(run: Run, embedder: str) -> None:
+    with trinity.load(embedder, threads=1) as model:
+        expected = model.embed(TEXTS, "mean", False)
+        counts = [len(model.tokenizer.encode(text, add_eos=True)) for text in TEXTS]
+    options = ("--pooling", "mean", "--no-normalize", "--json")
+    found = json.loads(run("embed", "-m", embedder, *TEXTS, *options).stdout)
+    assert [one["tokens"] for one in found["embeddings"]] == counts
+    assert found["dimensions"] == expected.shape[1]
+    vectors = np.array([one["embedding"] for one in found["embeddings"]])
+    assert np.abs(vectors - expected).max() < 1e-5
+
+
+def test_ranks_best_first(run: Run, reranker: str) -> None:
+    texts = ["fox", "The license applies to any program or work.", "dogs"]
+    with trinity.load(reranker, threads=1) as model:
+        scores = model.rank("what is a license", texts)
+    order = (-scores).argsort()
+    said = run("rank", "-m", reranker, "what is a license", *texts, "--json")
+    found = json.loads(said.stdout)["results"]
+    assert [one["index"] for one in found] == order.tolist()
+    assert np.abs(np.array([one["score"] for one in found]) - scores[order]).max() < 1e-5
+    lines = run("rank", "-m", reranker, "what is a license", *texts, "--top", "2").stdout
+    assert [line[11:] for line in lines.splitlines()] == [texts[i] for i in order[:2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("embed", "a", "--pooling", "max"), 2, "must be mean or cls or last"),
+        (("embed", "a", "-f", "b"), 2, "given twice"),
+        (("embed", ""), 1, "text 0 is empty"),
+        (("rank", "a", "b"), 1, "no reranker"),
+        (("generate", "a"), 1, "use embed()"),
+    ],
+)
+def test_what_is_refused(
+    run: Run, embedder: str, arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    result = run(arguments[0], "-m", embedder, *arguments[1:])
+    assert result.exit_code == status
+    assert message in " ".join(result.stderr.split())

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def given(shared_data: Path) -> list[str]:
+    folder = shared_data / "encoders" / "whisper"
+    audio, model = str(folder / "audio.wav"), str(folder / "hf")
+    return ["transcribe", audio, "-m", model, "-l", "en", "--no-fallback", "-t", "2"]
+
+
+def test_a_line_for_each_piece(run: Run, given: list[str]) -> None:
+    result = run(*given)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("[00:00:00.320 --> 00:00:03.000] ")
+    assert "3.0 s of audio, language en" in result.stderr
+
+
+def test_json_is_one_object(run: Run, given: list[str]) -> None:
+    found = json.loads(run(*given, "--json").stdout)
+    assert list(found) == ["model", "text", "language", "duration", "segments", "complete"]
+    assert (found["language"], found["duration"], found["complete"]) == ("en", 3.0, True)
+    assert found["segments"][0]["start"] == 0.32
+
+
+def test_subtitles(run: Run, given: list[str]) -> None:
+    assert run(*given, "--srt").stdout.startswith("1\n00:00:00,320 --> 00:00:03,000\n")
+    assert run(*given, "--vtt").stdout.startswith("WEBVTT\n\n00:00:00.320 --> 00:00:03.000\n")
+    result = run(*given, "--vtt", "--srt")
+    assert result.exit_code == 2
+    assert "exclude each other" in result.stderr
+
+
+def test_errors_say_what_to_do(run: Run, given: list[str], tmp_path: Path) -> None:
+    for audio, message in (("missing.wav", "cannot be opened"), ("config.json", "no WAV file")):
+        path = tmp_path / audio if audio.startswith("missing") else Path(given[3]) / audio
+        result = run("transcribe", str(path), *given[2:])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert message in result.stderr
+        assert audio in result.stderr

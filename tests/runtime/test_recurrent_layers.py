@@ -1,0 +1,238 @@
+"""Engines with a recurrent state, however a text comes to them, give the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import trinity
+from trinity.providers import open_weights
+from trinity.runtime import engine as module
+from trinity.runtime import slot_file
+from trinity.runtime.engine import CPUEngine, load_engine
+from trinity.runtime.interface import Rows
+from trinity.runtime.kv_cache import KVCache
+from trinity_kernels.isa import available_levels
+from trinity_kernels.ops.kv_layout import PAGE
+
+Logits = NDArray[np.float32]
+Load = Callable[..., CPUEngine]
+
+FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next")
+CONTEXT, ROWS = 512, 32
+
+
+@pytest.fixture
+def load(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Loads a family's engine, whose steps take so many rows."""
+    with ExitStack() as stack:
+
+        def loaded(family: str, rows: int = ROWS, **options: Any) -> CPUEngine:
+            monkeypatch.setattr(module, "PREFILL_CHUNK", rows)
+            provider = open_weights(shared_data / "architectures" / family / "model.gguf")
+            stack.callback(provider.close)
+            options = {"batch_invariant": True, "threads": 2, **options}
+            engine = load_engine(provider, context_length=CONTEXT, **options)
+            stack.callback(engine.close)
+            return engine
+
+        yield loaded
+
+
+def text_of(engine: CPUEngine, length: int, seed: int = 1) -> list[int]:
+    rng = np.random.default_rng(seed)
+    return [int(token) for token in rng.integers(10, engine.config.vocab_size, length)]
+
+
+def evaluate(
+    engine: CPUEngine, tokens: list[int], cache: KVCache, size: int = 0
+) -> Logits:  # fmt: skip
+    """The logits of ``tokens`` behind those in a cache, by steps of ``size`` rows."""
+    size = size or engine.prefill_chunk
+    parts = [tokens[at : at + size] for at in range(0, len(tokens), size)]
+    return np.concatenate([engine.step([Rows(cache, part, len(part))]) for part in parts])
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_levels_threads_and_pieces_change_no_bit(load: Load, family: str) -> None:
+    whole = load(family, rows=CONTEXT)
+    tokens = text_of(whole, 300)
+    expected = evaluate(whole, tokens, whole.new_cache())
+    for level in available_levels():
+        engine = load(family, isa=level, threads=1 + (level == "portable"))
+        for size in (1, 7, ROWS):
+            some = tokens[: 140 if size == 1 else 300]
+            found = evaluate(engine, some, engine.new_cache(), size)
+            assert np.array_equal(found, expected[: len(some)]), (level, size)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_of_several_sequences(load: Load, family: str) -> None:
+    """At different places, one of them in its first page, one across the end of a page."""
+    engine = load(family)
+    texts = [text_of(engine, 200, seed) for seed in range(3)]
+    expected = [evaluate(engine, text, engine.new_cache()) for text in texts]
+    caches, begun = [engine.new_cache() for _ in texts], (0, 60, 120)
+    for cache, text, start in zip(caches, texts, begun, strict=True):
+        if start:
+            evaluate(engine, text[:start], cache)
+    for _ in range(3):
+        places = [cache.length for cache in caches]
+        pieces = [Rows(cache, text[at : at + 9], 9)
+                  for cache, text, at in zip(caches, texts, places, strict=True)]  # fmt: skip
+        found = engine.step(pieces).reshape(3, 9, -1)
+        for logits, at, right in zip(found, places, expected, strict=True):
+            assert np.array_equal(logits, right[at : at + 9])
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_cut_ends_where_a_state_is(load: Load, family: str) -> None:
+    engine = load(family)
+    tokens, cache = text_of(engine, 450), engine.new_cache()
+    expected = evaluate(engine, tokens, cache)
+    cache.truncate(450)
+    assert cache.length == 450
+    cache.truncate(430)
+    assert cache.length == 0  # nothing was kept
+    cache.keep(200)
+    assert np.array_equal(evaluate(engine, tokens, cache), expected)
+    cache.truncate(200)
+    assert cache.length == PAGE
+    assert np.array_equal(evaluate(engine, tokens[PAGE:], cache), expected[PAGE:])
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sequences_share_a_beginning(load: Load, family: str) -> None:
+    engine = load(family)
+    common, ends = text_of(engine, 300), [text_of(engine, 60, seed) for seed in range(4)]
+    expected = []
+    for end in ends:
+        cache = engine.new_cache()
+        cache.separate()
+        expected.append(evaluate(engine, common + end, cache)[-1])
+        cache.release()
+    reused = []
+    for end, logits in zip(ends, expected, strict=True):
+        cache = engine.new_cache()
+        reused.append(cache.reuse(common + end))
+        assert np.array_equal(evaluate(engine, (common + end)[reused[-1] :], cache)[-1], logits)
+        cache.release()
+    # The end of the page before a prompt's end was kept.
+    assert reused == [0, 2 * PAGE, 2 * PAGE, 2 * PAGE]
+    cache = engine.new_cache()
+    whole = [*common, *ends[0], 7]
+    assert cache.reuse(whole) == 360  # where a text ended
+    other = engine.new_cache()
+    other.separate()
+    after = evaluate(engine, whole, other)[-1]
+    assert np.array_equal(evaluate(engine, [7], cache)[-1], after)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_requests_that_fight_for_pages(
+    family: str, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lose their pages and go on, say the same, and leave nothing in use."""
+    monkeypatch.setattr(module, "PREFILL_CHUNK", ROWS)
+    path = shared_data / "architectures" / family / "model.gguf"
+    options: Any = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
+    with trinity.load(path, context_length=CONTEXT, batch_invariant=True) as model:
+        engine: Any = model.engine
+        needed = engine._layout.sequence_bytes(engine.kv_type, CONTEXT)
+        lengths = (20, 150, 200, 280, 300, 330)
+        prompts = [text_of(engine, length, length % 3) for length in lengths]
+        expected = [model.generate(prompt, **options).token_ids for prompt in prompts]
+    with (
+        trinity.load(
+            path, context_length=CONTEXT, batch_invariant=True, kv_memory=2 * needed
+        ) as model,
+        ThreadPoolExecutor(12) as threads,
+    ):  # fmt: skip
+        calls = [threads.submit(model.generate, prompt, **options) for prompt in 2 * prompts]
+        assert [call.result().token_ids for call in calls] == 2 * expected
+        with model.exclusive() as engine:
+            assert engine.pool.claimed == 0
+
+
+def test_a_repeating_text_is_not_guessed(shared_data: Path) -> None:
+    """What is rejected could not be taken out of a state."""
+    path = shared_data / "architectures" / "qwen3_5" / "model.gguf"
+    options: Any = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
+    with trinity.load(path, context_length=CONTEXT) as model:
+        prompt = [20, 21, 22, 23, 24, 25] * 20
+        found = model.generate(prompt, **options)
+        assert found.timings.proposed_tokens == 0
+        plain = model.generate(prompt, speculative=False, **options)
+        assert plain.token_ids == found.token_ids
+
+
+def test_a_step_that_fails_leaves_no_state(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = load("qwen3_5")
+    tokens, cache = text_of(engine, 200), engine.new_cache()
+    expected = evaluate(engine, tokens, cache)
+    cache.truncate(PAGE)
+    assert cache.length == 0
+    cache.keep(PAGE)
+    evaluate(engine, tokens[:150], cache)
+    run = engine._walk
+
+    def fails(plan: Any) -> None:
+        run(plan)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "_walk", fails)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(engine, tokens[150:160], cache)
+    monkeypatch.setattr(engine, "_walk", run)
+    assert cache.length == PAGE
+    assert np.array_equal(evaluate(engine, tokens[PAGE:], cache), expected[PAGE:])
+    cache.release()
+    other = engine.new_cache()
+    start = other.reuse(tokens)
+    assert np.array_equal(evaluate(engine, tokens[start:], other), expected[start:])
+
+
+def test_a_profile_takes_nothing_in(load: Load) -> None:
+    engine = load("granitehybrid")
+    tokens, cache = text_of(engine, 200), engine.new_cache()
+    expected = evaluate(engine, tokens, cache)
+    found = engine.profile([Rows(cache, [5])], rounds=1)
+    assert {"causal_conv", "selective_scan"} <= {one.kernel for one in found}
+    assert np.array_equal(evaluate(engine, tokens[cache.length :], cache), expected)
+
+
+def test_a_saved_slot_goes_on(load: Load, tmp_path: Path) -> None:
+    engine, other = load("falcon_h1"), load("falcon_h1")
+    tokens, cache = text_of(engine, 203), engine.new_cache(slot=0)
+    expected = evaluate(engine, tokens, cache)
+    cache.truncate(0)
+    evaluate(engine, tokens[:200], cache)
+    cache.remember()
+    cache.release()
+    path = str(tmp_path / "slot.bin")
+    assert slot_file.save(engine, 0, path)[0] == 200
+    assert slot_file.restore(other, 0, path)[0] == 200
+    again = other.new_cache(slot=0)
+    assert again.reuse(tokens) == 200
+    assert np.array_equal(evaluate(other, tokens[200:], again), expected[200:])
+
+
+def test_state_counts(load: Load) -> None:
+    engine = load("qwen3_5")
+    sizes = engine.pool.sizes
+    # Three layers: 4 heads of 16 keys by 16 values, and 3 rows of 128 channels.
+    assert {one.windowed for one in sizes.values()} == {3 * 4 * (4 * 16 * 16 + 3 * 128)}
+    one_more = engine.bytes_per_token(2) - engine.bytes_per_token(1)
+    assert engine.bytes_per_token(0) + one_more == engine.bytes_per_token(1)

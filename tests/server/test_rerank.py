@@ -1,0 +1,87 @@
+"""Reranking over HTTP: the model's scores in order, under every path, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import trinity
+from tests.server.asgi import strict
+from trinity.model import Model
+from trinity.server.app import make_app
+from trinity.server.endpoints.rerank import PATHS
+from trinity.server.models import Models, Served
+from trinity.server.settings import ServerOptions
+
+QUERY = "what is a license"
+TEXTS = ["fox", "The license applies to any program or work.", "a notice", "dogs"] * 5
+
+
+@pytest.fixture(scope="module")
+def reranker(shared_data: Path) -> Iterator[Model]:
+    with trinity.load(shared_data / "encoders/xlm_roberta_rerank/model.gguf", threads=1) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def ranking(reranker: Model) -> Iterator[TestClient]:
+    served = Served("reranker", "model.gguf", lambda: reranker, model=reranker)
+    with TestClient(
+        make_app(Models([served]), ServerOptions()), base_url="http://localhost"
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_texts_come_in_the_order_of_their_scores(
+    ranking: TestClient, reranker: Model, path: str
+) -> None:
+    answer = strict(ranking.post(path, json={"query": QUERY, "documents": TEXTS}).text)
+    scores = reranker.rank(QUERY, TEXTS)
+    found = [(one["index"], one["relevance_score"]) for one in answer["results"]]
+    assert sorted(index for index, _ in found) == list(range(len(TEXTS)))
+    assert found == sorted(found, key=lambda pair: -pair[1])
+    assert all(abs(scores[index] - score) < 1e-5 for index, score in found)
+    assert "document" not in answer["results"][0]
+    count = sum(map(len, reranker.pairs(QUERY, TEXTS).rows))
+    assert answer["usage"] == {"prompt_tokens": count, "total_tokens": count}
+
+
+def test_the_best_with_their_texts(ranking: TestClient, reranker: Model) -> None:
+    body = {"query": QUERY, "texts": [{"text": TEXTS[0]}, TEXTS[1]], "top_n": 1}
+    answer = strict(ranking.post(PATHS[0], json={**body, "return_documents": True}).text)
+    best = int(reranker.rank(QUERY, TEXTS[:2]).argmax())
+    (result,) = answer["results"]
+    assert (result["index"], result["document"]) == (best, {"text": TEXTS[best]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": QUERY}, {"documents": TEXTS}, {"query": QUERY, "documents": []},
+        {"query": "", "documents": ["a"]}, {"query": QUERY, "documents": [""]},
+        {"query": QUERY, "documents": ["a"], "texts": ["a"]},
+        {"query": QUERY, "documents": ["a"], "top_n": 0},
+        {"query": QUERY, "documents": ["long " * 300]},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_ranked_is_refused(ranking: TestClient, body: dict[str, Any]) -> None:
+    assert ranking.post(PATHS[0], json=body).status_code == 400
+
+
+def test_a_model_without_a_classifier_is_no_reranker(client: TestClient) -> None:
+    response = client.post(PATHS[0], json={"query": QUERY, "documents": ["a"]})
+    assert response.status_code == 400
+    assert "no reranker" in strict(response.text)["error"]["message"]
+
+
+def test_a_reranker_writes_no_text(ranking: TestClient) -> None:
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    assert ranking.post("/v1/chat/completions", json=body).status_code == 400
+    response = ranking.post("/v1/completions", json={"prompt": "a"})
+    assert response.status_code == 400
+    assert "is an encoder" in strict(response.text)["error"]["message"]

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import struct
+import sys
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
+from trinity.speech.audio import open_audio
+from trinity.speech.clip import Clip
+from trinity.speech.mel import mel_filters
+
+TONE = 0.5
+
+
+def tone(rate: int, seconds: float, hertz: float = 440.0) -> np.ndarray[Any, Any]:
+    return TONE * np.sin(2 * np.pi * hertz * np.arange(round(rate * seconds)) / rate)
+
+
+def stored(samples: np.ndarray[Any, Any], kind: str) -> tuple[int, int, bytes]:
+    """Format, bits and bytes of samples in a WAV file."""
+    if kind.startswith("f"):
+        return 3, int(kind[1:]), samples.astype(f"<f{int(kind[1:]) // 8}").tobytes()
+    bits = int(kind[1:])
+    if bits == 8:
+        return 1, 8, np.round(samples * 127 + 128).astype("u1").tobytes()
+    whole = np.round(samples * (2 ** (bits - 1) - 1)).astype("<i8")
+    raw = whole.reshape(-1, 1).view("u1").reshape(-1, 8)[:, : bits // 8]
+    return 1, bits, raw.tobytes()
+
+
+def write_wav(
+    path: Path, samples: np.ndarray[Any, Any], rate: int, kind: str = "i16", *,
+    extensible: bool = False, size: int | None = None,
+) -> None:  # fmt: skip
+    """A WAV file of samples (n,) or (n, channels)."""
+    form, bits, data = stored(samples.reshape(-1), kind)
+    channels = samples.shape[1] if samples.ndim == 2 else 1
+    frame = channels * bits // 8
+    fields = (channels, rate, rate * frame, frame, bits)
+    fmt = struct.pack("<HHIIHH", 0xFFFE if extensible else form, *fields)
+    if extensible:
+        fmt += struct.pack("<HHIH14s", 22, bits, 0, form, b"\x00\x00\x00\x00\x10\x00" + bytes(8))
+    chunks = (
+        b"LIST" + struct.pack("<I", 3) + b"abc\x00" + b"fmt " + struct.pack("<I", len(fmt)) + fmt
+    )
+    length = len(data) if size is None else size
+    chunks += b"data" + struct.pack("<I", length) + data
+    path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks)
+
+
+def read(path: Path) -> np.ndarray[Any, Any]:
+    return np.concatenate(list(open_audio(path)()))
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize("kind", ["i8", "i16", "i24", "i32", "f32", "f64"])
+def test_kinds_of_samples(tmp_path: Path, kind: str, extensible: bool) -> None:
+    samples = tone(16000, 0.1)
+    write_wav(tmp_path / "a.wav", samples, 16000, kind, extensible=extensible)
+    bound = 1 / 100 if kind == "i8" else 1e-4
+    np.testing.assert_allclose(read(tmp_path / "a.wav"), samples, atol=bound)
+
+
+def test_what_the_standard_library_writes(tmp_path: Path) -> None:
+    samples = (tone(16000, 0.2) * 32767).astype("<i2")
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(samples.tobytes())
+    np.testing.assert_allclose(read(tmp_path / "a.wav"), samples / 32768, atol=1e-7)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 6])
+@pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000, 96000])
+def test_rates_and_channels(tmp_path: Path, rate: int, channels: int) -> None:
+    """The same tone at 16 kHz, in the mean of the channels; in blocks as in one."""
+    samples = tone(rate, 3.0)
+    loud = np.arange(1, channels + 1) * 2 / (channels + 1)  # of mean 1
+    write_wav(tmp_path / "a.wav", samples[:, None] * loud * 0.5, rate, "f32")
+    found = read(tmp_path / "a.wav")
+    wanted = tone(16000, 3.0) * 0.5
+    assert len(found) == len(wanted)
+    np.testing.assert_allclose(found[500:-500], wanted[500:-500], atol=2e-4)
+
+
+def test_what_16_khz_cannot_hold_is_taken_out(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a.wav", tone(48000, 0.5, hertz=9500), 48000, "f32")
+    assert np.abs(read(tmp_path / "a.wav")[500:-500]).max() < 1e-3
+
+
+def test_arrays() -> None:
+    samples = tone(16000, 0.1)
+    for given in (samples, np.stack([samples, samples], 1), samples.astype(np.float32)):
+        (block,) = open_audio(given)()
+        np.testing.assert_allclose(block, samples, atol=1e-6)
+    (block,) = open_audio((samples * 32767).astype(np.int16))()
+    np.testing.assert_allclose(block, samples, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros(0), "at least one sample"),
+        (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (np.zeros(5, bool), "dtype bool"),
+        (np.array([0.0, np.nan]), "no finite numbers"),
+    ],
+)
+def test_arrays_that_are_no_audio(given: np.ndarray[Any, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_audio(given)
+
+
+def test_file_of_unknown_length(tmp_path: Path) -> None:
+    """ffmpeg writes such a file to a pipe."""
+    write_wav(tmp_path / "a.wav", tone(16000, 0.1), 16000, size=0xFFFFFFFF)
+    assert len(read(tmp_path / "a.wav")) == 1600
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda raw: b"", FormatError, "the file is empty"),
+        (lambda raw: raw[:20], FormatError, "no fmt chunk"),
+        (lambda raw: raw[:40], FormatError, "is cut after"),
+        (lambda raw: raw[:-1000], FormatError, r"promises 0.1 s of audio, 0.1 s are there"),
+        (lambda raw: raw.replace(b"data", b"dada"), FormatError, "no data chunk"),
+        (lambda raw: raw.replace(b"fmt ", b"fmd "), FormatError, "no fmt chunk before"),
+        (lambda raw: raw[:32] + b"\x07" + raw[33:], UnsupportedError, "WAV of format 7 with 16"),
+        (lambda raw: raw[:36] + bytes(4) + raw[40:], FormatError, "0 samples a second"),
+        (lambda raw: raw[:34] + bytes(2) + raw[36:], FormatError, "no fmt chunk"),
+    ],
+)
+def test_damaged_files(
+    tmp_path: Path, change: Any, error: type[TrinityError], message: str
+) -> None:
+    path = tmp_path / "a.wav"
+    write_wav(path, tone(16000, 0.1), 16000)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(error, match=message) as found:
+        read(path)
+    assert str(path) in str(found.value)
+
+
+def test_samples_that_are_no_numbers(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a.wav", np.full(100, np.inf), 16000, "f32")
+    with pytest.raises(FormatError, match="no finite numbers"):
+        read(tmp_path / "a.wav")
+
+
+def test_other_files_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.mp3"
+    path.write_bytes(b"ID3" + bytes(100))
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(UnsupportedError, match=r"no WAV file; .* pip install soundfile"):
+        read(path)
+    with pytest.raises(InputError, match="cannot be opened: No such file"):
+        open_audio(tmp_path / "missing.wav")
+
+
+def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:
+    """Read in blocks, forwards, from any frame: the frames of the spectrum of all of it."""
+    samples = np.random.default_rng(0).normal(size=16000 * 7).astype(np.float32)
+    samples[:40000] *= 1e-6  # a part that the loudest lifts
+    whole = Clip(lambda: iter([samples]), 20, 800).features(0)
+    clip = Clip(lambda: iter(np.array_split(samples, 13)), 20, 100)
+    assert (clip.frames, clip.samples, clip.seconds) == (700, 112000, 7.0)
+    for first in (0, 0, 37, 200, 555, 640):
+        np.testing.assert_allclose(clip.features(first), whole[first : first + 100], atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 100, 200, 201, 300])
+def test_shortest_audio(count: int) -> None:
+    """Shorter than half a frame, which is mirrored with the silence that follows."""
+    samples = np.random.default_rng(0).normal(size=count).astype(np.float32)
+    one = Clip(lambda: iter([samples]), 20, 10).features(0)
+    longer = np.concatenate([samples, np.zeros(5000, np.float32)])
+    padded = Clip(lambda: iter([longer]), 20, 10).features(0)
+    np.testing.assert_allclose(one, padded, atol=1e-6)
+
+
+def test_no_samples() -> None:
+    with pytest.raises(FormatError, match="no samples"):
+        Clip(lambda: iter([]), 20, 10)
+
+
+def test_filters_have_the_areas_of_slaney() -> None:
+    """Each triangle has the area 1 over its hertz; the first bands are 200/3 Hz apart and more."""
+    filters = mel_filters(40)
+    assert filters.shape == (40, 201)
+    centres = filters.argmax(1) * 40.0
+    assert (np.diff(centres) > 0).all()
+    np.testing.assert_allclose(filters.sum(1)[10:] * 40, 1, atol=0.05)

@@ -1,0 +1,211 @@
+"""Against transformers in float32 on a small Whisper model: features, states, logits, tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trinity.speech.audio import open_audio
+from trinity.speech.clip import Clip
+from trinity.speech.model import SpeechModel
+from trinity.speech.rules import Rules
+from trinity.speech.search import Search
+
+
+@pytest.fixture(scope="module")
+def folder(shared_data: Path) -> Path:
+    return shared_data / "encoders" / "whisper"
+
+
+@pytest.fixture(scope="module")
+def golden(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "golden.json").read_text("utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[SpeechModel]:
+    with SpeechModel(folder / "hf", threads=2) as loaded:
+        clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
+        loaded._encoder.run(loaded._team, clip.features(0))
+        yield loaded
+
+
+def test_features(folder: Path, golden: dict[str, Any]) -> None:
+    clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
+    features, wanted = clip.features(0), np.load(folder / "features.npy").T
+    assert features.shape == (3000, 80)
+    np.testing.assert_allclose(features[: len(wanted)], wanted, atol=1e-3)
+    np.testing.assert_allclose(features[len(wanted) :], golden["features_rest"], atol=1e-3)
+
+
+def test_encoder(model: SpeechModel, folder: Path) -> None:
+    clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
+    states = model._encoder.run(model._team, clip.features(0))
+    wanted = np.load(folder / "encoder.npy")
+    np.testing.assert_allclose(states[: len(wanted)], wanted, atol=2e-3)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 16])
+def test_logits(model: SpeechModel, folder: Path, golden: dict[str, Any], at_once: int) -> None:
+    history, found = model._decoder.begin(), []
+    ids = golden["decoder_ids"]
+    for first in range(0, len(ids), at_once):
+        rows = [(token, history) for token in ids[first : first + at_once]]
+        found.append(model._decoder.run(model._team, rows, range(len(rows))).copy())
+    np.testing.assert_allclose(np.concatenate(found), np.load(folder / "logits.npy"), atol=2e-3)
+
+
+class NoRules(Rules):
+    def apply(self, logits: Any, text: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("beams", [0, 1])
+@pytest.mark.parametrize(
+    ("prompt", "ids", "times"),
+    [
+        (lambda g: g["prompt_ids"], lambda g: g["greedy_ids"], None),
+        (
+            lambda g: g["suppressed_greedy"]["prompt"],
+            lambda g: g["suppressed_greedy"]["ids"],
+            False,
+        ),
+        (lambda g: g["timestamp_greedy"]["prompt"], lambda g: g["timestamp_greedy"]["ids"], True),
+    ],
+    ids=["plain", "suppressed", "times"],
+)
+def test_tokens(
+    model: SpeechModel, golden: dict[str, Any], prompt: Any, ids: Any, times: bool | None,
+    beams: int,
+) -> None:  # fmt: skip
+    """The best token each time; one beam is the same."""
+    wanted = ids(golden)
+    kind = NoRules if times is None else Rules
+    rules = kind(model.config, model._tokens, bool(times))
+    search = Search(model._decoder, model._team, model._tokens, len(wanted), lambda: False)
+    if beams:
+        found = search.beams(prompt(golden), rules, beams)
+    else:
+        found = search.sample(prompt(golden), rules, 0.0, np.random.default_rng(0))
+    assert found.ids == wanted
+    assert found.no_speech == pytest.approx(golden["nospeech_prob"], rel=1e-3)
+
+
+# transformers 5.23.0, generate with these beams, length_penalty 1, early_stopping, 24 new tokens.
+BEAMS = {
+    2: [
+        179,
+        130,
+        130,
+        134,
+        175,
+        179,
+        44,
+        44,
+        186,
+        179,
+        130,
+        68,
+        53,
+        74,
+        44,
+        130,
+        289,
+        44,
+        74,
+        44,
+        20,
+        64,
+        64,
+        64,
+    ],
+    3: [
+        179,
+        130,
+        130,
+        243,
+        243,
+        243,
+        243,
+        179,
+        90,
+        179,
+        130,
+        179,
+        44,
+        44,
+        44,
+        14,
+        90,
+        44,
+        44,
+        130,
+        130,
+        44,
+        175,
+        129,
+    ],
+    5: [
+        179,
+        130,
+        130,
+        243,
+        243,
+        243,
+        243,
+        179,
+        202,
+        179,
+        130,
+        179,
+        179,
+        44,
+        44,
+        179,
+        90,
+        44,
+        130,
+        130,
+        130,
+        175,
+        44,
+        129,
+    ],
+}
+
+
+@pytest.mark.parametrize("count", BEAMS)
+def test_beams(model: SpeechModel, golden: dict[str, Any], count: int) -> None:
+    noise = np.random.default_rng(5).normal(size=320000) * np.linspace(0, 1, 320000)
+    clip = Clip(open_audio(noise.astype(np.float32)), 80, 3000)
+    model._encoder.run(model._team, clip.features(0))
+    search = Search(model._decoder, model._team, model._tokens, 24, lambda: False)
+    rules = Rules(model.config, model._tokens, False)
+    assert search.beams(golden["prompt_ids"], rules, count).ids == BEAMS[count]
+
+
+def test_language(model: SpeechModel, folder: Path, golden: dict[str, Any]) -> None:
+    found = model.detect_language(folder / "audio.wav")
+    logits = golden["language_logits"]
+    chances = np.exp(np.array([logits[code] for code in found]))
+    assert next(iter(found)) == golden["detected_language"]
+    np.testing.assert_allclose(list(found.values()), chances / chances.sum(), atol=1e-4)
+    assert list(golden["languages"]) == model.languages
+
+
+def test_transcript_is_that_of_the_golden_tokens(
+    model: SpeechModel, folder: Path, golden: dict[str, Any]
+) -> None:
+    found = model.transcribe(folder / "audio.wav", language="en", fallback=False)
+    assert (found.language, found.duration, found.complete) == ("en", 3.0, True)
+    first, *_ = found.segments
+    ids = golden["timestamp_greedy"]["ids"]
+    assert list(first.tokens) == ids[: len(first.tokens)]
+    assert first.start == pytest.approx((ids[0] - 334) * 0.02)
+    assert all(0 <= one.start < one.end <= 3.0 for one in found.segments)

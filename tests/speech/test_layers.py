@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.speech import naive_whisper
+from tests.speech.small_whisper import write_model
+from trinity.errors import ConfigError, FormatError, UnsupportedError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.runtime.kernel_choice import KernelChoice
+from trinity.speech.config import read_config
+from trinity.speech.decoder import Decoder
+from trinity.speech.encoder import Encoder
+from trinity.speech.recording import Recorder
+from trinity.speech.weights import SpeechWeights
+from trinity_kernels.isa import select_level
+from trinity_kernels.team import Team
+
+IDS = [50, 3, 7, 49, 12, 70, 0, 33]
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "F32"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_encoder_and_decoder_follow_the_formulas(tmp_path: Path, dtype: str, threads: int) -> None:
+    """Sizes that fill no vector, no group of rows and no page, tokens at once and one by one."""
+    tensors = write_model(tmp_path, dtype)
+    config = read_config(str(tmp_path))
+    features = np.random.default_rng(3).normal(size=(config.frames, config.bands))
+    states = naive_whisper.encode(tensors, features.astype(np.float32), 3, 2)
+    logits = naive_whisper.decode(tensors, IDS, states, 4, 3)
+    with Checkpoint(tmp_path) as checkpoint:
+        weights = SpeechWeights(checkpoint)
+        recorder = Recorder(KernelChoice(select_level(), None), threads)
+        encoder = Encoder(config, weights, recorder)
+        decoder = Decoder(config, weights, recorder, encoder.cross)
+        team = Team(threads)
+        for _ in range(2):  # nothing of a window stays for the next one
+            found = encoder.run(team, features.astype(np.float32))
+            np.testing.assert_allclose(found, states, atol=2e-4)
+        one, two = decoder.begin(), decoder.begin()
+        whole = decoder.run(team, [(token, one) for token in IDS], range(len(IDS)))
+        np.testing.assert_allclose(whole, logits, atol=1e-3)
+        for number, token in enumerate(IDS):
+            step = decoder.run(team, [(token, two)], [0])
+            np.testing.assert_allclose(step[0], logits[number], atol=1e-3)
+        team.close()
+
+
+def test_forks_of_a_text_go_their_own_ways(tmp_path: Path) -> None:
+    """Beyond a page: what is before the fork is shared, what comes after is not."""
+    tensors = write_model(tmp_path, "F32")
+    config = read_config(str(tmp_path))
+    features = np.random.default_rng(4).normal(size=(config.frames, config.bands))
+    states = naive_whisper.encode(tensors, features.astype(np.float32), 3, 2)
+    begin = [int(one) for one in np.random.default_rng(5).integers(0, 71, 131)]
+    with Checkpoint(tmp_path) as checkpoint:
+        recorder, team = Recorder(KernelChoice(select_level(), None), 2), Team(2)
+        weights = SpeechWeights(checkpoint)
+        encoder = Encoder(config, weights, recorder)
+        decoder = Decoder(config, weights, recorder, encoder.cross)
+        encoder.run(team, features.astype(np.float32))
+        left = decoder.begin()
+        decoder.run(team, [(one, left) for one in begin], [])
+        right = left.fork()
+        decoder.run(team, [(8, left), (9, right)], [0, 1])
+        found = decoder.run(team, [(1, left), (2, right)], [0, 1])
+        for row, rest in zip(found, ([8, 1], [9, 2]), strict=True):
+            wanted = naive_whisper.decode(tensors, [*begin, *rest], states, 4, 3)[-1]
+            np.testing.assert_allclose(row, wanted, atol=1e-3)
+        team.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model_type": "llama"}, UnsupportedError, "type 'llama'; speech is read by Whisper"),
+        ({"d_model": 50}, ConfigError, "encoder_attention_heads is 3, which does not divide"),
+        ({"d_model": None}, ConfigError, "d_model is missing"),
+        ({"num_mel_bins": 0}, ConfigError, "num_mel_bins is 0; it must be a whole number from 1"),
+        ({"activation_function": "relu"}, UnsupportedError, "activation_function is 'relu'"),
+        ({"suppress_tokens": [99]}, ConfigError, "suppress_tokens has 99; expected token ids"),
+        ({"scale_embedding": True}, UnsupportedError, "scale_embedding is True"),
+        ({"eos_token_id": 71}, ConfigError, "eos_token_id is 71"),
+    ],
+)
+def test_wrong_configurations(
+    tmp_path: Path, changes: dict[str, object], error: type[Exception], message: str
+) -> None:
+    import json
+
+    from tests.speech.small_whisper import CONFIG
+
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **changes}), encoding="utf-8")
+    with pytest.raises(error, match=message):
+        read_config(str(tmp_path))
+
+
+def test_tensors_of_another_model(tmp_path: Path) -> None:
+    import json
+
+    write_model(tmp_path, "F32")
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+
+    def bind() -> None:
+        with Checkpoint(tmp_path) as checkpoint:
+            recorder = Recorder(KernelChoice(select_level(), None), 1)
+            Encoder(read_config(str(tmp_path)), SpeechWeights(checkpoint), recorder)
+
+    path.write_text(json.dumps({**values, "encoder_ffn_dim": 71}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"fc1.weight' has shape \(70, 48\), config.json asks"):
+        bind()
+    path.write_text(json.dumps({**values, "encoder_layers": 3}), encoding="utf-8")
+    with pytest.raises(FormatError, match=r"no tensor 'model.encoder.layers.2"):
+        bind()

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trinity
+from tests.speech.test_audio import tone, write_wav
+from trinity.errors import FormatError, InputError, TrinityError
+from trinity.speech.clip import Clip
+from trinity.speech.search import Found, Search
+
+
+@pytest.fixture(scope="module")
+def folder(shared_data: Path) -> Path:
+    return shared_data / "encoders" / "whisper"
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[trinity.SpeechModel]:
+    with trinity.SpeechModel(folder / "hf", threads=2) as loaded:
+        yield loaded
+
+
+def said(monkeypatch: pytest.MonkeyPatch, *texts: list[int]) -> list[list[int]]:
+    """Let windows have these ids, one after the other; the prompts that they are given."""
+    prompts: list[list[int]] = []
+    left = list(texts)
+
+    def sample(self: Search, prompt: list[int], *_: object) -> Found:
+        prompts.append(list(prompt))
+        return Found(left.pop(0) if left else [], -0.5)
+
+    monkeypatch.setattr(Search, "sample", sample)
+    return prompts
+
+
+FIRST = 334
+
+
+def test_windows_follow_the_times_that_were_found(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second window begins where the first one's last pair is; the third after all of it."""
+    begins: list[int] = []
+    features = Clip.features
+    monkeypatch.setattr(
+        Clip, "features", lambda self, at: begins.append(at) or features(self, at)
+    )  # fmt: skip
+    prompts = said(
+        monkeypatch,
+        [FIRST, 40, FIRST + 500, FIRST + 500, 41, FIRST + 1000, FIRST + 1000],
+        [FIRST, 42, FIRST + 600],
+        [FIRST + 50, 43],
+    )
+    found = model.transcribe(tone(16000, 55.0), language="de", carry=True, initial_prompt="M")
+    assert begins == [0, 2000, 5000]
+    times = [(one.start, one.end) for one in found.segments]
+    assert times == [(0, 10), (10, 20), (20, 32), (51, 55)]
+    assert [one.text for one in found.segments] == ["I", "J", "K", "L"]
+    assert found.text == "I J K L"
+    begin = [321, 324, 329]
+    assert prompts[0] == [331, *prompts[0][1:-3], *begin]
+    shown = prompts[0][1:-3]
+    assert prompts[1:] == [[331, *shown, 40, 41, *begin], [331, *shown, 40, 41, 42, *begin]]
+
+
+def test_a_text_that_repeats_itself_is_tried_again(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(monkeypatch, [FIRST] + [40] * 60 + [FIRST + 100], [FIRST] + [41] * 60, [FIRST, 42])
+    (found,) = model.transcribe(tone(16000, 2.0), language="en").segments
+    assert (found.text, found.temperature) == ("K", 0.4)
+    said(monkeypatch, [FIRST] + [40] * 60 + [FIRST + 100])
+    (found,) = model.transcribe(tone(16000, 2.0), language="en", fallback=False).segments
+    assert (found.text, found.temperature) == ("I" * 60, 0.0)
+
+
+def test_silence_is_no_text(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Search, "sample", lambda *_: Found([FIRST, 40], -9.0, no_speech=0.9))
+    found = model.transcribe(np.zeros(16000 * 40), language="en")
+    assert (found.text, found.segments, found.duration, found.complete) == ("", (), 40.0, True)
+
+
+def test_silence_shortness_and_noise_have_some_result(model: trinity.SpeechModel) -> None:
+    """With the random model texts mean nothing, but times are within the audio."""
+    noise = np.random.default_rng(0).normal(size=16000).astype(np.float32)
+    for audio in (np.zeros(16000), np.ones(1), 1e30 * noise, np.full(100, -1.0), noise):
+        found = model.transcribe(audio, beams=2, fallback=False)
+        assert found.duration == len(audio) / 16000
+        assert all(0 <= one.start < one.end <= found.duration for one in found.segments)
+
+
+def test_stereo_of_8_khz_in_a_file(model: trinity.SpeechModel, tmp_path: Path) -> None:
+    samples = tone(8000, 1.0)
+    write_wav(tmp_path / "a.wav", np.stack([samples, samples], 1), 8000)
+    options: dict[str, Any] = {"language": "en", "fallback": False}
+    found = model.transcribe(tmp_path / "a.wav", **options)
+    assert found.duration == 1.0
+    # The 16 bits change some hundred-thousandths, and no token.
+    assert found.text == model.transcribe(samples, rate=8000, **options).text
+
+
+def test_draws_are_the_same_each_time(model: trinity.SpeechModel) -> None:
+    noise = np.random.default_rng(1).normal(size=16000)
+    found = [model.transcribe(noise, language="en") for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0].segments[0].temperature > 0
+
+
+def test_long_audio_takes_no_more_memory(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 minutes are 77 MB of samples and 38 MB of features; windows hold 30 s of them."""
+    said(monkeypatch)
+    monkeypatch.setattr("trinity.speech.encoder.Encoder.run", lambda *_: None)
+    block = np.random.default_rng(0).normal(size=16000).astype(np.float32)
+    monkeypatch.setattr(
+        "trinity.speech.model.open_audio", lambda *_: lambda: (block for _ in range(1200))
+    )
+    tracemalloc.start()
+    found = model.transcribe("any", language="en")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found.duration, found.complete) == (1200.0, True)
+    assert peak < 60e6
+
+
+def test_cancelled_between_windows(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    said(monkeypatch, [FIRST, 40, FIRST + 1400], [FIRST, 41, FIRST + 1400])
+    cancel = threading.Event()
+    stream = model.stream(tone(16000, 70.0), language="en", cancel=cancel)
+    assert next(stream).text == "I"
+    cancel.set()
+    with pytest.raises(StopIteration) as end:
+        next(stream)
+    assert end.value.value == ("en", 70.0, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"language": "xx"}, "language is 'xx'; this model knows en, zh, de"),
+        ({"task": "summarize"}, "task is 'summarize'; it must be transcribe or translate"),
+        ({"beams": 0}, "beams is 0; it must be an integer from 1"),
+        ({"beam": 2}, "unknown option 'beam'; options are language, task"),
+        (
+            {"initial_prompt": "word " * 300},
+            "initial_prompt has .* tokens; it must have at most 223",
+        ),
+        ({"rate": 10}, "rate is 10"),
+    ],
+)
+def test_wrong_options(model: trinity.SpeechModel, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        model.transcribe(tone(16000, 0.1), **options)
+
+
+def test_what_is_no_speech_model(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(InputError, match=r"no directory; speech is read by a Whisper model"):
+        trinity.SpeechModel(tmp_path / "missing")
+    with pytest.raises(TrinityError, match=r"config\.json"):
+        trinity.SpeechModel(tmp_path)
+    write_wav(tmp_path / "a.wav", np.zeros(0), 16000)
+    with pytest.raises(FormatError, match="no samples"):
+        trinity.transcribe(tmp_path / "a.wav", folder / "hf")
+
+
+def test_a_closed_model_says_so(folder: Path) -> None:
+    model = trinity.SpeechModel(folder / "hf", threads=1)
+    model.close()
+    model.close()
+    with pytest.raises(InputError, match="the model is closed"):
+        model.transcribe(tone(16000, 0.1))

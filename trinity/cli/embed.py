@@ -1,0 +1,51 @@
+"""trinity embed: vectors of texts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.loading import load_model, model_or_demo
+from trinity.cli.terminal import json_line, put
+from trinity.cli.texts import given_texts
+
+
+@options.takes(loading=options.LOADING, pooled=options.only(options.SERVING, "pooling"))
+def embed(
+    model: options.ModelOrDemo = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="The texts; the lines of standard input if none is given."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
+    ] = None,
+    normalize: Annotated[
+        bool,
+        typer.Option("--normalize/--no-normalize", help="Give vectors the Euclidean length 1."),
+    ] = True,
+    *,
+    loading: options.Given,
+    pooled: options.Given,
+    as_json: options.Json = False,
+) -> None:
+    """Make a vector of each text: similar texts have vectors of a large scalar product."""
+    given = given_texts(texts, file)
+    path = model_or_demo(model)
+    with load_model(path, **loading) as loaded:
+        rows = loaded.embed(given, pooled.get("pooling"), normalize)
+        counts = [len(loaded.tokenizer.encode(text, add_eos=True)) for text in given]
+        where = path if loaded.weights is None else loaded.weights.path
+    if as_json:
+        vectors = [
+            {"index": number, "tokens": count, "embedding": row.tolist()}
+            for number, (count, row) in enumerate(zip(counts, rows, strict=True))
+        ]
+        size = rows.shape[1]
+        put(json_line({"model": path, "path": where, "dimensions": size, "embeddings": vectors}))
+    else:
+        for row in rows:
+            put(" ".join(f"{value:.8g}" for value in row))

@@ -1,0 +1,47 @@
+"""trinity rank: which of some texts answer a query best."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.loading import load_model
+from trinity.cli.terminal import json_line, put
+from trinity.cli.texts import given_texts
+
+
+@options.takes(loading=options.LOADING)
+def rank(
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")
+    ],
+    query: Annotated[str, typer.Argument(help="What is asked.")],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="The texts; the lines of standard input if none is given."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="Print so many texts at most.")
+    ] = None,
+    *,
+    loading: options.Given,
+    as_json: options.Json = False,
+) -> None:
+    """Order texts by how well they answer a query, by the scores of a reranker, best first."""
+    given = given_texts(texts, file)
+    with load_model(model, **loading) as loaded:
+        scores = loaded.rank(query, given)
+        where = model if loaded.weights is None else loaded.weights.path
+    order = (-scores).argsort(kind="stable")[:top]
+    if as_json:
+        results = [{"index": int(i), "score": float(scores[i]), "text": given[i]} for i in order]
+        put(json_line({"model": model, "path": where, "query": query, "results": results}))
+    else:
+        for i in order:
+            put(f"{scores[i]:>9.4f}  {given[i]}")

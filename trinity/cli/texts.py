@@ -1,0 +1,23 @@
+"""Several texts of a command: arguments, or the lines of a file."""
+
+from __future__ import annotations
+
+import typer
+
+from trinity.cli.prompts import given_text
+
+
+def given_texts(texts: list[str] | None, file: str | None) -> list[str]:
+    """The texts themselves, or each line of ``file``, of standard input where both are missing.
+
+    Raises: a usage error where two are given, or none; InputError for a file that cannot be read.
+    """
+    if texts and file is not None:
+        raise typer.BadParameter("texts are given twice; give them as arguments or with --file")
+    if texts:
+        return texts
+    usage = "give them as arguments, or one a line with --file or on a pipe"
+    lines = given_text(None, file, what="text", usage=usage).splitlines()
+    if not lines:
+        raise typer.BadParameter(f"there is no text; {usage}")
+    return lines

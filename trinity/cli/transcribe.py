@@ -1,0 +1,108 @@
+"""trinity transcribe: what is said in an audio file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli import options
+from trinity.cli.interrupt import interruptible
+from trinity.cli.loading import progress
+from trinity.cli.terminal import json_line, put, say
+from trinity.process import INTERRUPTED
+
+if TYPE_CHECKING:
+    from trinity.speech.model import SpeechModel
+    from trinity.speech.transcript import Segment, Transcript
+
+
+@options.takes(speech=options.SPEECH, loading=options.only(options.LOADING, "threads", "isa"))
+def transcribe(
+    audio: Annotated[
+        str,
+        typer.Argument(
+            metavar="AUDIO", help="A WAV file; other formats where soundfile is installed."
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="A Whisper model: a directory of Hugging Face's format, or hf:USER/REPO.",
+        ),
+    ],
+    *,
+    speech: options.Given,
+    as_json: options.Json = False,
+    srt: Annotated[bool, typer.Option("--srt", help="Print subtitles as SubRip.")] = False,
+    vtt: Annotated[bool, typer.Option("--vtt", help="Print subtitles as WebVTT.")] = False,
+    loading: options.Given,
+) -> None:
+    """Write down what is said in an audio file, with a Whisper model.
+
+    Each piece is a line with its times, printed as soon as it is known. Ctrl-C ends the
+    transcription and keeps what was found.
+    """
+    if as_json + srt + vtt > 1:
+        raise typer.BadParameter("--json, --srt and --vtt exclude each other: give one of them")
+    with loaded(model, **loading) as found, interruptible() as cancel:
+        if as_json or srt or vtt:
+            result = found.transcribe(audio, cancel=cancel, **speech)
+            show_whole(result, model, as_json, srt)
+            complete = result.complete
+        else:
+            complete = show_lines(found, audio, cancel, speech)
+    if not complete:
+        say("stopped; the transcript is not complete")
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def loaded(path: str, **loading: int | str | None) -> Iterator[SpeechModel]:
+    """The model at ``path``, with progress shown while it is loaded."""
+    with progress(f"loading {path}") as show:
+        from trinity.speech.model import SpeechModel
+
+        model = SpeechModel(path, progress=show, **loading)  # type: ignore[arg-type]
+    with model:
+        yield model
+
+
+def show_lines(model: SpeechModel, audio: str, cancel: Event, speech: options.Given) -> bool:
+    """Print segments as they come; whether all came."""
+    stream = model.stream(audio, cancel=cancel, **speech)
+    while True:
+        try:
+            segment = next(stream)
+        except StopIteration as end:
+            language, duration, complete = end.value
+            say(f"{duration:.1f} s of audio, language {language}")
+            return bool(complete)
+        put(line_of(segment))
+        sys.stdout.flush()
+
+
+def line_of(segment: Segment) -> str:
+    """A segment with its times, as a line."""
+    from trinity.speech.transcript import clock
+
+    text = " ".join(segment.text.split())
+    return f"[{clock(segment.start, '.')} --> {clock(segment.end, '.')}] {text}"
+
+
+def show_whole(result: Transcript, model: str, as_json: bool, as_srt: bool) -> None:
+    """Print a transcript as JSON or subtitles."""
+    from trinity.speech.transcript import srt, vtt
+
+    if as_json:
+        put(json_line({"model": model, **asdict(result)}))
+    else:
+        put((srt if as_srt else vtt)(result.segments).rstrip("\n"), keep="\n")

@@ -1,0 +1,47 @@
+"""Metadata to state space layers, and which layers have a recurrent state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trinity.config import SSMConfig
+from trinity.formats.config_limits import MAX_STATE_VALUES
+from trinity.formats.config_reader import ConfigReader
+
+
+def read_ssm(reader: ConfigReader) -> SSMConfig | None:
+    """The sizes of layers with a recurrent state, or None."""
+    if not reader.is_set("ssm_state_size"):
+        return None
+    heads, groups = reader.integer("ssm_num_heads"), reader.integer("ssm_num_groups")
+    inner, state = reader.integer("ssm_inner_size"), reader.integer("ssm_state_size")
+    if heads % groups:
+        relation = "it must be a multiple of"
+        raise reader.clash("ssm_num_heads", heads, "ssm_num_groups", groups, relation)
+    if inner % heads:
+        relation = "it must be a multiple of"
+        raise reader.clash("ssm_inner_size", inner, "ssm_num_heads", heads, relation)
+    if max(inner, groups * state) * state > MAX_STATE_VALUES:
+        relation = f"{MAX_STATE_VALUES} is the most that trinity runs of it times"
+        raise reader.clash("ssm_inner_size", inner, "ssm_state_size", state, relation)
+    return SSMConfig(
+        conv_kernel=reader.integer("ssm_conv_kernel", smallest=2),
+        inner_size=inner,
+        state_size=state,
+        num_groups=groups,
+        num_heads=heads,
+    )
+
+
+def read_recurrent_layers(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
+    """Whether each layer is recurrent rather than attention, where a key says so, else nothing."""
+    name = "recurrent_layers"
+    if reader.is_set(name):
+        value = reader.value(name)
+        if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != num_layers:
+            raise reader.error(name, f"must be an array of {num_layers} bools, one for each layer")
+        return tuple(bool(recurrent) for recurrent in value)
+    if reader.is_set("full_attention_interval"):
+        interval = reader.integer("full_attention_interval")
+        return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
+    return ()

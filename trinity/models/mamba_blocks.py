@@ -1,0 +1,48 @@
+"""Mamba-2's layer, which several families have in the place of attention or beside it."""
+
+from __future__ import annotations
+
+from trinity.config import ModelConfig, SSMConfig
+from trinity.models.architecture import Has
+from trinity.models.operations import (
+    CausalConv,
+    Gated,
+    Linear,
+    Norm,
+    Operation,
+    Product,
+    SelectiveScan,
+)
+
+NEEDED = ("ssm", "ssm.state_size")  # of families with such layers
+
+
+def ssm_of(config: ModelConfig) -> SSMConfig:
+    """The sizes of a model that has such layers."""
+    if config.ssm is None:
+        raise TypeError(f"{config.architecture} is to run without a recurrent state")
+    return config.ssm
+
+
+def mamba(config: ModelConfig, has: Has, *, scale: float = 1.0) -> list[Operation]:
+    """h through the layer, times ``scale``, onto the stream. The norm behind it may be missing."""
+    ssm = ssm_of(config)
+    inner, channels = ssm.inner_size, ssm.channels
+    products = (
+        Product("ssm_in", "z", inner),
+        Product("ssm_in", "xbc", channels, first=inner),
+        Product("ssm_in", "dt", ssm.num_heads, first=inner + channels),
+    )
+    operations: list[Operation] = [
+        Linear("h", config.hidden_size, products),
+        CausalConv("xbc", "ssm_conv1d", channels, ssm.conv_kernel, "silu"),
+        SelectiveScan(
+            "xbc", "dt", "y", ssm.num_heads, ssm.num_groups, ssm.head_dim, ssm.state_size
+        ),
+        Gated("silu", inner, gate="z", up="y"),
+    ]
+    if has("ssm_norm"):
+        groups = ssm.num_groups
+        operations.append(Norm("z", "ssm_norm", "z", inner // groups, groups, per_group=True))
+    out = (Product("ssm_out", "x", config.hidden_size),)
+    return [*operations, Linear("z", inner, out, add=True, scale=scale)]

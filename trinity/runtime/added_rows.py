@@ -1,0 +1,52 @@
+"""What an encoder adds to embeddings: a row for each position, and one for each text of a pair."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import ConfigError, InputError
+from trinity.models.decoder import Decoder, complete
+from trinity.runtime.weights import Weights
+
+
+class AddedRows:
+    """The rows of a decoder's ``added_rows`` as float32, a table of positions and one of texts.
+
+    Raises: InputError for a context beyond the table of positions.
+    """
+
+    def __init__(self, weights: Weights, decoder: Decoder, context_length: int) -> None:
+        named, config = decoder.architecture.added_rows, decoder.config
+        if named.positions and context_length > config.context_length:
+            raise InputError(
+                f"{weights.provider.path}: a context of {context_length} tokens, but the model has "
+                f"a table of {config.context_length} positions; give that many (--ctx) at most"
+            )
+        width = config.hidden_size
+        self._positions = self._texts = None
+        if named.positions:
+            name = complete(named.positions)
+            tensor = weights.matrix(name, config.context_length, width)
+            self._positions = tensor.dequantize().reshape(-1, width)
+        if named.texts and weights.has(complete(named.texts)):
+            name = complete(named.texts)
+            shape = weights.shape(name)
+            if shape[-1:] != (width,) or len(shape) > 2:
+                raise ConfigError(
+                    f"{weights.provider.path}: tensor {name!r} has shape {shape}, but the metadata "
+                    f"implies rows of {width}; the file contradicts itself: convert the model again"
+                )
+            self._texts = weights.provider.tensor(name).dequantize().reshape(-1, width)
+
+    def add(
+        self, x: NDArray[np.float32], positions: NDArray[np.int32], texts: NDArray[np.integer]
+    ) -> None:
+        """Add the rows of positions and texts to ``x``, (rows, width).
+
+        A text beyond the last row of the table has the last.
+        """
+        if self._positions is not None:
+            x += self._positions[positions]
+        if self._texts is not None:
+            x += self._texts[np.minimum(texts, len(self._texts) - 1)]

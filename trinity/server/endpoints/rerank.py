@@ -1,0 +1,114 @@
+"""Texts in the order in which they answer a query: POST /v1/rerank, as Jina, Cohere and llama.cpp.
+
+Scores are the classifier's own, as llama.cpp gives them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trinity.embeddings import Pairs
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.vectors import AT_ONCE, MOST_TEXTS
+from trinity.server.errors import ApiError
+from trinity.server.schemas import Body
+
+PATHS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
+
+
+class DocumentObject(Body):
+    """A text in an object."""
+
+    text: str
+
+
+Document = str | DocumentObject
+
+
+class RerankRequest(Body):
+    """A query, and texts under either name; ``top_n`` of them at most are in the answer.
+
+    ``return_documents`` puts the texts into it.
+    """
+
+    query: str
+    documents: Annotated[list[Document], Meta(min_length=1, max_length=MOST_TEXTS)] | None = None
+    texts: Annotated[list[Document], Meta(min_length=1, max_length=MOST_TEXTS)] | None = None
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    return_documents: bool = False
+
+    def given(self) -> list[str]:
+        """The texts. Raises: ApiError for none, and for two lists."""
+        if (self.documents is None) == (self.texts is None):
+            raise ApiError(400, "give the texts as documents (or as texts)", "documents")
+        found = self.documents if self.documents is not None else self.texts
+        return [one if isinstance(one, str) else one.text for one in found or ()]
+
+
+class RerankedText(msgspec.Struct):
+    """A text of the answer."""
+
+    text: str
+
+
+class RerankResult(msgspec.Struct):
+    """The score of the text at ``index`` of the request."""
+
+    index: int
+    relevance_score: float
+    document: RerankedText | msgspec.UnsetType = msgspec.UNSET
+
+
+class RerankUsage(msgspec.Struct):
+    """Tokens of the query with each text."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Reranked(msgspec.Struct):
+    """The texts, best first."""
+
+    model: str
+    results: list[RerankResult]
+    usage: RerankUsage
+    object: Literal["list"] = "list"
+
+
+async def rerank(call: Call[RerankRequest]) -> ASGI:
+    """The texts in the order of their scores."""
+    body, service = call.body, call.service
+    texts = body.given()
+    lease = await service.models.lease(body.model)
+    with lease as model:
+        with lease.entering(min(len(texts), AT_ONCE), service.settings.max_queue):
+            pairs = await service.threads.run(model.pairs, body.query, texts)
+        scores: list[float] = []
+        for start in range(0, len(texts), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            part = Pairs(pairs.rows[some], pairs.seconds[some])
+            scores += (await model.arank(part, lora=lease.lora)).tolist()
+            service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
+    order = sorted(range(len(texts)), key=lambda i: -scores[i])[: body.top_n]
+    results = [
+        RerankResult(
+            i, scores[i], RerankedText(texts[i]) if body.return_documents else msgspec.UNSET
+        )
+        for i in order
+    ]
+    tokens = sum(map(len, pairs.rows))
+    return Json(Reranked(lease.name, results, RerankUsage(tokens, tokens)))
+
+
+ENDPOINTS = tuple(
+    Endpoint(
+        "POST", path, rerank,
+        "Texts in the order in which they answer a query, by a reranker.",
+        body=RerankRequest, answer=Reranked,
+    )
+    for path in PATHS
+)  # fmt: skip

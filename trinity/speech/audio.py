@@ -1,0 +1,103 @@
+"""Audio as mono float32 of 16 kHz: from arrays and files, read as it is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.formats.mapping import path_text
+from trinity.speech.resampling import RATE, Resampler
+from trinity.speech.wav import LEAST_RATE, MOST_RATE, is_wav, read_blocks, read_header
+
+Blocks = Callable[[], Iterator[NDArray[np.float32]]]
+AudioLike = str | os.PathLike[str] | NDArray[Any]
+
+
+def open_audio(audio: AudioLike, rate: int = RATE) -> Blocks:
+    """A function that gives the audio's blocks at 16 kHz, from its beginning each time.
+
+    ``audio``: a path, or samples of shape (n,) or (n, channels): floats from -1 to 1, or integers,
+    ``rate`` of them a second. Raises: InputError, FormatError, UnsupportedError; those of the
+    samples only where they are read.
+    """
+    if isinstance(audio, np.ndarray):
+        samples = _mono(audio)
+        if not LEAST_RATE <= rate <= MOST_RATE:
+            raise InputError(f"rate is {rate}; it must be from {LEAST_RATE} to {MOST_RATE}")
+        return lambda: _resampled(iter([samples]), rate)
+    path = path_text(audio)
+    try:
+        with open(path, "rb") as file:
+            head = file.read(12)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened: {error.strerror or error}") from error
+    if is_wav(head):
+        with open(path, "rb") as file:
+            read_header(file, path)  # a wrong one is an error now
+        return lambda: _wav(path)
+    if not head:
+        raise FormatError(f"{path}: the file is empty; give an audio file")
+    return lambda: _by_library(path)
+
+
+def _mono(samples: NDArray[Any]) -> NDArray[np.float32]:
+    if samples.ndim not in (1, 2) or samples.size == 0:
+        raise InputError(
+            f"the audio has the shape {samples.shape}; expected (samples,) or (samples, channels), "
+            "and at least one sample"
+        )
+    if samples.dtype.kind == "i":
+        values = samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.dtype.itemsize - 1))
+    elif samples.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = samples.astype(np.float32)
+    else:
+        raise InputError(f"the audio has the dtype {samples.dtype}; expected floats or integers")
+    if values.ndim == 2:
+        values = values.mean(1)
+    if not np.isfinite(values).all():
+        raise InputError("the audio has samples that are no finite numbers")
+    return values
+
+
+def _wav(path: str) -> Iterator[NDArray[np.float32]]:
+    with open(path, "rb") as file:
+        form = read_header(file, path)
+        yield from _resampled(read_blocks(file, form, path), form.rate)
+
+
+def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
+    try:
+        import soundfile  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise UnsupportedError(
+            f"{path}: no WAV file; other audio is read by soundfile, which is not installed: "
+            "pip install soundfile, or convert it (ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
+        ) from None
+    try:
+        with soundfile.SoundFile(path) as file:
+            rate = int(file.samplerate)
+            blocks = file.blocks(blocksize=1 << 16, dtype="float32", always_2d=True)
+            yield from _resampled((block.mean(1) for block in blocks), rate)
+    except soundfile.SoundFileError as error:
+        raise FormatError(
+            f"{path}: no audio that soundfile reads: {error}; convert it "
+            "(ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
+        ) from error
+
+
+def _resampled(
+    blocks: Iterator[NDArray[np.float32]], rate: int
+) -> Iterator[NDArray[np.float32]]:  # fmt: skip
+    if rate == RATE:
+        yield from blocks
+        return
+    resampler = Resampler(rate)
+    for block in blocks:
+        yield resampler.push(block)
+    yield resampler.finish()

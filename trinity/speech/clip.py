@@ -1,0 +1,94 @@
+"""A whole audio as windows of mel frames, of which only what is needed is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import FormatError
+from trinity.speech.audio import Blocks
+from trinity.speech.mel import FRAME, HOP, log_mel, scaled
+from trinity.speech.resampling import RATE
+
+_HALF = FRAME // 2
+_MANY = 3000  # frames at once while the loudest is sought
+
+
+class Clip:
+    """Frames of one audio: ``frames`` with sound in them, HOP samples apart.
+
+    After its end there is silence. It is read twice, once for its length and its loudest value,
+    by which all others are scaled, and once for ``features``, whose windows go forwards.
+    """
+
+    def __init__(self, blocks: Blocks, bands: int, window: int) -> None:
+        self._blocks, self._bands, self._window = blocks, bands, window
+        self.samples, self._loudest = self._measure()
+        if self.samples == 0:
+            raise FormatError("the audio has no samples; give a recording with sound in it")
+        self.frames = -(-self.samples // HOP)
+        self._reader = self._chunks()
+        self._held = np.zeros(0, np.float32)
+        self._start = 0  # the place of the first sample that is held, in the mirrored audio
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.samples / RATE
+
+    def features(self, first: int) -> NDArray[np.float32]:
+        """The window that begins at that frame, (window, bands); no earlier than the last one."""
+        begin = first * HOP
+        end = begin + (self._window - 1) * HOP + FRAME
+        while self._start + len(self._held) < end:
+            drop = min(max(0, begin - self._start), len(self._held))
+            self._held = np.concatenate([self._held[drop:], next(self._reader)])
+            self._start += drop
+        samples = self._held[begin - self._start : end - self._start]
+        return scaled(log_mel(samples, self._bands), self._loudest)
+
+    def _chunks(self) -> Iterator[NDArray[np.float32]]:
+        """The audio with its mirrored beginning, then silence without end."""
+        start = np.zeros(0, np.float32)
+        for block in self._blocks():
+            if len(start) <= _HALF:
+                start = np.concatenate([start, block])
+                if len(start) <= _HALF:
+                    continue
+                yield start[_HALF:0:-1]
+                block = start
+            yield block
+        if len(start) <= _HALF:
+            start = np.concatenate([start, np.zeros(_HALF + 1 - len(start), np.float32)])
+            yield start[_HALF:0:-1]
+            yield start
+        while True:
+            yield np.zeros(self._window * HOP, np.float32)
+
+    def _measure(self) -> tuple[int, float]:
+        """How many samples there are, and the largest log-mel value."""
+        counted = 0
+
+        def counting() -> Iterator[NDArray[np.float32]]:
+            nonlocal counted
+            for block in blocks():
+                counted += len(block)
+                yield block
+
+        blocks, self._blocks = self._blocks, counting
+        reader, held = self._chunks(), np.zeros(0, np.float32)
+        loudest, done = -np.inf, 0
+        size = (_MANY - 1) * HOP + FRAME
+        ended = False
+        while not ended:
+            while len(held) < size:
+                held = np.concatenate([held, next(reader)])
+            log = log_mel(held[:size], self._bands)
+            done += _MANY
+            ended = done * HOP > counted
+            loudest = max(loudest, float(log.max()))
+            held = held[_MANY * HOP :]
+        self._blocks = blocks
+        return counted, loudest

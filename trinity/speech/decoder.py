@@ -1,0 +1,119 @@
+"""Whisper's decoder as plans: tokens and what was encoded to logits.
+
+Token and position embeddings are added; layers have causal self-attention, attention to the
+encoder's states, whose keys and values were made once, and a feed-forward, each after a norm; a
+last norm; logits by the token embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.speech.config import SpeechConfig
+from trinity.speech.history import History
+from trinity.speech.recording import KV_TYPE, Heads, Pages, Plan, Recorder, Rows
+from trinity.speech.weights import SpeechWeights
+from trinity_kernels.ops.kv_layout import layer_bytes
+from trinity_kernels.team import Team
+
+FEW = 16  # rows of a step whose attention is shared out by blocks; rows of logits
+
+
+class Decoder:
+    """Runs the decoder over ``cross``, the encoder's keys and values."""
+
+    def __init__(
+        self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder, cross: Pages
+    ) -> None:
+        self._config, self._cross = config, cross
+        stack, d = config.decoder, config.width
+        self._heads = Heads(stack.heads, d // stack.heads)
+        self._layer_bytes = layer_bytes(KV_TYPE, stack.heads, d // stack.heads, d // stack.heads)
+        self._table = weights.linear("decoder.embed_tokens", config.vocab_size, d)
+        self._embeddings = weights.rows("decoder.embed_tokens.weight", config.vocab_size, d)
+        self._positions = weights.table("decoder.embed_positions.weight", stack.positions, d)
+        rows = max(FEW, stack.positions)
+        self._x, self._h, self._a = Rows(rows, d), Rows(rows, d), Rows(rows, d)
+        self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
+        self._inner = Rows(rows, stack.inner)
+        self._logits = Rows(FEW, config.vocab_size)
+        self._count, self._wanted = recorder.number(0), recorder.number(0)
+        self._places = np.zeros(rows, np.int32)
+        self._wanted_rows = np.zeros(rows, np.int32)
+        self._caches = np.zeros(rows, np.int64)
+        self._across = np.full(rows, cross.address, np.int64)
+        self._last = np.full(rows, config.encoder.positions - 1, np.int32)
+        self._plans = [self._plan(recorder, weights, few) for few in (0, FEW)]
+
+    def begin(self) -> History:
+        """A text without tokens."""
+        stack = self._config.decoder
+        return History(stack.positions, stack.layers * self._layer_bytes)
+
+    def run(
+        self, team: Team, rows: Sequence[tuple[int, History]], wanted: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """Evaluate (token, its text's history) in order; logits after the rows of ``wanted``.
+
+        Returns (len(wanted), vocabulary), valid until the next call; ``wanted`` has FEW at most.
+        """
+        count = len(rows)
+        for row, (_, history) in enumerate(rows):
+            self._places[row] = history.length
+            history.extend(1)
+            self._caches[row] = history.address
+        tokens = np.array([token for token, _ in rows])
+        self._x.values[:count] = self._embeddings(tokens) + self._positions[self._places[:count]]
+        self._count[0], self._wanted[0] = count, len(wanted)
+        self._wanted_rows[: len(wanted)] = wanted
+        team.run(self._plans[count <= FEW].records)
+        return self._logits.values[: len(wanted)]
+
+    def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> Plan:
+        recorder.rows = self._count
+        for layer in range(self._config.decoder.layers):
+            self._write_layer(recorder, weights, layer, few)
+        recorder.rows = self._wanted
+        self._write_norm(recorder, weights, "decoder.layer_norm", self._wanted_rows)
+        recorder.linear(self._h.at(), self._table, self._logits.at())
+        return recorder.take()
+
+    def _write_norm(
+        self, recorder: Recorder, weights: SpeechWeights, name: str,
+        index: NDArray[np.int32] | None = None,
+    ) -> None:  # fmt: skip
+        d = self._config.width
+        weight, bias = (weights.vector(f"{name}.{part}", d) for part in ("weight", "bias"))
+        recorder.norm(self._x.at(), weight, bias, self._h.at(), index)
+
+    def _write_layer(
+        self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int
+    ) -> None:
+        config, d, inner = self._config, self._config.width, self._config.decoder.inner
+        name = f"decoder.layers.{layer}."
+        x, h, a = self._x.at(), self._h.at(), self._a.at()
+        self._write_norm(recorder, weights, f"{name}self_attn_layer_norm")
+        for part, out in (("q", self._q), ("k", self._k), ("v", self._v)):
+            weight = weights.linear(f"{name}self_attn.{part}_proj", d, d)
+            recorder.linear(h, weight, out.at(), barrier=part == "v")
+        offset = layer * self._layer_bytes
+        recorder.store(self._k.at(), self._v.at(), self._heads, self._places, self._caches, offset)
+        recorder.attention(
+            self._q.at(), self._heads, 1, a, self._places, self._caches, offset,
+            few, config.decoder.positions,
+        )  # fmt: skip
+        recorder.linear(a, weights.linear(f"{name}self_attn.out_proj", d, d), x, add=True)
+        self._write_norm(recorder, weights, f"{name}encoder_attn_layer_norm")
+        recorder.linear(h, weights.linear(f"{name}encoder_attn.q_proj", d, d), self._q.at())
+        recorder.attention(
+            self._q.at(), self._heads, 1, a, self._last, self._across,
+            layer * self._cross.layer_bytes, few, config.encoder.positions,
+        )  # fmt: skip
+        recorder.linear(a, weights.linear(f"{name}encoder_attn.out_proj", d, d), x, add=True)
+        self._write_norm(recorder, weights, f"{name}final_layer_norm")
+        recorder.linear(h, weights.linear(f"{name}fc1", inner, d), self._inner.at())
+        recorder.activation(config.activation, self._inner.at(), inner)
+        recorder.linear(self._inner.at(), weights.linear(f"{name}fc2", d, inner), x, add=True)

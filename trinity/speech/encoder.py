@@ -1,0 +1,128 @@
+"""Whisper's encoder as plans: mel frames to the keys and values that the decoder attends to.
+
+Two convolutions of three taps, the second of stride 2, are linears over unfolded rows: rows of
+frames lie one behind the other, so that three of them are one longer row. Then layers with norms
+before attention and feed-forward, attention in both directions, and a last norm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.speech.config import SpeechConfig
+from trinity.speech.recording import Heads, Pages, Place, Recorder, Rows
+from trinity.speech.weights import SpeechWeights
+from trinity_kernels.team import Team
+
+TOGETHER = 8  # rows of queries that attention takes at once, as if they were heads
+
+
+class Encoder:
+    """Runs the encoder; ``cross`` is where the decoder's keys and values of each layer lie."""
+
+    def __init__(self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder) -> None:
+        self._config = config
+        stack, d = config.encoder, config.width
+        self._positions = weights.table("encoder.embed_positions.weight", stack.positions, d)
+        heads = Heads(stack.heads, d // stack.heads)
+        rows = -(-stack.positions // TOGETHER) * TOGETHER
+        # One row of zeros before the first frame, one after the last: what convolutions see there.
+        self._mel = Rows(config.frames + 2, config.bands, 4 * config.bands)
+        self._first = Rows(config.frames + 2, d, 4 * d)
+        self._x, self._h = Rows(rows, d), Rows(rows, d)
+        self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
+        self._inner = Rows(rows, stack.inner)
+        self._grouped = Rows(rows // TOGETHER, TOGETHER * d)
+        self._mixed = Rows(rows // TOGETHER, TOGETHER * d)
+        self._own = Pages(1, stack.positions, heads.number, heads.dim)
+        across = Heads(config.decoder.heads, d // config.decoder.heads)
+        self.cross = Pages(config.decoder.layers, stack.positions, across.number, across.dim)
+
+        self._frames, self._count = recorder.number(config.frames), recorder.number(stack.positions)
+        self._groups = recorder.number(rows // TOGETHER)
+        self._places = np.arange(stack.positions, dtype=np.int32)
+        self._last = np.full(rows // TOGETHER, stack.positions - 1, np.int32)
+        self._caches = np.full(rows, self._own.address, np.int64)
+        self._across = np.full(rows, self.cross.address, np.int64)
+
+        self._write_stem(recorder, weights)
+        self._stem = recorder.take()
+        for layer in range(stack.layers):
+            self._write_layer(recorder, weights, f"encoder.layers.{layer}.", heads)
+        self._write_norm(recorder, weights, "encoder.layer_norm")
+        for layer in range(config.decoder.layers):
+            name = f"decoder.layers.{layer}.encoder_attn."
+            recorder.linear(
+                self._h.at(), weights.linear(f"{name}k_proj", d, d), self._k.at(), barrier=False
+            )
+            recorder.linear(self._h.at(), weights.linear(f"{name}v_proj", d, d), self._v.at())
+            recorder.store(
+                self._k.at(), self._v.at(), across, self._places, self._across,
+                layer * self.cross.layer_bytes,
+            )  # fmt: skip
+        self._layers = recorder.take()
+
+    def run(self, team: Team, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Encode a window (frames, bands): fills ``cross``.
+
+        Returns the states (positions, width), valid until the next call.
+        """
+        self._mel.values[1:-1] = features
+        team.run(self._stem.records)
+        count = self._config.encoder.positions
+        self._x.values[:count] += self._positions
+        team.run(self._layers.records)
+        return self._h.values[:count]
+
+    def _write_stem(self, recorder: Recorder, weights: SpeechWeights) -> None:
+        config, d = self._config, self._config.width
+        first = weights.convolution("encoder.conv1", d, config.bands, 3)
+        second = weights.convolution("encoder.conv2", d, d, 3)
+        recorder.rows = self._frames
+        recorder.linear(self._mel.at(), first, self._first.at(1))
+        recorder.activation("gelu_erf", self._first.at(1), d)
+        recorder.rows = self._count
+        twice = Place(self._first.at().address, 2 * self._first.stride)
+        recorder.linear(twice, second, self._x.at())
+        recorder.activation("gelu_erf", self._x.at(), d)
+
+    def _write_norm(self, recorder: Recorder, weights: SpeechWeights, name: str) -> None:
+        d = self._config.width
+        weight, bias = (weights.vector(f"{name}.{part}", d) for part in ("weight", "bias"))
+        recorder.norm(self._x.at(), weight, bias, self._h.at())
+
+    def _write_layer(
+        self, recorder: Recorder, weights: SpeechWeights, name: str, heads: Heads
+    ) -> None:
+        config, d, inner = self._config, self._config.width, self._config.encoder.inner
+        x, h = self._x.at(), self._h.at()
+        self._write_norm(recorder, weights, f"{name}self_attn_layer_norm")
+        for part, out in (("q", self._q), ("k", self._k), ("v", self._v)):
+            weight = weights.linear(f"{name}self_attn.{part}_proj", d, d)
+            recorder.linear(h, weight, out.at(), barrier=part == "v")
+        recorder.store(self._k.at(), self._v.at(), heads, self._places, self._caches, 0)
+        # Rows of one head's queries lie together, so that keys and values are read once for them.
+        recorder.rows = self._groups
+        piece = 4 * heads.dim
+        for i in range(TOGETHER):
+            rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
+            to = Place(self._grouped.at().address + i * piece, self._grouped.stride)
+            last = i == TOGETHER - 1
+            recorder.copy(rows, piece, to, TOGETHER * piece, heads.number, heads.dim, last)
+        recorder.attention(
+            self._grouped.at(), heads, TOGETHER, self._mixed.at(), self._last, self._caches, 0
+        )
+        for i in range(TOGETHER):
+            rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
+            taken = Place(self._mixed.at().address + i * piece, self._mixed.stride)
+            last = i == TOGETHER - 1
+            recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
+        recorder.rows = self._count
+        recorder.linear(
+            self._q.at(), weights.linear(f"{name}self_attn.out_proj", d, d), x, add=True
+        )
+        self._write_norm(recorder, weights, f"{name}final_layer_norm")
+        recorder.linear(h, weights.linear(f"{name}fc1", inner, d), self._inner.at())
+        recorder.activation(config.activation, self._inner.at(), inner)
+        recorder.linear(self._inner.at(), weights.linear(f"{name}fc2", d, inner), x, add=True)

@@ -1,0 +1,241 @@
+"""A loaded Whisper model and what is done with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Self
+
+import numpy as np
+
+from trinity.errors import InputError, KernelError, TrinityError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.mapping import path_text
+from trinity.formats.mapping_table import TABLE, faults
+from trinity.hub.model import fetch
+from trinity.hub.name import PREFIX, parse_name
+from trinity.load_options import LoadOptions
+from trinity.runtime.cancel import Cancel
+from trinity.runtime.kernel_choice import KernelChoice
+from trinity.speech.audio import AudioLike, open_audio
+from trinity.speech.clip import Clip
+from trinity.speech.config import check_preprocessor, read_config
+from trinity.speech.decoder import Decoder
+from trinity.speech.encoder import Encoder
+from trinity.speech.options import SpeechOptions
+from trinity.speech.recording import Recorder
+from trinity.speech.resampling import RATE
+from trinity.speech.rules import Rules, log_softmax
+from trinity.speech.search import Search
+from trinity.speech.tokens import SpeechTokens
+from trinity.speech.transcript import Segment, Transcript
+from trinity.speech.weights import SpeechWeights
+from trinity.speech.windows import Windows
+from trinity_kernels.bus_errors import catch_bus_errors
+from trinity_kernels.cores import default_threads
+from trinity_kernels.isa import IsaError, select_level
+from trinity_kernels.team import Team, TeamError
+
+Progress = Callable[[str], None]
+
+
+class SpeechModel:
+    """Whisper's encoder and decoder with their vocabulary, from a directory of Hugging Face's form.
+
+    ``path`` is the directory, or "hf:USER/REPO". ``threads`` defaults to the fast physical cores,
+    ``isa`` to the best level of this CPU. ``progress`` takes lines such as "compiling kernels".
+    Windows are worked on one after the other, whoever asks for them. Weights keep the file's type,
+    all arithmetic is of float32. Close it, or use it in a with statement.
+
+    Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, threads: int | None = None, isa: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:  # fmt: skip
+        options = LoadOptions(threads=threads, isa=isa)
+        directory = path_text(path)
+        if directory.startswith(PREFIX):
+            notice = progress or (lambda line: None)
+            directory = fetch(parse_name(directory), notice, lambda done, total, file: None).path
+        if not os.path.isdir(directory):
+            raise InputError(
+                f"{directory}: no directory; speech is read by a Whisper model of Hugging Face's "
+                "format, a directory with config.json, tokenizer.json and model.safetensors"
+            )
+        self.path = directory
+        self.config = config = read_config(directory)
+        check_preprocessor(directory, config)
+        self._tokens = SpeechTokens(directory, config)
+        self._checkpoint = Checkpoint(directory)
+        try:
+            self._bind(options, progress)
+        except BaseException:
+            self._checkpoint.close()
+            raise
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def _bind(self, options: LoadOptions, progress: Progress | None) -> None:
+        catch_bus_errors(TABLE)
+        try:
+            choice = KernelChoice(select_level(options.isa), progress)
+        except IsaError as error:
+            raise KernelError(str(error)) from error
+        threads = options.threads or default_threads()
+        recorder, weights = Recorder(choice, threads), SpeechWeights(self._checkpoint)
+        self._encoder = Encoder(self.config, weights, recorder)
+        self._decoder = Decoder(self.config, weights, recorder, self._encoder.cross)
+        self._check_files()
+        try:
+            self._team = Team(threads)
+        except TeamError as error:
+            raise TrinityError(str(error)) from error
+
+    @property
+    def languages(self) -> list[str]:
+        """The codes of the languages that the model knows; of a model of English alone, none."""
+        return list(self._tokens.languages)
+
+    def transcribe(
+        self, audio: AudioLike, *, rate: int = RATE, cancel: Cancel | None = None, **options: Any
+    ) -> Transcript:
+        """What is said in ``audio``: a file, or samples of shape (n,) or (n, channels).
+
+        ``rate``: samples a second, of an array. Options are those of ``SpeechOptions``. Where
+        ``cancel`` is set meanwhile, what was found so far is the result, marked as not complete.
+        """
+        stream = self.stream(audio, rate=rate, cancel=cancel, **options)
+        segments = []
+        while True:
+            try:
+                segments.append(next(stream))
+            except StopIteration as end:
+                language, duration, complete = end.value
+                break
+        text = " ".join(one.text for one in segments)
+        return Transcript(text, language, duration, tuple(segments), complete)
+
+    def stream(
+        self, audio: AudioLike, *, rate: int = RATE, cancel: Cancel | None = None, **options: Any
+    ) -> Generator[Segment, None, tuple[str, float, bool]]:
+        """As ``transcribe``, segment by segment.
+
+        The generator's value is the language, the duration in seconds, and whether it is complete.
+        """
+        wanted = checked_options(options)
+        tokens = self._tokens
+        if wanted.language is not None and (tokens.languages or wanted.language != "en"):
+            tokens.language(wanted.language)
+        if wanted.task == "translate" and not tokens.languages:
+            raise InputError(f"{self.path}: a model of English alone does not translate")
+        about = wanted.initial_prompt.strip()
+        shown = tokens.encode(f" {about}") if about else []
+        positions = self.config.decoder.positions
+        most_shown = positions // 2 - 1
+        if len(shown) > most_shown:
+            raise InputError(
+                f"initial_prompt has {len(shown)} tokens; it must have at most {most_shown}: "
+                "shorten it"
+            )
+        blocks = open_audio(audio, rate)
+
+        def cancelled() -> bool:
+            return cancel is not None and cancel.is_set()
+
+        with self._lock:
+            self._check_open()
+            clip = Clip(blocks, self.config.bands, self.config.frames)
+            language = wanted.language or self._first_language(clip)
+            prompt = tokens.prompt(language, wanted.task, wanted.times)
+            room = positions - len(prompt) - (most_shown + 1)
+            search = Search(self._decoder, self._team, tokens, min(positions // 2, room), cancelled)
+            windows = Windows(
+                clip, self._encoder, search, Rules(self.config, tokens, wanted.times), self._team,
+                tokens, wanted, prompt, shown, most_shown, self.config.frames, cancelled,
+            )  # fmt: skip
+        while not windows.done and not cancelled():
+            with self._lock:  # between windows others may transcribe
+                self._check_open()
+                segments = windows.next_window()
+                self._check_files_if_needed()
+            yield from segments
+        return language, clip.seconds, windows.done
+
+    def detect_language(self, audio: AudioLike, *, rate: int = RATE) -> dict[str, float]:
+        """The probability of each language, by the first 30 s, the most probable first.
+
+        Raises: InputError for a model of English alone.
+        """
+        if not self._tokens.languages:
+            raise InputError(f"{self.path}: a model of English alone tells no languages apart")
+        blocks = open_audio(audio, rate)
+        with self._lock:
+            self._check_open()
+            return self._languages(Clip(blocks, self.config.bands, self.config.frames))
+
+    def close(self) -> None:
+        """Release threads, memory and files; again is harmless."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._team.close()
+                del self._encoder, self._decoder
+                self._checkpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _first_language(self, clip: Clip) -> str:
+        if not self._tokens.languages:
+            return "en"
+        return next(iter(self._languages(clip)))
+
+    def _languages(self, clip: Clip) -> dict[str, float]:
+        self._encoder.run(self._team, clip.features(0))
+        rows = [(self._tokens.start, self._decoder.begin())]
+        logits = self._decoder.run(self._team, rows, [0])[0]
+        codes = self._tokens.languages
+        chances = np.exp(log_softmax(logits[list(codes.values())]))
+        self._check_files_if_needed()
+        found = {code: float(p) for code, p in zip(codes, chances, strict=True)}
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError(f"{self.path}: the model is closed")
+
+    def _check_files(self) -> None:
+        self._faults = faults()
+        self._checkpoint.check()
+
+    def _check_files_if_needed(self) -> None:
+        """What was read as zeros because the file was cut meanwhile must not become a text."""
+        if faults() != self._faults:
+            self._check_files()
+
+
+def checked_options(options: dict[str, Any]) -> SpeechOptions:
+    """Options by name. Raises: InputError for an unknown name or a wrong value."""
+    known = SpeechOptions.__dataclass_fields__
+    for name in options:
+        if name not in known:
+            raise InputError(f"unknown option {name!r:.40}; options are {', '.join(known)}")
+    return SpeechOptions(**options)
+
+
+def transcribe(
+    audio: AudioLike, model: str | os.PathLike[str] | SpeechModel, *, rate: int = RATE,
+    cancel: Cancel | None = None, **options: Any,
+) -> Transcript:  # fmt: skip
+    """What is said in ``audio``, by a loaded model or by one that is loaded for this call alone."""
+    if isinstance(model, SpeechModel):
+        return model.transcribe(audio, rate=rate, cancel=cancel, **options)
+    checked_options(options)  # a bad option must not cost a load
+    with SpeechModel(model) as loaded:
+        return loaded.transcribe(audio, rate=rate, cancel=cancel, **options)

@@ -1,0 +1,66 @@
+"""Audio of any sample rate as audio of 16 kHz, block by block."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+RATE = 16000
+_ZEROS = 16  # zero crossings of the sinc on each side
+_PART = 1 << 15  # outputs at once
+_BETA = 8.6  # of the Kaiser window: about 90 dB
+
+
+class Resampler:
+    """From ``rate`` samples a second to RATE, by a windowed sinc in as many phases as needed.
+
+    The cut-off is 0.95 of half the lower of both rates. Output n is the input at n * rate / RATE.
+    """
+
+    def __init__(self, rate: int) -> None:
+        common = gcd(rate, RATE)
+        self._up, self._down = RATE // common, rate // common
+        cutoff = 0.95 * min(1.0, RATE / rate)
+        self._reach = int(np.ceil(_ZEROS / cutoff))
+        taps = np.arange(-self._reach, self._reach + 1)
+        # Of each phase, the distances of its taps in input samples.
+        at = taps[None, :] - np.arange(self._up)[:, None] / self._up
+        window = np.i0(_BETA * np.sqrt(np.maximum(1 - (at / (self._reach + 1)) ** 2, 0)))
+        filters = np.sinc(cutoff * at) * window
+        self._filters = (filters / filters.sum(1, keepdims=True)).astype(np.float32)
+        self._rest = np.zeros(self._reach, np.float32)
+        self._start = -self._reach  # the input position of the first sample that is kept
+        self._made = 0
+        self._seen = 0
+
+    def push(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What further samples make certain."""
+        self._seen += len(samples)
+        return self._resample(samples, (self._seen - self._reach) * self._up)
+
+    def finish(self) -> NDArray[np.float32]:
+        """The last outputs, with silence after the input's end."""
+        return self._resample(np.zeros(self._reach + 1, np.float32), self._seen * self._up)
+
+    def _resample(self, samples: NDArray[np.float32], end: int) -> NDArray[np.float32]:
+        """All outputs at times before ``end`` / up input samples."""
+        held = np.concatenate([self._rest, samples])
+        count = max(0, -(-end // self._down) - self._made)
+        out = np.empty(count, np.float32)
+        width = 2 * self._reach + 1
+        for first in range(0, count, _PART):
+            last = min(first + _PART, count)
+            times = (self._made + np.arange(first, last)) * self._down
+            rows = times // self._up - self._reach - self._start
+            windows = np.lib.stride_tricks.sliding_window_view(held, width)
+            out[first:last] = np.einsum(
+                "nk,nk->n", windows[rows], self._filters[times % self._up], optimize=False
+            )
+        self._made += count
+        keep = self._made * self._down // self._up - self._reach
+        dropped = min(max(0, keep - self._start), len(held))
+        self._rest = held[dropped:].copy()
+        self._start += dropped
+        return out

@@ -1,0 +1,68 @@
+"""Which token may come next: the rules of Whisper's decoding.
+
+Source: openai/whisper, decoding.py (SuppressBlank, SuppressTokens, ApplyTimestampRules), and
+transformers, WhisperTimeStampLogitsProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.speech.config import SpeechConfig
+from trinity.speech.tokens import SpeechTokens
+
+
+class Rules:
+    """Rules for texts with times, or without them."""
+
+    def __init__(self, config: SpeechConfig, tokens: SpeechTokens, times: bool) -> None:
+        self._always = np.array(config.suppressed, np.intp)
+        self._at_first = np.array(config.suppressed_first, np.intp)
+        self._latest = tokens.first_time + config.latest_first_time
+        self._tokens, self._times = tokens, times
+
+    def apply(self, logits: NDArray[np.float32], text: Sequence[int]) -> None:
+        """Set the logits (vocabulary,) of what may not follow ``text``, new ids, to -inf."""
+        nothing = -np.inf
+        logits[self._always] = nothing
+        if not text:
+            logits[self._at_first] = nothing
+        if not self._times:
+            return
+        first, end = self._tokens.first_time, self._tokens.end
+        logits[self._tokens.without_times] = nothing
+        if not text:
+            logits[:first] = nothing
+            logits[self._latest + 1 :] = nothing
+            return
+        last = text[-1] >= first
+        before = len(text) < 2 or text[-2] >= first
+        if last and before:
+            logits[first:] = nothing  # a pair is complete: text comes
+        elif last:
+            logits[:end] = nothing  # the beginning of the next piece, or the end
+        times = [one for one in text if one >= first]
+        if times:
+            # Times never decrease; a piece has some length.
+            logits[first : times[-1] + (0 if last and not before else 1)] = nothing
+        self._prefer_times(logits, first)
+
+    @staticmethod
+    def _prefer_times(logits: NDArray[np.float32], first: int) -> None:
+        """No text where all times together are more probable than its best token."""
+        times = logits[first:].astype(np.float64)
+        largest = times.max()
+        if np.isfinite(largest):
+            together = largest + np.log(np.exp(times - largest).sum())
+            if together > logits[:first].max():
+                logits[:first] = -np.inf
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Logarithms of the probabilities of (..., vocabulary)."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    logs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logs

@@ -1,0 +1,122 @@
+"""The text of one window: greedy, by samples, or by beams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.speech.decoder import Decoder
+from trinity.speech.history import History
+from trinity.speech.rules import Rules, log_softmax
+from trinity.speech.tokens import SpeechTokens
+from trinity_kernels.team import Team
+
+Cancelled = Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Found:
+    """New ids without the end, the sum of their logarithms of probabilities (the end's too).
+
+    ``no_speech``: the probability that there is none.
+    """
+
+    ids: list[int]
+    total: float
+    no_speech: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean logarithm, of ids and end."""
+        return self.total / (len(self.ids) + 1)
+
+
+@dataclass(slots=True)
+class _Beam:
+    history: History
+    ids: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+
+class Search:
+    """Looks for texts; ``most`` new ids at most."""
+
+    def __init__(
+        self, decoder: Decoder, team: Team, tokens: SpeechTokens, most: int, cancelled: Cancelled
+    ) -> None:
+        self._decoder, self._team = decoder, team
+        self._tokens, self._most, self._cancelled = tokens, most, cancelled
+
+    def sample(
+        self, prompt: Sequence[int], rules: Rules, temperature: float, draws: np.random.Generator
+    ) -> Found:
+        """One text: the best token each time, or one drawn where ``temperature`` is not 0."""
+        history = self._decoder.begin()
+        logits, no_speech = self._begin(prompt, history)
+        found = Found([], 0.0, no_speech)
+        while True:
+            rules.apply(logits, found.ids)
+            logs = log_softmax(logits)
+            chosen = int(logits.argmax())
+            if temperature > 0:
+                weights = np.exp(log_softmax(logits / np.float32(temperature)))
+                chosen = int(draws.choice(len(weights), p=weights / weights.sum()))
+            found.total += float(logs[chosen])
+            if chosen == self._tokens.end:
+                return found
+            found.ids.append(chosen)
+            if len(found.ids) >= self._most or self._cancelled():
+                return found
+            logits = self._decoder.run(self._team, [(chosen, history)], [0])[0].copy()
+
+    def beams(self, prompt: Sequence[int], rules: Rules, count: int) -> Found:
+        """The text of the best mean logarithm among those that ``count`` beams end with.
+
+        Each step keeps the ``count`` best continuations of all beams; one that ends leaves the
+        beams, and when as many have ended, the search is over.
+        """
+        first = self._decoder.begin()
+        logits, no_speech = self._begin(prompt, first)
+        beams, ended = [_Beam(first)], list[_Beam]()
+        rows = logits[None]
+        while beams and len(ended) < count:
+            choices: list[tuple[float, int, int]] = []
+            for number, beam in enumerate(beams):
+                rules.apply(rows[number], beam.ids)
+                logs = log_softmax(rows[number])
+                least = max(0, len(logs) - count - 1)
+                for one in np.argpartition(logs, least)[least:]:
+                    if np.isfinite(logs[one]):
+                        choices.append((beam.total + float(logs[one]), number, int(one)))
+            choices.sort(key=lambda choice: (-choice[0], choice[1:]))
+            following: list[_Beam] = []
+            taken: set[int] = set()
+            for total, number, chosen in choices:
+                parent = beams[number]
+                if chosen == self._tokens.end:
+                    ended.append(_Beam(parent.history, parent.ids, total))
+                elif len(following) < count:
+                    history = parent.history.fork() if number in taken else parent.history
+                    taken.add(number)
+                    following.append(_Beam(history, [*parent.ids, chosen], total))
+                if len(following) == count or len(ended) == count:
+                    break
+            beams = following
+            if not beams or len(beams[0].ids) >= self._most or self._cancelled():
+                break
+            steps = [(beam.ids[-1], beam.history) for beam in beams]
+            rows = self._decoder.run(self._team, steps, range(len(steps))).copy()
+        found = [Found(beam.ids, beam.total, no_speech) for beam in (ended or beams)]
+        return max(found, key=lambda one: one.mean)
+
+    def _begin(self, prompt: Sequence[int], history: History) -> tuple[NDArray[np.float32], float]:
+        """The logits after the prompt, and the probability of no speech."""
+        start = len(prompt) - 1 - prompt[::-1].index(self._tokens.start)
+        rows = [(one, history) for one in prompt]
+        logits = self._decoder.run(self._team, rows, [start, len(prompt) - 1]).copy()
+        if self._tokens.no_speech is None:
+            return logits[1], 0.0
+        return logits[1], float(np.exp(log_softmax(logits[0])[self._tokens.no_speech]))

@@ -1,0 +1,140 @@
+"""A whole audio, window by window: which text a window has, where its pieces are, what comes next.
+
+Source of the rules: openai/whisper, transcribe.py; transformers has the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from trinity.speech.clip import Clip
+from trinity.speech.encoder import Encoder
+from trinity.speech.mel import HOP
+from trinity.speech.options import SpeechOptions
+from trinity.speech.resampling import RATE
+from trinity.speech.rules import Rules
+from trinity.speech.search import Cancelled, Found, Search
+from trinity.speech.tokens import SECONDS, SpeechTokens
+from trinity.speech.transcript import Segment
+from trinity_kernels.team import Team
+
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+# Beyond these a text is tried again, or is none.
+MOST_COMPRESSED, LEAST_LOGPROB, NO_SPEECH = 2.4, -1.0, 0.6
+_UNSURE = 0.5  # a text of a higher temperature is not shown to the next windows
+_FRAMES_OF_TIME = round(SECONDS * RATE / HOP)
+
+
+class Windows:
+    """The segments of a clip in order.
+
+    ``prompt`` begins the text of each window; before it stand ``shown``, and with ``carry`` the
+    last ids of the text so far, up to ``most_shown`` in all. ``frames``: those of a window.
+    """
+
+    def __init__(
+        self, clip: Clip, encoder: Encoder, search: Search, rules: Rules, team: Team,
+        tokens: SpeechTokens, options: SpeechOptions, prompt: Sequence[int], shown: Sequence[int],
+        most_shown: int, frames: int, cancelled: Cancelled,
+    ) -> None:  # fmt: skip
+        self._clip, self._encoder, self._search, self._rules = clip, encoder, search, rules
+        self._team, self._tokens, self._options = team, tokens, options
+        self._prompt, self._frames, self._most_shown = list(prompt), frames, most_shown
+        self._cancelled = cancelled
+        self._shown = list(shown)
+        self._carried: list[int] = []
+        self._draws = np.random.default_rng(0)  # the same text each time
+        self.at = 0  # the first frame that is not yet done
+
+    @property
+    def done(self) -> bool:
+        """Whether the audio is at its end."""
+        return self.at >= self._clip.frames
+
+    def next_window(self) -> list[Segment]:
+        """The segments of the next window, and on by what they cover; none where cancelled."""
+        self._encoder.run(self._team, self._clip.features(self.at))
+        found, temperature = self._best()
+        if self._cancelled():  # a text that was cut is none
+            return []
+        start, here = self.at, min(self._frames, self._clip.frames - self.at)
+        self.at += here
+        if found.no_speech > NO_SPEECH and found.mean < LEAST_LOGPROB:
+            return []
+        pieces, done = pieces_of(found.ids, self._tokens.first_time, here)
+        self.at = start + (done or here)  # always on
+        if temperature > _UNSURE:
+            self._carried = []
+        segments = []
+        for first, last, ids in pieces:
+            text = self._tokens.text(ids).strip()
+            if not text or first >= min(last, here):  # nothing, or behind the audio's end
+                continue
+            if self._options.carry and temperature <= _UNSURE:
+                self._carried += [one for one in ids if one < self._tokens.end]
+            end = min(_seconds(start + last), self._clip.seconds)
+            segments.append(
+                Segment(
+                    _seconds(start + first), end, text, tuple(ids), found.mean, found.no_speech,
+                    temperature,
+                )
+            )  # fmt: skip
+        return segments
+
+    def _best(self) -> tuple[Found, float]:
+        """A window's text, tried again at higher temperatures while it looks wrong."""
+        prompt, before = self._prompt, self._tokens.before
+        room = self._most_shown - len(self._shown)
+        shown = [*self._shown, *self._carried[max(0, len(self._carried) - room) :]]
+        if shown and before is not None:
+            prompt = [before, *shown, *prompt]
+        for temperature in TEMPERATURES:
+            if temperature == 0 and self._options.beams > 1:
+                found = self._search.beams(prompt, self._rules, self._options.beams)
+            else:
+                found = self._search.sample(prompt, self._rules, temperature, self._draws)
+            if not self._options.fallback or self._fits(found) or self._cancelled():
+                break
+        return found, temperature
+
+    def _fits(self, found: Found) -> bool:
+        if found.no_speech > NO_SPEECH and found.mean < LEAST_LOGPROB:
+            return True  # nothing is said
+        text = self._tokens.text(found.ids).encode()
+        repeats = bool(text) and len(text) / len(zlib.compress(text)) > MOST_COMPRESSED
+        return not repeats and found.mean >= LEAST_LOGPROB
+
+
+def pieces_of(
+    ids: Sequence[int], first_time: int, frames: int
+) -> tuple[list[tuple[int, int, list[int]]], int]:
+    """(first frame, last frame, ids) of a window's pieces, and how many frames are done with them.
+
+    Two times in a row end a piece and begin the next. Where the ids end with such a pair, what
+    follows belongs to the next window; where they end with one time, nothing follows. Without a
+    pair there is one piece, from its first time, which the sources leave out, to its last.
+    ``frames``: those of the window with sound in them.
+    """
+    times = [one >= first_time for one in ids]
+    cuts = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]
+    ends_alone = times[-2:] == [False, True]
+
+    def frame(number: int) -> int:
+        return (ids[number] - first_time) * _FRAMES_OF_TIME
+
+    if not cuts:
+        begin = frame(0) if times[:1] == [True] else 0
+        end = frame(len(ids) - 1) if len(ids) > 1 and times[-1] else frames
+        return [(begin, end, list(ids))], frames
+    if ends_alone:
+        cuts.append(len(ids))
+    starts = [0, *cuts[:-1]]
+    pieces = [(frame(a), frame(b - 1), list(ids[a:b])) for a, b in zip(starts, cuts, strict=True)]
+    return pieces, frames if ends_alone else min(frame(cuts[-1] - 1), frames)
+
+
+def _seconds(frame: int) -> float:
+    return frame * HOP / RATE
