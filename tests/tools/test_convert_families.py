@@ -240,7 +240,6 @@ def test_older_words_for_the_same_configuration(
             "layer_types": ["linear_attention", "linear_attention", "full_attention",
                             "linear_attention"],
         },
-        "lfm2": {"layer_types": None, "full_attn_idxs": [1, 3], "block_ff_dim": 96},
         "nemotron_h": {
             "hybrid_override_pattern": None,
             "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
