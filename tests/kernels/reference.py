@@ -314,8 +314,13 @@ def attention(
 
 
 def activate(name: str, x: Floats) -> Doubles:
-    """SiLU, GELU (tanh form or exact), squared ReLU, or the gate of gpt-oss's SwiGLU."""
+    """Any activation: "none", "sigmoid", SiLU, two GELUs, squared ReLU, gpt-oss's SwiGLU's gate."""
     wide = x.astype(np.float64)
+    if name == "none":
+        return wide
+    if name == "sigmoid":
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-wide))
     if name == "relu2":
         return np.square(np.maximum(wide, 0))
     if name == "gelu_erf":

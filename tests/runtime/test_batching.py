@@ -130,7 +130,7 @@ def test_pieces_are_as_large_as_the_target_allows(steps: Any) -> None:
     pieces = []
     while "prompt" not in run.found:
         pieces.append(run.step()["prompt"])
-    assert pieces[:4] == [16, 32, 48, 48]  # at most twice what was tried
+    assert pieces[:4] == [8, 16, 32, 48]  # at most twice what was tried
     assert max(pieces) == 48
     assert sum(pieces) == 350
 
@@ -171,7 +171,7 @@ def test_a_beginning_in_common_is_evaluated_once(steps: Any) -> None:
     run.ask("b", [*common, 6])
     run.ask("c", [*common, 7], cache_prompt=False)
     assert run.step() == {"a": len(common) + 1, "c": 256 - len(common) - 1}
-    assert run.step() == {"a": 1, "b": 1, "c": 15}
+    assert run.step() == {"a": 1, "b": 1, "c": 7}
     run.finish()
     assert run.found["b"].timings.cached_tokens == len(common)
     assert run.found["c"].timings.cached_tokens == 0

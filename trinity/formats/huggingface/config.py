@@ -41,6 +41,7 @@ class Terms:
     here where configurations lack the key. ``window_period``: where layers are not listed, each
     last of so many has no window; 0: all have it. ``rope_types``: scaling that GGUF can say of the
     architecture. ``partial_rope``: a part of a head may rotate. ``quantization``: known methods.
+    ``windows``: layers may see a window of positions, which ``layer_types`` tells.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Terms:
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
     partial_rope: bool = False
     quantization: tuple[str, ...] = ()
+    windows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ def _rope(values: Values, terms: Terms, context_length: int, head_dim: int) -> R
 def _windows(values: Values, terms: Terms, num_layers: int) -> tuple[int, tuple[bool, ...]]:
     """The window, and which layers have it."""
     none = (False,) * num_layers
-    is_off = values.values.get("use_sliding_window") is False or not values.has("sliding_window")
+    is_off = not terms.windows or values.values.get("use_sliding_window") is False or not values.has("sliding_window")
     if is_off or values.values["sliding_window"] == 0:
         return 0, none
     window = values.size("sliding_window", "sliding_window")

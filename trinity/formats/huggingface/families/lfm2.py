@@ -133,18 +133,14 @@ FAMILIES = (
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
         layer=_layer, ends=_ends, keys=_keys,
-        # Older configurations give the width by block_ff_dim alone.
-        terms=Terms(
-            epsilon="norm_eps",
-            defaults={"tie_word_embeddings": True, "intermediate_size": 12288},
-        ),
+        terms=Terms(windows=False, epsilon="norm_eps", defaults={"tie_word_embeddings": True}),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
         architectures={"silu": "lfm2moe"},
         layer=_layer, ends=_ends, keys=_expert_keys,
         terms=Terms(
-            epsilon="norm_eps", defaults={"tie_word_embeddings": True},
+            windows=False, epsilon="norm_eps", defaults={"tie_word_embeddings": True},
             experts=ExpertTerms(("num_experts",)),
         ),
     ),

@@ -375,7 +375,7 @@ FAMILIES = (
         layer=_granite_layer,
         keys=_granite_keys,
         terms=Terms(
-            experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True)
+            windows=False, experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True)
         ),
     ),
     Family(
@@ -383,7 +383,7 @@ FAMILIES = (
         architectures={"relu2": "nemotron_h"},
         layer=_nemotron_layer, ends=_nemotron_ends, keys=_nemotron_keys,
         terms=Terms(
-            activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
+            windows=False, activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
             experts=ExpertTerms(("n_routed_experts",), optional=True),
         ),
         unused=lambda config: r"(model\.)?mtp\..*", renames=(("backbone.", "model."),),
@@ -394,7 +394,7 @@ FAMILIES = (
         architectures={"silu": "falcon-h1"},
         layer=_falcon_layer, ends=_falcon_ends, keys=_falcon_keys,
         terms=Terms(
-            defaults={"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
+            windows=False, defaults={"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
         ),
         head_factor=lambda config: _factor(config, "lm_head_multiplier"),
     ),
