@@ -133,7 +133,11 @@ FAMILIES = (
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
         layer=_layer, ends=_ends, keys=_keys,
-        terms=Terms(windows=False, epsilon="norm_eps", defaults={"tie_word_embeddings": True}),
+        # Older configurations give the width by block_ff_dim alone.
+        terms=Terms(
+            windows=False, epsilon="norm_eps",
+            defaults={"tie_word_embeddings": True, "intermediate_size": 12288},
+        ),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
