@@ -78,7 +78,8 @@ def check_writable(folder: str) -> None:
     """Raise OSError where no file can be made in ``folder``."""
     temporary, file = _create(folder)
     file.close()
-    os.unlink(temporary)
+    with suppress(FileNotFoundError):  # without its lock anybody may have removed it
+        os.unlink(temporary)
     _unfinished.discard(temporary)
 
 

@@ -46,6 +46,7 @@ _BY_CLASS: dict[str, Json] = {
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,
                            "norm_topk_prob": True},
     "FalconH1ForCausalLM": {**_MAMBA, "key_multiplier": 0.5, "lm_head_multiplier": 2.0},
+    "Gemma3TextModel": {"use_bidirectional_attention": True},
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
         "rope_parameters": {

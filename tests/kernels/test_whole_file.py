@@ -147,3 +147,21 @@ with whole_file({str(tmp_path / "a")!r}) as file:
     environment = {**os.environ, "PYTHONPATH": str(KERNELS)}
     subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=True)
     assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_trial_file_may_be_gone_before_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is closed, another process may take it for abandoned."""
+    removed = []
+    real = os.unlink
+
+    def unlink(path: str) -> None:
+        removed.append(path)
+        real(path)  # the other process
+        real(path)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    check_writable(str(tmp_path))
+    assert len(removed) == 1
+    assert not list(tmp_path.iterdir())
