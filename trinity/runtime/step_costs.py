@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FIRST_ROWS = 8  # tried before anything is measured
-LEAST_ROWS = 5  # so that a prompt gets on, however slow the machine is
+LEAST_ROWS = 4  # so that a prompt gets on, however slow the machine is
 MANY_ROWS = 64  # from which a step without running sequences tells of rows
 # Of the target, that prompts get at least: where many run, their own rows may take all of it.
 LEAST_PART = 0.5
