@@ -1,6 +1,7 @@
 """Checks of the kernels that keep a recurrent state, a part of selftest.py.
 
-Two sequences in one step: one begins, the other goes on from the end of a page to the next one.
+Three sequences in one step: one begins, one goes on from the end of a page to the next one, and of
+the third the state behind each token lies in memory of its own.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ from trinity_kernels.ops import causal_conv, delta_rule, selective_scan, state
 
 Array = NDArray[Any]
 _HEADS, _GROUPS, _KEYS, _VALUES, _OFFSET = 4, 2, 5, 37, 64
-_POSITIONS = np.array([0, 1, 127, 128, 129], np.int32)
+_POSITIONS = np.array([0, 1, 127, 128, 129, 5, 6], np.int32)
+# In which part (sequence, number) each token finds its state, and where it leaves it.
+_BEFORE = [(0, 0), (0, 0), (1, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
+_AFTER = [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1), (2, 1), (2, 0)]
 _COLUMNS = 48
 Token = Callable[[int, Array], tuple[Array, Array]]
 
 
-def _states() -> tuple[Array, Array, Array, list[Array]]:
-    """Parts of pages (sequence, page, values) with anything in them, and addresses of tables."""
+def _states() -> tuple[Array, Array, list[Array]]:
+    """Parts (sequence, number, values) with anything in them, and both tables of each token."""
     count = state.state_values(_HEADS, _KEYS, _VALUES)
-    parts = random_numbers().standard_normal((2, 2, _OFFSET // 4 + count)).astype(np.float32)
-    tables = np.array([[at(part) for part in of_one] for of_one in parts], np.int64)
-    rows = np.array([0, 0, 1, 1, 1])
-    caches = np.array([at(tables[row]) for row in rows], np.int64)
-    return parts, rows, caches, [tables]
+    parts = random_numbers().standard_normal((3, 2, _OFFSET // 4 + count)).astype(np.float32)
+    return parts, *_tables(parts)
+
+
+def _tables(parts: Array) -> tuple[Array, list[Array]]:
+    of_pages = np.array([[at(part) for part in of_one] for of_one in parts], np.int64)
+    apart = np.array([at(parts[2, 1])], np.int64)
+    tables = np.array([[at(of_pages[sequence])] * 2 for sequence, _ in _AFTER], np.int64)
+    tables[5, 1] = tables[6, 0] = at(apart)
+    return tables, [of_pages, apart]
 
 
 def _matrices(part: Array) -> Array:
@@ -39,13 +48,13 @@ def _matrices(part: Array) -> Array:
     return columns.transpose(0, 2, 1, 3).reshape(_HEADS, _KEYS, _COLUMNS)[..., :_VALUES]
 
 
-def _expected(parts: Array, rows: Array, token: Token) -> tuple[Array, Array]:
-    """What all tokens give, and the state (sequence, page, heads, keys, values) behind them."""
-    states = np.array([[_matrices(part) for part in pages] for pages in parts], np.float64)
-    out = np.zeros((len(rows), _HEADS, _VALUES))
-    for t, (row, position) in enumerate(zip(rows, _POSITIONS.tolist(), strict=True)):
-        old = states[row, (position - 1) // 128] if position else np.zeros_like(states[row, 0])
-        states[row, position // 128], out[t] = token(t, old)
+def _expected(parts: Array, token: Token) -> tuple[Array, Array]:
+    """What all tokens give, and the state (sequence, number, heads, keys, values) behind them."""
+    states = np.array([[_matrices(part) for part in of_one] for of_one in parts], np.float64)
+    out = np.zeros((len(_POSITIONS), _HEADS, _VALUES))
+    for t, position in enumerate(_POSITIONS.tolist()):
+        old = states[_BEFORE[t]] if position else np.zeros_like(states[0, 0])
+        states[_AFTER[t]], out[t] = token(t, old)
     return out, states
 
 
@@ -57,9 +66,9 @@ def _compare(out: Array, parts: Array, expected: Array, states: Array) -> str | 
     error = differs(out, expected.reshape(out.shape), 1e-5)
     if error:
         return error
-    found = np.array([[_matrices(part) for part in pages] for pages in parts])
+    found = np.array([[_matrices(part) for part in of_one] for of_one in parts])
     # Of the sequence that begins, the second page was not reached.
-    error = differs(found[0, 0], states[0, 0], 1e-5) or differs(found[1], states[1], 1e-5)
+    error = differs(found[0, 0], states[0, 0], 1e-5) or differs(found[1:], states[1:], 1e-5)
     return f"in the state, {error}" if error else None
 
 
@@ -92,15 +101,15 @@ def _check_delta_rule(kernel: Kernel, level: str, tag: str, tiled: int) -> str |
         new = old + np.einsum("hk,hv->hkv", key, rate[t][:, None] * wrong)
         return new, 0.25 * np.einsum("hk,hkv->hv", query, new)
 
-    parts, rows, caches, kept = _states()
-    expected, states = _expected(parts, rows, token)
+    parts, tables, kept = _states()
+    expected, states = _expected(parts, token)
     out = np.zeros((count, _HEADS * _VALUES), np.float32)
     run_kernel(kernel, level, tag, count, {
         op.QUERY: at(x), op.KEY: at(x) + 4 * per_row, op.VALUE: at(x) + 8 * per_row,
         op.STRIDE: x.strides[0], op.BETA: at(beta), op.BETA_STRIDE: beta.strides[0],
         op.ALPHA: at(alpha), op.ALPHA_STRIDE: alpha.strides[0], op.A: at(a), op.DT_BIAS: at(bias),
         op.OUT: at(out), op.OUT_STRIDE: out.strides[0], op.POSITIONS: at(_POSITIONS),
-        op.CACHES: at(caches), op.LAYER_OFFSET: _OFFSET, op.SCALE: record.float_bits(0.25),
+        op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET, op.SCALE: record.float_bits(0.25),
         op.HEADS: _HEADS, op.KEY_HEADS: _GROUPS, op.KEYS: _KEYS, op.VALUES: _VALUES,
         op.TILED: tiled,
     })  # fmt: skip
@@ -130,14 +139,14 @@ def check_selective_scan(kernel: Kernel, level: str, tag: str) -> str | None:
         new = np.exp(a * step[t])[:, None, None] * old + taken
         return new, np.einsum("hkv,hk->hv", new, c[t, of_group]) + d[:, None] * x[t]
 
-    parts, rows, caches, kept = _states()
-    expected, states = _expected(parts, rows, token)
+    parts, tables, kept = _states()
+    expected, states = _expected(parts, token)
     out = np.zeros((count, width), np.float32)
     run_kernel(kernel, level, tag, count, {
         op.X: at(row), op.B: at(row) + 4 * width, op.C: at(row) + 4 * (width + per_row),
         op.STRIDE: row.strides[0], op.DT: at(dt), op.DT_STRIDE: dt.strides[0], op.A: at(a),
         op.D: at(d), op.DT_BIAS: at(bias), op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
-        op.POSITIONS: at(_POSITIONS), op.CACHES: at(caches), op.LAYER_OFFSET: _OFFSET,
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
         op.HEADS: _HEADS, op.GROUPS: _GROUPS, op.KEYS: _KEYS, op.VALUES: _VALUES,
     })  # fmt: skip
     del kept
@@ -150,29 +159,28 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
     rng = random_numbers()
     x = rng.standard_normal((count, k)).astype(np.float32)
     weight, bias = rng.standard_normal((taps, k)).astype(np.float32), x[0].copy()
-    parts = rng.standard_normal((2, 2, _OFFSET // 4 + (taps - 1) * k)).astype(np.float32)
-    tables = np.array([[at(part) for part in of_one] for of_one in parts], np.int64)
-    rows = np.array([0, 0, 1, 1, 1])
-    caches = np.array([at(tables[row]) for row in rows], np.int64)
-    found, out = parts[:, :, _OFFSET // 4 :].reshape(2, 2, taps - 1, k), x.copy()
+    parts = rng.standard_normal((3, 2, _OFFSET // 4 + (taps - 1) * k)).astype(np.float32)
+    tables, kept = _tables(parts)
+    found, out = parts[:, :, _OFFSET // 4 :].reshape(3, 2, taps - 1, k), x.copy()
     states = found.astype(np.float64)
     expected = np.zeros(x.shape)
-    for t, (row, position) in enumerate(zip(rows, _POSITIONS.tolist(), strict=True)):
-        old = states[row, (position - 1) // 128] if position else np.zeros((taps - 1, k))
+    for t, position in enumerate(_POSITIONS.tolist()):
+        old = states[_BEFORE[t]] if position else np.zeros((taps - 1, k))
         seen = np.concatenate([old, x[t : t + 1]])
-        states[row, position // 128] = seen[1:]
+        states[_AFTER[t]] = seen[1:]
         expected[t] = (weight * seen).sum(axis=0) + bias
     if tag == "silu":
         expected = expected / (1 + np.exp(-expected))
     run_kernel(kernel, level, tag, count, {
         op.X: at(out), op.STRIDE: out.strides[0], op.WEIGHT: at(weight), op.BIAS: at(bias),
-        op.K: k, op.TAPS: taps, op.POSITIONS: at(_POSITIONS), op.CACHES: at(caches),
+        op.K: k, op.TAPS: taps, op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables),
         op.LAYER_OFFSET: _OFFSET,
     })  # fmt: skip
+    del kept
     error = differs(out, expected, 1e-5)
     if error:
         return error
-    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1], states[1], 0)
+    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1:], states[1:], 0)
     return f"in the state, {error}" if error else None
 
 

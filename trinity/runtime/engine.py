@@ -411,6 +411,7 @@ class CPUEngine:
             step.caches[at:end] = cache.address
             if windowed:
                 step.window_caches[at:end] = cache.window_address
+                step.state_tables[at:end] = cache.window_address
             wanted_rows.extend(range(end - piece.logits, end))
             found.append(ids)
             at = end

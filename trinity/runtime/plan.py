@@ -56,6 +56,7 @@ class Step:
         self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
         self.caches = np.zeros(rows, np.int64)
         self.window_caches = np.zeros(rows, np.int64)
+        self.state_tables = np.zeros((rows, 2), np.int64)  # before and behind each row
         self.wanted = 0
         self.wanted_rows = np.zeros(rows, np.int32)
         # Those of them that the head works on at once.

@@ -3,8 +3,8 @@
 The tag is the activation: "silu", or "none". Shapes: X is M rows of K float32, STRIDE bytes apart;
 WEIGHT is TAPS rows of K float32, the present token's last; BIAS, where not 0, is K float32. The
 state is the last TAPS - 1 rows before the convolution, the oldest first; before position 0 they are
-0. CACHES[t] is the address of the table of state of the token at POSITIONS[t], state LAYER_OFFSET
-bytes into its parts; the tokens of a table come in order (state.py says which part).
+0. TABLES are of state of the tokens at POSITIONS, state LAYER_OFFSET bytes into their parts; those
+of a sequence come in order (state.py says which part).
 Numerics: products are summed from the oldest to the present token with fused multiply-add.
 """
 
@@ -26,7 +26,7 @@ if not jit_disabled():
     from trinity_kernels import simd
     from trinity_kernels.ops.activation import silu_vector
 
-X, STRIDE, WEIGHT, BIAS, K, TAPS, POSITIONS, CACHES, LAYER_OFFSET = range(3, 12)
+X, STRIDE, WEIGHT, BIAS, K, TAPS, POSITIONS, TABLES, LAYER_OFFSET = range(3, 12)
 ACTIVATIONS = ("none", "silu")
 
 
@@ -118,18 +118,18 @@ def causal_conv(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
     bias = get_i64(record + 8 * BIAS)
     k = get_i64(record + 8 * K)
     taps = get_i64(record + 8 * TAPS)
+    tables = get_i64(record + 8 * TABLES)
     offset = get_i64(record + 8 * LAYER_OFFSET)
     units = (k + 15) // 16
     first = min(units * thread // threads * 16, k)
     last = min(units * (thread + 1) // threads * 16, k)
     for t in range(tokens):
         position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-        table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
         old = 0
         if position != 0:
-            old = state_before(table, position, offset)
+            old = state_before(tables, t, position, offset)
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * STRIDE)
         _token(
-            isa, qt, x, weight, bias, k, taps, old, state_after(table, position, offset), first,
-            last,
+            isa, qt, x, weight, bias, k, taps, old, state_after(tables, t, position, offset),
+            first, last,
         )  # fmt: skip

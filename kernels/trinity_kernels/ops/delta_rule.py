@@ -5,9 +5,8 @@ A token makes, with decay = exp(A * softplus(alpha + DT_BIAS)) and beta = sigmoi
 Shapes: QUERY and KEY are M rows of KEY_HEADS * KEYS float32, VALUE of HEADS * VALUES, all STRIDE
 bytes apart; OUT is like VALUE, BETA and ALPHA M rows of HEADS, each with a stride of its own; A and
 DT_BIAS are HEADS float32. Head h goes with the head h % KEY_HEADS of queries and keys where TILED
-is 1, else with h // (HEADS / KEY_HEADS). CACHES[t] is the address of the table of state of the
-token at POSITIONS[t]; the tokens of a table come in order (state.py says where state lies, and how
-sums are made).
+is 1, else with h // (HEADS / KEY_HEADS). TABLES are of state of the tokens at POSITIONS; those of a
+sequence come in order (state.py says where state lies, and how sums are made).
 Source: Yang et al., Gated Delta Networks, 2024 (arXiv 2412.06464), equation 10.
 """
 
@@ -36,7 +35,7 @@ if not jit_disabled():
     from trinity_kernels.ops.state import advance_columns, read_columns
 
 QUERY, KEY, VALUE, STRIDE, BETA, BETA_STRIDE, ALPHA, ALPHA_STRIDE, A, DT_BIAS = range(3, 13)
-OUT, OUT_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, SCALE = range(13, 19)
+OUT, OUT_STRIDE, POSITIONS, TABLES, LAYER_OFFSET, SCALE = range(13, 19)
 HEADS, KEY_HEADS, KEYS, VALUES, TILED = range(19, 24)
 
 
@@ -86,6 +85,7 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     values = get_i64(record + 8 * VALUES)
     tiled = get_i64(record + 8 * TILED)
     scale = np.float32(get_f64(record + 8 * SCALE))
+    tables = get_i64(record + 8 * TABLES)
     offset = get_i64(record + 8 * LAYER_OFFSET)
     blocks = (values + 15) // 16
     units = heads * blocks
@@ -98,13 +98,12 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         at = offset + 64 * keys * unit
         for t in range(tokens):
             position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-            table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
-            new = state_after(table, position, at)
+            new = state_after(tables, t, position, at)
             old = new
             if position == 0:
                 clear(new, 16 * keys)
             else:
-                old = state_before(table, position, at)
+                old = state_before(tables, t, position, at)
             k = t * get_i64(record + 8 * STRIDE) + 4 * of_keys * keys
             v = t * get_i64(record + 8 * STRIDE) + 4 * (head * values + column)
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)

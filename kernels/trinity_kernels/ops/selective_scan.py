@@ -4,9 +4,9 @@ A token makes, with step = softplus(dt + DT_BIAS) and decay = exp(A * step),
     S = decay * S + b (step * x)^T,    out = S^T c + D * x
 Shapes: X is M rows of HEADS * VALUES float32, B and C of GROUPS * KEYS, all STRIDE bytes apart; OUT
 is like X, DT M rows of HEADS, each with a stride of its own; A, D and DT_BIAS are HEADS float32.
-Head h goes with the group h // (HEADS / GROUPS) of b and c. CACHES[t] is the address of the table
-of state of the token at POSITIONS[t]; the tokens of a table come in order (state.py says where
-state lies, and how sums are made).
+Head h goes with the group h // (HEADS / GROUPS) of b and c. TABLES are of state of the tokens at
+POSITIONS; those of a sequence come in order (state.py says where state lies, and how sums are
+made).
 Source: Dao and Gu, Transformers are SSMs, 2024 (arXiv 2405.21060), section 6; D and the bias as in
 its code.
 """
@@ -30,7 +30,7 @@ if not jit_disabled():
     from trinity_kernels.ops.state import advance_columns
 
 X, B, C, STRIDE, DT, DT_STRIDE, A, D, DT_BIAS, OUT, OUT_STRIDE = range(3, 14)
-POSITIONS, CACHES, LAYER_OFFSET, HEADS, GROUPS, KEYS, VALUES = range(14, 21)
+POSITIONS, TABLES, LAYER_OFFSET, HEADS, GROUPS, KEYS, VALUES = range(14, 21)
 
 
 @inline
@@ -75,6 +75,7 @@ def selective_scan(isa: Any, qt: Any, record: int, thread: int, threads: int) ->
     groups = get_i64(record + 8 * GROUPS)
     keys = get_i64(record + 8 * KEYS)
     values = get_i64(record + 8 * VALUES)
+    tables = get_i64(record + 8 * TABLES)
     offset = get_i64(record + 8 * LAYER_OFFSET)
     blocks = (values + 15) // 16
     units = heads * blocks
@@ -88,13 +89,12 @@ def selective_scan(isa: Any, qt: Any, record: int, thread: int, threads: int) ->
         at = offset + 64 * keys * unit
         for t in range(tokens):
             position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-            table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
-            new = state_after(table, position, at)
+            new = state_after(tables, t, position, at)
             old = new
             if position == 0:
                 clear(new, 16 * keys)
             else:
-                old = state_before(table, position, at)
+                old = state_before(tables, t, position, at)
             group = t * get_i64(record + 8 * STRIDE) + of_group
             x = t * get_i64(record + 8 * STRIDE) + 4 * (head * values + column)
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)

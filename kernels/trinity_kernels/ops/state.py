@@ -2,7 +2,10 @@
 
 A layer keeps its state in the windowed part of a sequence's pages, LAYER_OFFSET bytes into it: in a
 page's part that behind the newest of its 128 positions. So a token changes the state of its page in
-place; the first of a page takes the page's before, that at position 0 begins with zeros.
+place; the first of a page takes the page's before, that at position 0 begins with zeros. TABLES has
+two addresses for each row: of the table in which the state before the row's token is found, and of
+that in which the state behind it goes. They are a sequence's one table, but where the states behind
+several tokens are wanted: then each lies in memory of its own.
 
 A head's state is a matrix S (keys, values), in columns of 16 side by side: 16 * keys float32 for
 each 16 values or part of them. A token makes S = decay * S + k u^T of it and reads o = S^T q.
@@ -33,14 +36,16 @@ def state_values(heads: int, keys: int, values: int) -> int:
 
 
 @inline
-def state_after(table: int, position: int, offset: int) -> int:
+def state_after(tables: int, row: int, position: int, offset: int) -> int:
     """Where the state behind ``position`` goes."""
+    table = get_i64(tables + 16 * row + 8)
     return int(get_i64(table + 8 * (position // PAGE)) + offset)
 
 
 @inline
-def state_before(table: int, position: int, offset: int) -> int:
+def state_before(tables: int, row: int, position: int, offset: int) -> int:
     """Where the state before ``position`` is, which is not 0."""
+    table = get_i64(tables + 16 * row)
     return int(get_i64(table + 8 * ((position - 1) // PAGE)) + offset)
 
 
