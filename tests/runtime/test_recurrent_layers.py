@@ -13,7 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
+from trinity.errors import InputError
 from trinity.providers import open_weights
+from trinity.runtime import account
 from trinity.runtime import engine as module
 from trinity.runtime import slot_file
 from trinity.runtime.engine import CPUEngine, load_engine
@@ -166,14 +168,51 @@ def test_requests_that_fight_for_pages(
             assert engine.pool.claimed == 0
 
 
-def test_a_repeating_text_is_not_guessed(shared_data: Path) -> None:
-    """What is rejected could not be taken out of a state."""
+@pytest.mark.few(2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_are_taken_back(load: Load, family: str) -> None:
+    """Of five rows each number in turn is right; the rest is wrong and cut off."""
+    engine = load(family)
+    tokens = text_of(engine, 450)
+    expected = evaluate(engine, tokens, engine.new_cache())
+    wrong = [(token + 1) % engine.config.vocab_size for token in tokens]
+    cache = engine.new_cache()
+    for right in (*range(1, 6), *range(5, 0, -1)) * 15:
+        start = cache.length
+        most = cache.most_revocable
+        assert most == min(4, max(0, PAGE - 2 - start % PAGE))
+        count = min(right, most + 1)
+        rows = tokens[start : start + count] + wrong[start + count : start + 1 + most]
+        found = engine.step([Rows(cache, rows, len(rows), revocable=True)], exact=True)
+        cache.truncate(start + count)
+        assert cache.length == start + count
+        assert np.array_equal(found[:count], expected[start : start + count])
+        if cache.length > 440:
+            break
+    cache.release()
+    assert engine.pool.claimed == 0
+    again = engine.new_cache()
+    start = again.reuse(tokens)
+    assert start > 0
+    assert np.array_equal(evaluate(engine, tokens[start:], again), expected[start:])
+
+
+def test_more_rows_than_a_page_has_left(load: Load) -> None:
+    engine = load("qwen3_5")
+    cache = engine.new_cache()
+    evaluate(engine, text_of(engine, 125), cache)
+    with pytest.raises(InputError, match="2 of 3 rows are to be revocable, .* take back 1"):
+        engine.step([Rows(cache, [1, 2, 3], 3, revocable=True)])
+
+
+def test_a_repeating_text_is_guessed(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "CHEAP", 0.0)
     path = shared_data / "architectures" / "qwen3_5" / "model.gguf"
-    options: Any = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
+    options: Any = {"max_tokens": 200, "temperature": 0.0, "ignore_eos": True}
     with trinity.load(path, context_length=CONTEXT) as model:
         prompt = [20, 21, 22, 23, 24, 25] * 20
         found = model.generate(prompt, **options)
-        assert found.timings.proposed_tokens == 0
+        assert found.timings.proposed_tokens > found.timings.accepted_tokens
         plain = model.generate(prompt, speculative=False, **options)
         assert plain.token_ids == found.token_ids
 

@@ -48,7 +48,9 @@ class Piece:
         start = self.cache.length
         tokens = self.sequence.tokens[start : start + self.count]
         second = self.sequence.second
-        return Rows(self.cache, tokens + self.proposals, self.logits, self.states, second)
+        tokens = tokens + self.proposals
+        revocable = bool(self.proposals)
+        return Rows(self.cache, tokens, self.logits, self.states, second, revocable)
 
 
 class Batch:
@@ -178,9 +180,10 @@ class Batch:
         if count > 1:
             return [Piece(sequence, cache, count, int(count == sequence.pending))]
         if isinstance(sequence, Answer):
-            most = 0 if self._engine.pool.recurrent else self._engine.few - 1
+            most = min(cache.most_revocable, self._engine.few - 1)
             proposals = sequence.propose(self.account, most)
-            if proposals and not cache.reserve(cache.length + 1 + len(proposals)):
+            more = len(proposals)
+            if more and not cache.reserve(cache.length + 1 + more, revocable=more):
                 proposals = sequence.propose(self.account, 0)
         return [Piece(sequence, cache, 1, 1 + len(proposals), False, proposals)]
 

@@ -400,7 +400,13 @@ class CPUEngine:
                     f"the array for them {piece.states.shape}"
                 )
             self._check(cache, count)
-            if not cache.reserve(cache.length + count):
+            revocable = count - 1 if piece.revocable else 0
+            if revocable > cache.most_revocable:
+                raise InputError(
+                    f"{revocable} of {count} rows are to be revocable, the cache can take back "
+                    f"{cache.most_revocable}"
+                )
+            if not cache.reserve(cache.length + count, revocable=revocable):
                 raise TrinityError(
                     f"no page of keys and values is left for a sequence of {cache.length + count} "
                     "tokens: release another cache, or give more kv_memory (--kv-memory)"
@@ -411,7 +417,7 @@ class CPUEngine:
             step.caches[at:end] = cache.address
             if windowed:
                 step.window_caches[at:end] = cache.window_address
-                step.state_tables[at:end] = cache.window_address
+                cache.state_tables(step.state_tables[at:end], revocable=revocable > 0)
             wanted_rows.extend(range(end - piece.logits, end))
             found.append(ids)
             at = end

@@ -24,7 +24,8 @@ class Rows:
     ``logits``: of how many of them, the last ones, logits are wanted. ``states``: an array
     (tokens, hidden_size) into which the step writes the hidden states behind the output norm.
     ``second``: the row at which the second text of a pair begins, for an encoder that tells them
-    apart.
+    apart. ``revocable``: the cache can be cut behind any of the rows afterwards, also where layers
+    have a recurrent state; then they are at most ``cache.most_revocable`` and one.
     """
 
     cache: KVCache
@@ -32,6 +33,7 @@ class Rows:
     logits: int = 1
     states: NDArray[np.float32] | None = None
     second: int | None = None
+    revocable: bool = False
 
 
 class Engine(Protocol):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.runtime.page import AdapterWeights, Page
 from trinity.runtime.page_pool import Held, Holding, PagePool
 from trinity.runtime.page_search import find, usable
+from trinity.runtime.states_apart import MOST_APART, StatesApart
 from trinity_kernels.ops.kv_layout import PAGE
 
 
@@ -43,6 +45,7 @@ class KVCache:
         self._kept: list[range] = []
         self._window_table = np.zeros(len(self._table) if self._window else 0, np.int64)
         self._window_address = int(self._window_table.ctypes.data)
+        self._apart = StatesApart(pool, kv_type)
 
     @property
     def pool(self) -> PagePool:
@@ -73,6 +76,14 @@ class KVCache:
     def length(self) -> int:
         """Positions that are filled."""
         return self._length
+
+    @property
+    def most_revocable(self) -> int:
+        """How many rows behind the next one a step can take so that any of them can be cut off."""
+        if not self._pool.recurrent:
+            return len(self._table) * PAGE - self._length
+        # Others may use a whole page at once.
+        return max(0, min(MOST_APART, PAGE - 2 - self._length % PAGE))
 
     def separate(self) -> None:
         """Let an empty cache share no page with another one, now or later."""
@@ -106,13 +117,16 @@ class KVCache:
             if kept not in self._kept:
                 self._kept.append(kept)
 
-    def reserve(self, length: int) -> bool:
+    def reserve(self, length: int, *, revocable: int = 0) -> bool:
         """Make room for ``length`` positions; False where the pool has no page for it now.
 
         Where they are more than a step's, later calls for some of them find their room, too.
+        ``revocable``: so many of them, the last ones, may be cut off behind the step.
         Raises: TrinityError where the system gives no memory.
         """
         if not self._own_tail():
+            return False
+        if self._pool.recurrent and not self._apart.resize(revocable, self._length):
             return False
         window = self._window
         if window is not None:
@@ -133,6 +147,12 @@ class KVCache:
                 self._high += 1
         return True
 
+    def state_tables(self, tables: NDArray[np.int64], *, revocable: bool = False) -> None:
+        """Write where each row of the next step finds its state and leaves it, (rows, 2)."""
+        tables[:] = self._window_address
+        if revocable:
+            self._apart.spread(tables)
+
     def append(self, tokens: Sequence[int]) -> None:
         """Note that the next positions, which have room, now hold these tokens."""
         done = 0
@@ -150,11 +170,13 @@ class KVCache:
 
         Windowed layers must have what they see behind it. They do where the newest step began or
         later, and where ``keep`` said so while there was room; else it is cut at such a place
-        before, or at 0. With a recurrent state such places are ends of pages alone.
+        before, or at 0. With a recurrent state such places are ends of pages, and revocable rows.
         """
         if not 0 <= length <= self._length:
             raise InputError(f"cannot cut a cache of {self._length} positions to {length}")
         if self._pool.recurrent and length < self._length:
+            if self._revoke(length):
+                return
             length = length // PAGE * PAGE
         if self._window is not None and self._window.first_page(length) < self._low:
             length = usable(self._pages, length, self._window)
@@ -194,6 +216,7 @@ class KVCache:
         """Give all pages back; what they hold can be reused as long as it is there."""
         holding = self._holding()
         self._pages, self._booked, self._kept = [], 0, []
+        self._apart = StatesApart(self._pool, self._kv_type)
         self._length = self._low = self._high = 0
         self._pool.release(holding, discard=self._root is not self._shared)
 
@@ -202,7 +225,21 @@ class KVCache:
             self._pool.dropped.append(self._holding())
 
     def _holding(self) -> Holding:
-        return Holding(self._kv_type, self._pages, range(self._low, self._high), self._booked)
+        windows = range(self._low, self._high)
+        return Holding(self._kv_type, self._pages, windows, self._booked, self._apart.parts)
+
+    def _revoke(self, length: int) -> bool:
+        """Go back to the state behind a revocable row of the newest step, where there is one."""
+        index = length // PAGE
+        if index >= len(self._pages):
+            return False
+        page = self._pages[index]
+        if not self._apart.choose(page, length, self._length):
+            return False
+        self._pool.cut(page, length % PAGE)
+        self._show(index)
+        self._length = length
+        return True
 
     def _last(self) -> Page:
         return self._pages[-1] if self._pages else self._root

@@ -30,12 +30,16 @@ class Held(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What a cache has: pages, those of them whose windowed part it uses, how many it booked."""
+    """What a cache has: pages, those of them whose windowed part it uses, how many it booked.
+
+    ``apart``: windowed parts that belong to no page.
+    """
 
     kv_type: str
     pages: list[Page]
     windows: range
     booked: int
+    apart: list[Part]
 
 
 class PagePool:
@@ -156,6 +160,8 @@ class PagePool:
             else:
                 self.give_back(page)
         self.book(holding.kv_type, -holding.booked)
+        for part in holding.apart:
+            self.give_back_apart(part)
 
     def erase(self, slot: int) -> None:
         """Forget what a slot holds and nobody uses."""
@@ -184,6 +190,24 @@ class PagePool:
             return False
         self.claimed += nbytes
         return True
+
+    def take_apart(self, kv_type: str) -> Part | None:
+        """A windowed part that belongs to no page, or None where all are in use.
+
+        Raises: TrinityError where the system gives no memory.
+        """
+        if not self.book(kv_type, 1):
+            return None
+        try:
+            return self._part((kv_type, True))
+        except BaseException:
+            self.book(kv_type, -1)
+            raise
+
+    def give_back_apart(self, part: Part) -> None:
+        """A part of ``take_apart``."""
+        self._memory.give_back(part)
+        self.book(part.kind[0], -1)
 
     def enter_window(self, page: Page) -> int:
         """One more uses the windowed part of ``page``, and has booked it; its address.
