@@ -132,7 +132,7 @@ class ToyEngine:
         self.context_length = context_length
         self.prefill_chunk = prefill_chunk
         self.few = min(16, prefill_chunk)
-        self.encodes = False
+        self.encodes = self.drafts = False
         self.threads = 2
         self.isa = "portable"
         self.kv_type = "F16"
@@ -154,6 +154,11 @@ class ToyEngine:
     def says(self, text: str, after: int) -> None:
         """Continue a prompt of ``after`` tokens with ``text``, then end."""
         self.answer, self.answer_at = ids_of(text), after
+
+    def draft(
+        self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
+    ) -> list[int]:
+        raise AssertionError("no layer drafts")
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[float, ...]:
         assert not wanted

@@ -13,7 +13,7 @@ def spent(hits: list[bool], cost: float, most: int = 15) -> float:
     account.single(STEP)
     at, time = 0, 1.0
     while at < len(hits):
-        count = account.proposals(6, most)
+        count, _ = account.proposals(6, most)
         if count == 0:
             account.learn(6, int(hits[at]), not hits[at])
             account.single(STEP)
@@ -47,10 +47,10 @@ def test_it_comes_back_after_misses() -> None:
 def test_nothing_is_proposed_before_a_step_was_seen() -> None:
     account = Account()
     assert account.worthwhile
-    assert account.proposals(6, 15) == 0
+    assert account.proposals(6, 15)[0] == 0
     account.single(STEP)
-    assert 0 < account.proposals(6, 15) <= 15
-    assert account.proposals(6, 0) == 0
+    assert 0 < account.proposals(6, 15)[0] <= 15
+    assert account.proposals(6, 0)[0] == 0
 
 
 def test_cheap_steps_are_not_worth_it() -> None:
@@ -64,7 +64,67 @@ def test_a_pause_of_the_process_counts_little() -> None:
     account.single(STEP)
     for _ in range(3):
         account.several(3, 0, 1000 * STEP)
-    assert account.proposals(6, 15) == 0
+    assert account.proposals(6, 15)[0] == 0
     for _ in range(400):
         account.single(STEP)
-    assert account.proposals(6, 15) > 0
+    assert account.proposals(6, 15)[0] > 0
+
+
+def drafted(right: list[bool], cost: float, draft_cost: float, most: int = 4) -> tuple[float, int]:
+    """As ``spent``, where a layer makes proposals and doubts those that are wrong; and how many."""
+    account = Account()
+    account.single(STEP)
+    at, time, proposed = 0, 1.0, 0
+    while at < len(right):
+        count, promised = account.drafts(most)
+        believed: list[float] = []
+        if promised > 1:
+            run = account.run()
+            for hit in right[at : at + count]:
+                if not run.wants(0.9 if hit else 0.3):
+                    break
+            account.drafted(run.looked, run.looked * draft_cost * STEP)
+            believed, time = run.believed, time + run.looked * draft_cost
+        if not believed:
+            account.single(STEP)
+            at, time = at + 1, time + 1
+            continue
+        hits = right[at : at + len(believed)]
+        found = hits.index(False) if False in hits else len(hits)
+        account.learn_draft(believed, found, found < len(hits))
+        steps = 1 + cost * len(hits)
+        account.several(len(hits), found, steps * STEP)
+        at, time, proposed = at + found + 1, time + steps, proposed + len(hits)
+    return time, proposed
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("draft_cost", [0.02, 0.2, 1.0])
+@pytest.mark.parametrize("right", [0, 1, 3])
+def test_losses_of_drafts_are_bounded(cost: float, draft_cost: float, right: int) -> None:
+    hits = ([True] * right + [False]) * (1000 // (right + 1))
+    time, _ = drafted(hits, cost, draft_cost)
+    assert time <= 1.05 * len(hits) + STAKE + 5 * (cost + draft_cost)
+
+
+def test_drafts_that_are_right_are_used() -> None:
+    assert 500 / drafted([True] * 500, 0.15, 0.1)[0] > 2
+    assert 600 / drafted([True, True, False] * 200, 0.15, 0.1)[0] > 1.5
+
+
+def test_doubted_tokens_are_left_out() -> None:
+    """Once it is known what the layer's doubts are worth."""
+    _, proposed = drafted([True, False] * 500, 0.3, 0.05)
+    assert proposed < 600  # of 1,000 that it would look at
+
+
+def test_a_layer_is_tried_again() -> None:
+    """Text of which it knows nothing, then text that it knows."""
+    assert drafted([False] * 400 + [True] * 400, 0.15, 0.1)[0] < 1.05 * 400 + 300
+
+
+def test_nothing_is_drafted_before_a_step_was_seen() -> None:
+    account = Account()
+    assert account.drafts(4) == (0, 1.0)
+    account.drafted(0, 1.0)
+    assert account.credit == STAKE

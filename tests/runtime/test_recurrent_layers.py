@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 import trinity
 from trinity.errors import InputError
 from trinity.providers import open_weights
-from trinity.runtime import account
+from trinity.runtime import account, slot_file
 from trinity.runtime import engine as module
-from trinity.runtime import slot_file
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
@@ -201,7 +200,7 @@ def test_more_rows_than_a_page_has_left(load: Load) -> None:
     engine = load("qwen3_5")
     cache = engine.new_cache()
     evaluate(engine, text_of(engine, 125), cache)
-    with pytest.raises(InputError, match="2 of 3 rows are to be revocable, .* take back 1"):
+    with pytest.raises(InputError, match=r"2 of 3 rows are to be revocable, .* take back 1"):
         engine.step([Rows(cache, [1, 2, 3], 3, revocable=True)])
 
 

@@ -10,6 +10,7 @@ from trinity.config import ModelConfig
 from trinity.models.operations import Operation
 
 Has = Callable[[str], bool]
+DRAFT_STATE, DRAFT_TOKEN = "draft_state", "draft_token"  # buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class Architecture:
     where the file names none. ``needs``: fields of the configuration without which the family has
     no meaning, each with the key that gives it. ``unread``: tensors of a layer that a file may
     have, and the family does without. ``mixed``: a layer may have no heads of keys, or no dense
-    feed-forward.
+    feed-forward. ``drafting(config, has)``: the operations of the layer behind the last, which
+    makes of DRAFT_STATE, the hidden state behind a token's output norm, and DRAFT_TOKEN, the
+    embedding of the token after it, the residual stream of what comes then.
     """
 
     names: tuple[str, ...]
@@ -71,6 +74,7 @@ class Architecture:
     needs: tuple[tuple[str, str], ...] = ()
     unread: frozenset[str] = frozenset()
     mixed: bool = False
+    drafting: Callable[[ModelConfig, Has], list[Operation]] | None = None
 
     def completed(self, config: ModelConfig) -> ModelConfig:
         """The configuration with what the family has where the file says nothing."""

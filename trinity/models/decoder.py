@@ -27,13 +27,17 @@ from trinity.models.operations import (
 )
 
 _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
+# Which a drafting layer may have of its own; else it uses the model's.
+DRAFT_NORM, DRAFT_HEAD = "nextn.shared_head_norm.weight", "nextn.shared_head_head.weight"
+DRAFT_EMBEDDING = "nextn.embed_tokens.weight"
 _UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which everybody computes
 
 
 class Decoder:
     """The operations of all layers of one model, whose file has tensors of these ``names``.
 
-    ``head``: the weight that makes logits of hidden states; "" where nothing does.
+    ``head``: the weight that makes logits of hidden states; "" where nothing does. ``drafting``:
+    the operations of a layer that proposes tokens, [] where the file has none.
     """
 
     def __init__(
@@ -50,10 +54,30 @@ class Decoder:
         ]
         self.prologue: list[Operation] = architecture.prologue(config)
         self._names = names
+        self.drafting: list[Operation] = []
+        if architecture.drafting and config.nextn_layers:
+            self.drafting = self._whole(architecture.drafting(config, self._drafts_has))
 
     @staticmethod
     def _has(index: int, names: Collection[str]) -> Has:
         return lambda name: f"blk.{index}.{complete(name)}" in names
+
+    def _drafts_has(self, name: str) -> bool:
+        return self.drafting_prefix + complete(name) in self._names
+
+    def _whole(self, drafting: list[Operation]) -> list[Operation]:
+        """The drafting layer where the file has all of it: the model runs without it, too."""
+        needed = [
+            name
+            for operation in drafting
+            for name, _ in self._weights_of(self.drafting_prefix, operation)
+        ]
+        return drafting if all(name in self._names for name in needed) else []
+
+    @property
+    def drafting_prefix(self) -> str:
+        """What is before the names of the drafting layer's weights."""
+        return f"blk.{self.config.num_layers}."
 
     @cached_property
     def widths(self) -> dict[str, int]:
@@ -85,10 +109,10 @@ class Decoder:
     def attention(self) -> list[Attention]:
         """Every layer's attention; that of its own cache says what the layer keeps there.
 
-        A layer may have none.
+        A layer may have none; that of the drafting layer is the last.
         """
         found = []
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self._all_layers):
             attentions = [operation for operation in layer if isinstance(operation, Attention)]
             if len(attentions) > 1:
                 raise TypeError(f"layer {index} has {len(attentions)} attention operations")
@@ -100,9 +124,13 @@ class Decoder:
         """The layers that ``attention`` is of."""
         return [
             index
-            for index, layer in enumerate(self.layers)
+            for index, layer in enumerate(self._all_layers)
             if any(isinstance(operation, Attention) for operation in layer)
         ]
+
+    @property
+    def _all_layers(self) -> list[list[Operation]]:
+        return [*self.layers, self.drafting] if self.drafting else self.layers
 
     @cached_property
     def states(self) -> list[tuple[int, Recurrent]]:
@@ -196,6 +224,11 @@ class Decoder:
         for name in filter(None, (self.head, self.architecture.output_norm)):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)
+        if self.drafting:
+            shape = (self.config.vocab_size, self.config.hidden_size)
+            yield self.drafting_prefix + DRAFT_NORM, shape[1:]
+            yield self.drafting_prefix + DRAFT_HEAD, shape
+            yield self.drafting_prefix + DRAFT_EMBEDDING, shape
         for prefix, operation in self.operations():
             if isinstance(operation, Norm) and operation.kind == "layer":
                 for name, widths in operation.weights().items():
@@ -251,7 +284,7 @@ class Decoder:
     def operations(self) -> Iterator[tuple[str, Operation]]:
         """Every operation, after what is before its weights' names."""
         yield from (("", operation) for operation in self.prologue)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self._all_layers):
             yield from ((f"blk.{index}.", operation) for operation in layer)
 
     def _ropes(self) -> Iterator[Rope]:

@@ -15,7 +15,7 @@ from functools import partial
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.models import blocks, expert_blocks
-from trinity.models.architecture import Architecture, Has
+from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN, Architecture, Has
 from trinity.models.operations import (
     CausalConv,
     Copy,
@@ -39,11 +39,30 @@ def _layer(config: ModelConfig, index: int, has: Has, *, tiled: bool) -> list[Op
         (layer + 1) % 4 != 0 for layer in range(config.num_layers)
     )
     branch = _delta_rule(config, ssm, has, tiled) if recurrent[index] else _attention(config)
+    return _with_feed_forward(config, has, branch)
+
+
+def _with_feed_forward(
+    config: ModelConfig, has: Has, branch: list[Operation]
+) -> list[Operation]:  # fmt: skip
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *branch,
         blocks.norm(config, "x", "post_attention_norm", "h"),
         *(_experts(config, has) if config.experts else _feed_forward(config)),
+    ]
+
+
+def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
+    """A token's embedding and the state before it to one row, then a layer of attention."""
+    width = config.hidden_size
+    return [
+        blocks.norm(config, DRAFT_TOKEN, "nextn.enorm", DRAFT_TOKEN),
+        blocks.norm(config, DRAFT_STATE, "nextn.hnorm", DRAFT_STATE),
+        Copy(DRAFT_TOKEN, "draft_pair", 1, width, width, width),
+        Copy(DRAFT_STATE, "draft_pair", 1, width, width, width, out_first=width),
+        Linear("draft_pair", 2 * width, (Product("nextn.eh_proj", "x", width),)),
+        *_with_feed_forward(config, has, _attention(config)),
     ]
 
 
@@ -124,7 +143,7 @@ def _experts(config: ModelConfig, has: Has) -> list[Operation]:
 def _architecture(name: str, *needs: tuple[str, str], tiled: bool = True) -> Architecture:
     return Architecture(
         (name,), partial(_layer, tiled=tiled), rope_halves=True,
-        needs=(("ssm", "ssm.state_size"), *needs),
+        needs=(("ssm", "ssm.state_size"), *needs), drafting=_drafting,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from trinity.formats.configuration import config_from_metadata
 from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.files import CONFIG
-from trinity.formats.huggingface.metadata import beyond_gguf
+from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
 from trinity.formats.huggingface.packed.mlx import is_packed
 from trinity.formats.huggingface.sentence_transformers import dense_tensors
@@ -74,6 +74,8 @@ class HuggingFaceProvider:
         needed = hf_tensors(self._hf, family, logical)
         self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
         self._tensors = CanonicalTensors(needed, ternary, logical)
+        if any(".nextn." in tensor.name for tensor in needed):
+            self._description.add(drafting_keys(self._description.model))
         factors = self._hf.rope.scaling.tensors(self._hf.rope.theta, family.rope_dim(self._hf))
         self._factors = {
             name: Tensor(name, values.shape, "F32", values.view(np.uint8), files[CONFIG])

@@ -32,7 +32,7 @@ class HuggingFaceDescription:
             raise InputError(f"{path}: no {CONFIG}; give the directory of a whole model")
         values = with_own_file(read_json_object(files[CONFIG]), files)
         self.family, self.config = read_model(values, files[CONFIG])
-        self.model = model_metadata(self.config, self.family, name)
+        self.model: dict[str, object] = model_metadata(self.config, self.family, name)
         architecture = self.model["general.architecture"]
         self.model |= {f"{architecture}.{k}": v for k, v in pooling_keys(files).items()}
         self.metadata: Mapping[str, object] = _Metadata(self.model, self._tokenizer_keys)
@@ -41,6 +41,10 @@ class HuggingFaceDescription:
     def defaults(self) -> Defaults:
         """The ends of answers and the sampling of generation_config.json."""
         return generation_defaults(self.files)
+
+    def add(self, keys: Mapping[str, object]) -> None:
+        """Add keys of the model, which its tensors tell."""
+        self.model |= keys
 
     def close(self) -> None:
         """Nothing is open."""

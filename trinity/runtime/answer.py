@@ -14,7 +14,7 @@ from trinity.runtime.inbox import Sink
 from trinity.runtime.options import Request
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
 from trinity.runtime.sequence import Logits, Sequence, check_context
-from trinity.runtime.speculation import Guesses
+from trinity.runtime.speculation import Draft, Guesses
 from trinity.runtime.stop import StopMatcher
 from trinity_kernels.uninterrupted import uninterrupted
 
@@ -123,14 +123,19 @@ class Answer(Sequence):
         if self._progress and self.cache is not None and not self.timings.completion_tokens:
             self._tell(self.cache.length, perf_counter() - self._since)
 
-    def propose(self, account: Account, most: int) -> list[int]:
+    @property
+    def guessed(self) -> bool:
+        """Whether tokens are to be proposed for it."""
+        return self._most_proposals > 0
+
+    def propose(self, account: Account, most: int, draft: Draft | None = None) -> list[int]:
         """Tokens to evaluate behind the newest one; ``advance`` then wants their logits too."""
         done = self.timings.completion_tokens
         most = min(most, self._most_proposals, self._context_length - len(self.tokens) - 1)
         if self._limits.max_tokens is not None:
             most = min(most, self._limits.max_tokens - done - 1)
         if done and self._most_proposals and account.worthwhile:
-            self._proposals = self._proposed(account, most)
+            self._proposals = self._proposed(account, most, draft)
             self.timings.proposed_tokens += len(self._proposals)
         return self._proposals
 
@@ -173,9 +178,9 @@ class Answer(Sequence):
             reason = "stop"
         self.end(self._chunk(text + self._matcher.finish(), reason))
 
-    def _proposed(self, account: Account, most: int) -> list[int]:
+    def _proposed(self, account: Account, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may come behind the newest one."""
-        found = self._guesses.propose(self.tokens, account, most)
+        found = self._guesses.propose(self.tokens, account, most, draft)
         if self._guide is None or not found:
             return found
         if self._ahead:  # those do come

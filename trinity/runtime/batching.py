@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,9 +49,12 @@ class Piece:
         start = self.cache.length
         tokens = self.sequence.tokens[start : start + self.count]
         second = self.sequence.second
+        following, end = None, start + self.count
+        if self.count > 1 and self.sequence.guessed:
+            following = self.sequence.tokens[end] if end < len(self.sequence.tokens) else -1
         tokens = tokens + self.proposals
         revocable = bool(self.proposals)
-        return Rows(self.cache, tokens, self.logits, self.states, second, revocable)
+        return Rows(self.cache, tokens, self.logits, self.states, second, revocable, following)
 
 
 class Batch:
@@ -181,7 +185,9 @@ class Batch:
             return [Piece(sequence, cache, count, int(count == sequence.pending))]
         if isinstance(sequence, Answer):
             most = min(cache.most_revocable, self._engine.few - 1)
-            proposals = sequence.propose(self.account, most)
+            draft = partial(self._engine.draft, cache, sequence.tokens)
+            drafts = self._engine.drafts
+            proposals = sequence.propose(self.account, most, draft if drafts else None)
             more = len(proposals)
             if more and not cache.reserve(cache.length + 1 + more, revocable=more):
                 proposals = sequence.propose(self.account, 0)

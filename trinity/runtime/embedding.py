@@ -13,7 +13,9 @@ from trinity_kernels.quants import TYPES
 class Embedding:
     """The rows of the tensor ``name``, of shape (count, width), times ``scale``."""
 
-    def __init__(self, weights: Weights, name: str, count: int, width: int, scale: float) -> None:
+    def __init__(
+        self, weights: Weights, name: str, count: int, width: int, scale: float | np.float32
+    ) -> None:
         tensor = weights.matrix(name, count, width)
         self._type = TYPES[tensor.type]
         if self._type.tensor_scale:  # one sequence of codes, no rows to look up
@@ -22,7 +24,7 @@ class Embedding:
                 "layers only; take a file with another type of embedding"
             )
         self._width = width
-        self._scale = np.float32(scale)
+        self.scale = np.float32(scale)
         size = self._type.nbytes((1, width))
         self._rows = tensor.data[: size * count].reshape(count, size)
 
@@ -31,6 +33,6 @@ class Embedding:
         rows = np.ascontiguousarray(self._rows[ids])
         found = out[: len(ids)]
         found[:] = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
-        if self._scale != 1:
+        if self.scale != 1:
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
-                found *= self._scale
+                found *= self.scale

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,12 +29,13 @@ from trinity.models.decoder import complete
 from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.channel_squares import ChannelSquares
+from trinity.runtime.drafting import Drafter
 from trinity.runtime.embedding import Embedding
 from trinity.runtime.expert_buffers import rows_that_fit
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
-from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.kv_cache import KVCache, check_different
 from trinity.runtime.memory import enough_memory, zeros
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.page_layout import PageLayout
@@ -43,22 +43,19 @@ from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
-from trinity.runtime.weights import Weight, Weights
+from trinity.runtime.weights import Weight, Weights, warn_of_inverted_scales
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.cores import default_threads
 from trinity_kernels.ops.kv_layout import KV_TYPES, layer_bytes
 from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.rows import matmul
-from trinity_kernels.quants import TYPES
 from trinity_kernels.record import RECORD
 from trinity_kernels.team import Team, TeamError
 
 Progress = Callable[[str], None]
 
 PREFILL_CHUNK = 512
-# Of ternary weights; inverted scales are 1 / 0.02 or so.
-LARGEST_SCALE = 8.0
 DECODE_ROWS = 16
 USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes beside any weights
 USUAL_SEQUENCES, MEMORY_SHARE = 16, 4  # whole contexts in the pool; in a part of the free memory
@@ -123,8 +120,11 @@ class CPUEngine:
             output = self._weights.linear(decoder.head, config.vocab_size, config.hidden_size)
             output = output.scaled(architecture.logit_scale(config))
         heads = [] if output is None else [output]
+        drafting = decoder.drafting_prefix
         linears = [weight for part in builder.bound.values() for weight in part.values()]
         experts = [weight for part in builder.experts.values() for weight in part.values()]
+        self._linears = linears[: len(linears) - len(builder.bound[drafting])]
+        self._experts = experts[: len(experts) - len(builder.experts[drafting])]
         self.encodes = architecture.encodes
         rows = context_length if self.encodes else min(PREFILL_CHUNK, context_length)
         self.prefill_chunk = rows_that_fit(decoder, experts, rows)
@@ -141,14 +141,14 @@ class CPUEngine:
         )  # fmt: skip
         builder.layout = self._layout
         self._kv_memory = self._memory_limit(kv_memory)
-        self._layer_bytes = sum(weight.nbytes for weight in linears)
+        self._layer_bytes = sum(weight.nbytes for weight in self._linears)
         used = config.experts.num_experts_per_tok if config.experts else 0
-        self._active_bytes = sum(used * weight.expert_bytes for weight in experts)
+        self._active_bytes = sum(used * weight.expert_bytes for weight in self._experts)
         self._head_bytes = sum(weight.nbytes for weight in heads)
         bound: list[Weight | ExpertWeight] = [*linears, *experts]
         factors = [(weight.type, weight.scale) for weight in linears]
         factors += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
-        _warn_of_inverted_scales(factors, provider.path, progress)
+        warn_of_inverted_scales(factors, provider.path, progress)
         mapped = [weight.data for weight in [*linears, *heads]]
         populate([*mapped, *(data for weight in experts for data in weight.data)])
         types = {w.type for w in bound} | {w.type for w in heads if w.form != "f32"}
@@ -171,6 +171,11 @@ class CPUEngine:
         self._embeddings = list(zip(embeddings, into, strict=True))
         self._builder = builder
         self._heads = heads
+        self._drafter: Drafter | None = None
+        if decoder.drafting and output is not None:
+            self._drafter = Drafter(
+                builder, self._buffers, self._step, output, embeddings[0], self.few
+            )
         states = builder.states(self._buffers, self._step)
         self._states = np.zeros(len(states), RECORD)
         if states:
@@ -179,6 +184,8 @@ class CPUEngine:
         for adapted in (False, True) if self._adapters else (False,):
             for few in (True, False):
                 self._plan(kv_type, few, batch_invariant, adapted)
+                if self._drafter is not None:
+                    self._drafter.plan(kv_type, few)
         self._check_file()
         self.renew_pool()
         try:
@@ -288,13 +295,12 @@ class CPUEngine:
         self._plans.clear()
 
     def linears(self) -> list[tuple[str, Weight]]:
-        """Every bound linear with its canonical name, the output head last where there is one."""
-        layers = [weight for part in self._builder.bound.values() for weight in part.values()]
-        return [(weight.name, weight) for weight in [*layers, *self._heads]]
+        """Every linear of the layers with its name, the output head last where there is one."""
+        return [(weight.name, weight) for weight in [*self._linears, *self._heads]]
 
     def expert_linears(self) -> list[ExpertWeight]:
-        """Every bound linear of experts."""
-        return [weight for part in self._builder.experts.values() for weight in part.values()]
+        """Every linear of experts of the layers."""
+        return self._experts
 
     def bytes_per_token(self, context: int) -> int:
         """Bytes of weights and cache that decoding one token at ``context`` positions reads.
@@ -302,7 +308,8 @@ class CPUEngine:
         Adapters count with the weights of loading.
         """
         cache = 0
-        for layer in self._decoder.attention:
+        layers = self._decoder.attention
+        for layer in layers[:-1] if self.drafts else layers:
             seen = min(context, layer.window or context)
             cache += layer_bytes(
                 self.kv_type, layer.num_kv_heads, layer.head_dim, layer.width_of_values, seen
@@ -334,6 +341,8 @@ class CPUEngine:
         try:
             self._run(plan, out[:wanted], adapted)
             self._put_states(rows)
+            if self._drafter is not None:
+                self._drafter.note(rows, self._walk)
         except BaseException:
             for piece in rows:
                 piece.cache.spoil(piece.cache.length)
@@ -342,6 +351,19 @@ class CPUEngine:
             tokens = piece.tokens
             piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
         return out[:wanted]
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the file has a layer that proposes tokens."""
+        return self._drafter is not None
+
+    def draft(
+        self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
+    ) -> list[int]:
+        """Tokens that may come behind ``tokens``; see runtime/interface.py."""
+        if self._drafter is None:
+            return []
+        return self._drafter.propose(cache, tokens, most, wants, self._walk)
 
     def _run(self, plan: _Plan, out: NDArray[np.float32], adapted: bool) -> None:
         """Walk a plan, its head for 16 rows of logits at a time."""
@@ -424,7 +446,7 @@ class CPUEngine:
         if not found:
             raise InputError("a step takes at least one row, got none")
         if len(rows) > 1:
-            _check_different([piece.cache for piece in rows])
+            check_different([piece.cache for piece in rows])
         step.tokens[0] = at
         step.wanted = len(wanted_rows)
         step.wanted_rows[: len(wanted_rows)] = wanted_rows
@@ -517,32 +539,6 @@ class CPUEngine:
         if not self._closed:
             self._closed = True
             self._team.close()
-
-
-def _check_different(caches: Sequence[KVCache]) -> None:
-    if len({cache.address for cache in caches}) != len(caches):
-        raise InputError("the caches of a step must all be different, and one is there twice")
-    kinds = sorted({cache.kv_type for cache in caches})
-    if len(kinds) > 1:
-        raise InputError(f"the caches of a step must have one type, got {' and '.join(kinds)}")
-
-
-def _warn_of_inverted_scales(
-    typed: Sequence[tuple[str, float]], path: str, progress: Progress | None
-) -> None:
-    """Scales are means of weights' magnitudes or so; one over them is a converter's mistake."""
-    scales = [abs(scale) for type_name, scale in typed if TYPES[type_name].tensor_scale]
-    if not scales or float(np.median(scales)) <= LARGEST_SCALE:
-        return
-    message = (
-        f"{path}: half of the ternary scales exceed {float(np.median(scales)):.3g}, where "
-        f"trained models have less than {LARGEST_SCALE:g}: they look inverted, by a converter that "
-        "divided where it should have multiplied. Expect nonsense; convert the checkpoint again"
-    )
-    if progress:
-        progress(f"warning: {message}")
-    else:
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _tell_of_too_much(

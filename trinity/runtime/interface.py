@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,7 +25,9 @@ class Rows:
     (tokens, hidden_size) into which the step writes the hidden states behind the output norm.
     ``second``: the row at which the second text of a pair begins, for an encoder that tells them
     apart. ``revocable``: the cache can be cut behind any of the rows afterwards, also where layers
-    have a recurrent state; then they are at most ``cache.most_revocable`` and one.
+    have a recurrent state; then they are at most ``cache.most_revocable`` and one. ``following``:
+    the token behind them, -1 where it is not known; given where a layer that proposes tokens is to
+    learn from the rows.
     """
 
     cache: KVCache
@@ -34,6 +36,7 @@ class Rows:
     states: NDArray[np.float32] | None = None
     second: int | None = None
     revocable: bool = False
+    following: int | None = None
 
 
 class Engine(Protocol):
@@ -72,6 +75,11 @@ class Engine(Protocol):
     @property
     def encodes(self) -> bool:
         """Whether it is an encoder: a step takes whole texts, and gives their states, no logits."""
+        ...
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the file has a layer that proposes tokens."""
         ...
 
     @property
@@ -128,6 +136,17 @@ class Engine(Protocol):
         the first rows of ``out`` where it was given, else an array of the caller's own.
         Raises: InputError, ContextLengthError; TrinityError where no page is left for a sequence
         (``KVCache.reserve`` tells before) or the model's file is damaged.
+        """
+        ...
+
+    def draft(
+        self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
+    ) -> list[int]:
+        """Tokens that may come behind ``tokens``, by that layer; at most ``most``.
+
+        The newest step was of ``cache``, which holds all of them but the last. ``wants`` says of
+        each, by the probability that the layer gives it, whether it is wanted; the first that is
+        not ends them. [] where there is no such layer, no room, or the newest step was of others.
         """
         ...
 

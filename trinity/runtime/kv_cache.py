@@ -369,3 +369,12 @@ class KVCache:
                 self._pages[index] = other
                 self._show(index)
                 return
+
+
+def check_different(caches: Sequence[KVCache]) -> None:
+    """Raise InputError unless a step can take these caches at once."""
+    if len({cache.address for cache in caches}) != len(caches):
+        raise InputError("the caches of a step must all be different, and one is there twice")
+    kinds = sorted({cache.kv_type for cache in caches})
+    if len(kinds) > 1:
+        raise InputError(f"the caches of a step must have one type, got {' and '.join(kinds)}")

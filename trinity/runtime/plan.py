@@ -145,6 +145,9 @@ class PlanBuilder:
         for index, layer in enumerate(decoder.layers):
             self.bound[f"blk.{index}."] = self._bound(f"blk.{index}.", layer)
             self.experts[f"blk.{index}."] = self._bound_experts(f"blk.{index}.", layer)
+        prefix = decoder.drafting_prefix
+        self.bound[prefix] = self._bound(prefix, decoder.drafting)
+        self.experts[prefix] = self._bound_experts(prefix, decoder.drafting)
         self.rotations = {rotation: self._table(rotation) for rotation in decoder.rotations}
         self.temperatures = {
             temperature: TemperatureTable(temperature, context_length)

@@ -85,6 +85,11 @@ class Sequence(ABC):
         return False
 
     @property
+    def guessed(self) -> bool:
+        """Whether tokens are to be proposed for it."""
+        return False
+
+    @property
     def pending(self) -> int:
         """How many of its tokens are not evaluated."""
         return len(self.tokens) - (0 if self.cache is None else self.cache.length)

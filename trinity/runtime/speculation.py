@@ -8,10 +8,14 @@ without, to the last bit of every logit, and a wrong proposal costs time alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from trinity.runtime.account import Account
 from trinity.runtime.ngram import NgramIndex
+
+# Makes at most so many tokens, while the callable wants them by their probabilities.
+Draft = Callable[[int, Callable[[float], bool]], list[int]]
 
 
 class Guesses:
@@ -22,9 +26,15 @@ class Guesses:
         self._size = 0  # of the n-gram that the newest guess follows
         self._guess: list[int] = []
         self._at = 0  # the guess's place in the text
+        self._believed: list[float] = []  # its probabilities, where a layer of the model made it
 
-    def propose(self, tokens: Sequence[int], account: Account, most: int) -> list[int]:
-        """What to evaluate after ``tokens``, at most ``most`` tokens, if it is worth its price."""
+    def propose(
+        self, tokens: Sequence[int], account: Account, most: int, draft: Draft | None = None
+    ) -> list[int]:
+        """What to evaluate after ``tokens``, at most ``most`` tokens, if it is worth its price.
+
+        What stood after the text's end before, or what ``draft`` makes: what promises more.
+        """
         if self._index is None:
             self._index = NgramIndex(tokens)
         index = self._index
@@ -32,11 +42,25 @@ class Guesses:
         for token in tokens[len(index.tokens) :]:
             index.append(token)
         size, start = index.match()
-        count = account.proposals(size, most) if size else 0
+        count, rate = account.proposals(size, most) if size else (0, 1.0)
+        self._believed = []
+        if draft is not None:
+            number, promised = account.drafts(most)
+            if number and promised > rate:
+                return self._drafted(tokens, account, draft, number)
         # One that is not evaluated still shows how reliable such proposals are.
         self._guess = index.continuation(start, max(count, 1)) if size else []
         self._size, self._at = size, len(tokens)
         return self._guess[:count]
+
+    def _drafted(
+        self, tokens: Sequence[int], account: Account, draft: Draft, most: int
+    ) -> list[int]:
+        began, run = perf_counter(), account.run()
+        self._guess = draft(most, run.wants)
+        account.drafted(run.looked, perf_counter() - began)
+        self._believed, self._at = run.believed, len(tokens)
+        return self._guess
 
     def _learn(self, tokens: Sequence[int], account: Account) -> None:
         """Compare the newest guess with what came."""
@@ -45,4 +69,8 @@ class Guesses:
             return
         pairs = zip(self._guess, came, strict=False)
         right = next((i for i, (guess, token) in enumerate(pairs) if guess != token), len(came))
-        account.learn(self._size, right, right < len(self._guess))
+        wrong = right < len(came)
+        if self._believed:
+            account.learn_draft(self._believed, right, wrong)
+        else:
+            account.learn(self._size, right, right < len(self._guess))

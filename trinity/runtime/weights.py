@@ -7,7 +7,8 @@ into the x86 order, row by row (2 bits a weight), because the kernels walk rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import warnings
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -23,6 +24,9 @@ from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.quants import TYPES
 from trinity_kernels.quants.i2_s import pack_codes, unpack_codes
 from trinity_kernels.quants.tl import AMBIGUOUS, TILINGS, TL_TYPES, TLError, to_i2_s
+
+# Of ternary weights; inverted scales are 1 / 0.02 or so.
+LARGEST_SCALE = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +289,24 @@ def _by_rows(codes: NDArray[np.uint8], n: int, k: int, block: int) -> NDArray[np
     rows = np.ones((n, padded), np.uint8)
     rows[:, :k] = unpack_codes(codes.reshape(-1, block)).reshape(n, k)
     return np.ascontiguousarray(pack_codes(rows.reshape(-1, 128)).reshape(-1))
+
+
+def warn_of_inverted_scales(
+    typed: Iterable[tuple[str, float]], path: str, progress: Callable[[str], object] | None
+) -> None:
+    """Warn where ternary ``scales`` of the file at ``path`` look like one over what they should be.
+
+    They are means of weights' magnitudes or so. ``typed``: types, and their scales.
+    """
+    scales = [abs(scale) for type_name, scale in typed if TYPES[type_name].tensor_scale]
+    if not scales or float(np.median(scales)) <= LARGEST_SCALE:
+        return
+    message = (
+        f"{path}: half of the ternary scales exceed {float(np.median(scales)):.3g}, where "
+        f"trained models have less than {LARGEST_SCALE:g}: they look inverted, by a converter that "
+        "divided where it should have multiplied. Expect nonsense; convert the checkpoint again"
+    )
+    if progress:
+        progress(f"warning: {message}")
+    else:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -287,10 +287,9 @@ class Bench:
         while len(tokens) < end:
             tokens.append(passage[len(tokens) % PASSAGE])  # what the logits would have chosen
             most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
-            if self.engine.pool.recurrent:
-                most = 0
-            proposals = guesses.propose(tokens, self.account, most)
-            rows = Rows(cache, [tokens[-1], *proposals], 1 + len(proposals))
+            proposals = guesses.propose(tokens, self.account, min(most, cache.most_revocable))
+            count = len(proposals)
+            rows = Rows(cache, [tokens[-1], *proposals], 1 + count, revocable=count > 0)
             self.engine.step([rows], exact=bool(proposals), out=self.logits)
             right = 0
             while right < len(proposals) and proposals[right] == passage[len(tokens) % PASSAGE]:

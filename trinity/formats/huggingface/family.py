@@ -13,6 +13,7 @@ from trinity.formats.huggingface.stored import Module
 
 LAYER = "model.layers."
 Keys = Mapping[str, object]
+Group = tuple[str, Iterable[Module]]
 NO_TERMS = Terms()
 
 
@@ -41,7 +42,8 @@ class Family:
     what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by a weight
     of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what
     names begin with, and what modules have for it; the first that fits counts. ``headless``: there
-    is no output matrix.
+    is no output matrix. ``drafting(config)``: the modules of a layer that proposes tokens, which a
+    checkpoint may have, in groups, each after what its names begin with.
     """
 
     class_names: tuple[str, ...]
@@ -61,6 +63,7 @@ class Family:
     mlx_head: bool = False
     renames: tuple[tuple[str, str], ...] = ()
     headless: bool = False
+    drafting: Callable[[HFConfig], Iterable[Group]] = lambda config: ()
 
     def architecture(self, config: HFConfig) -> str:
         """The value of general.architecture. Raises UnsupportedError for another activation."""

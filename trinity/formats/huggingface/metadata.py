@@ -6,7 +6,10 @@ for a GGUF file. Source: llama.cpp conversion/base.py, TextModel.set_gguf_parame
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import HFConfig
@@ -50,6 +53,18 @@ def model_metadata(config: HFConfig, family: Family, name: str) -> dict[str, obj
     return general | {
         f"{architecture}.{k}": value for k, value in keys.items() if value is not None
     }
+
+
+def drafting_keys(metadata: Mapping[str, object]) -> dict[str, object]:
+    """The keys of ``metadata`` that change where a layer that proposes tokens follows the last."""
+    architecture = metadata["general.architecture"]
+    count, recurrent = f"{architecture}.block_count", f"{architecture}.attention.recurrent_layers"
+    layers = metadata[count]
+    assert isinstance(layers, int)
+    keys: dict[str, object] = {count: layers + 1, f"{architecture}.nextn_predict_layers": 1}
+    if recurrent in metadata:
+        keys[recurrent] = np.append(np.asarray(metadata[recurrent]), np.False_)
+    return keys
 
 
 def usable_context(config: HFConfig, family: Family) -> int:

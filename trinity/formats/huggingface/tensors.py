@@ -7,7 +7,7 @@ configuration does not describe the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,15 +98,22 @@ def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> 
     for layer in range(-1, config.num_layers):
         prefix = f"{LAYER}{layer}." if layer >= 0 else ""
         before = len(found)
-        for module in family.layer(config, layer) if layer >= 0 else family.ends(config):
-            for form in (form for one in (module, *module.instead) for form in one.forms):
-                names = (prefix + name for name in form.names)
-                found |= {actual[n]: form.shape[-1] for n in names if n in actual}
+        modules = family.layer(config, layer) if layer >= 0 else family.ends(config)
+        found |= _columns(modules, prefix, actual)
         if len(found) == before and layer >= 0:
             break  # hf_tensors says that the layer is missing
+    for source, modules in family.drafting(config):
+        found |= _columns(modules, source, actual)
     if _HEAD in actual:
         found[actual[_HEAD]] = config.hidden_size
     return found
+
+
+def _columns(modules: Iterable[Module], prefix: str, actual: dict[str, str]) -> dict[str, int]:
+    """Of those of the modules' tensors that the checkpoint has, by its names."""
+    forms = (form for m in modules for one in (m, *m.instead) for form in one.forms)
+    names = ((prefix + name, form.shape[-1]) for form in forms for name in form.names)
+    return {actual[name]: columns for name, columns in names if name in actual}
 
 
 def other_networks(config: HFConfig, family: Family) -> bool:
@@ -164,6 +171,7 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
         for module in family.layer(config, layer):
             for one in _chosen(module, source, names):
                 yield _tensor(one, f"blk.{layer}.", source, names)
+    yield from _drafting(config, family, names)
     for module in others:
         yield _tensor(module, "", "", names)
     # Where the configuration does not say, the tensor itself tells.
@@ -176,6 +184,18 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
         if factor != 1.0:
             stored, factors = replace(stored, parts=(as_it_is,)), ((factor,),)
         yield HFTensor("output.weight", shape, stored, "matrix", factors=factors)
+
+
+def _drafting(config: HFConfig, family: Family, names: Collection[str]) -> list[HFTensor]:
+    """Of the layer that proposes tokens, where the checkpoint has all of it."""
+    found = [
+        _tensor(one, f"blk.{config.num_layers}.", source, names)
+        for source, modules in family.drafting(config)
+        for module in modules
+        for one in _chosen(module, source, names)
+    ]
+    whole = all(name in names for tensor in found for name in tensor.stored.names)
+    return found if whole else []
 
 
 def _chosen(module: Module, source: str, names: Collection[str]) -> tuple[Module, ...]:

@@ -26,7 +26,7 @@ from trinity.formats.huggingface.blocks import (
 )
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
 from trinity.formats.huggingface.families.qwen_moe import check_routing
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import Family, Group, Keys
 from trinity.formats.huggingface.recurrent import States, convolution, decay, layer_kinds
 from trinity.formats.huggingface.stored import Module, Stored, View, heads_in_turns, rows
 
@@ -125,14 +125,18 @@ def _delta_rule_of_next(config: HFConfig, states: States) -> Iterator[Module]:
 
 
 def _layer(config: HFConfig, index: int) -> Iterator[Module]:
-    hidden = config.hidden_size
-    yield from norm("attn_norm", "input_layernorm", hidden, add=1)
+    yield from norm("attn_norm", "input_layernorm", config.hidden_size, add=1)
     if not layer_kinds(config, _KINDS, 4)[index]:
         yield from _attention(config)
     elif config.class_name.startswith("Qwen3Next"):
         yield from _delta_rule_of_next(config, _states(config))
     else:
         yield from _delta_rule(config, _states(config))
+    yield from _feed_forward(config)
+
+
+def _feed_forward(config: HFConfig) -> Iterator[Module]:
+    hidden = config.hidden_size
     yield from norm("post_attention_norm", "post_attention_layernorm", hidden, add=1)
     if config.experts is None:
         yield from gated(hidden, config.intermediate_size)
@@ -142,6 +146,21 @@ def _layer(config: HFConfig, index: int) -> Iterator[Module]:
     yield from experts(config, "mlp.experts")
     yield vector("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", (1, hidden))
     yield from gated(hidden, shared, source="mlp.shared_expert", suffix="_shexp")
+
+
+def _drafting(config: HFConfig) -> Iterator[Group]:
+    hidden = config.hidden_size
+    yield (
+        "mtp.",
+        [
+            *linear("nextn.eh_proj", "fc", hidden, 2 * hidden),
+            *norm("nextn.enorm", "pre_fc_norm_embedding", hidden, add=1),
+            *norm("nextn.hnorm", "pre_fc_norm_hidden", hidden, add=1),
+            *norm("nextn.shared_head_norm", "norm", hidden, add=1),
+        ],
+    )
+    layer = norm("attn_norm", "input_layernorm", hidden, add=1)
+    yield "mtp.layers.0.", [*layer, *_attention(config), *_feed_forward(config)]
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -176,7 +195,7 @@ def _newer_keys(config: HFConfig) -> Keys:
     return keys
 
 
-_UNUSED = r"mtp\..*"  # layers that propose several tokens at once
+_UNUSED = r"mtp\..*"  # where it is not a whole layer that proposes tokens
 _EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))
 _SIZES: dict[str, object] = {
     "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
@@ -190,20 +209,22 @@ FAMILIES = (
         architectures={"silu": "qwen3next"},
         layer=_layer, ends=_ends, keys=_next_keys,
         terms=Terms(windows=False, defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED,
+        unused=lambda config: _UNUSED, drafting=_drafting,
     ),
     Family(
         class_names=("Qwen3_5ForCausalLM",),
         architectures={"silu": "qwen35"},
         layer=_layer, ends=_ends, keys=_newer_keys,
         terms=Terms(windows=False, defaults=_SIZES, partial_rope=True),
-        unused=lambda config: _UNUSED, wrappers=("Qwen3_5ForConditionalGeneration",),
+        unused=lambda config: _UNUSED, drafting=_drafting,
+        wrappers=("Qwen3_5ForConditionalGeneration",),
     ),
     Family(
         class_names=("Qwen3_5MoeForCausalLM",),
         architectures={"silu": "qwen35moe"},
         layer=_layer, ends=_ends, keys=_newer_keys,
         terms=Terms(windows=False, defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, wrappers=("Qwen3_5MoeForConditionalGeneration",),
+        unused=lambda config: _UNUSED, drafting=_drafting,
+        wrappers=("Qwen3_5MoeForConditionalGeneration",),
     ),
 )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Write tests/data/drafting.json: what PyTorch proposes with the layer of a small Qwen 3.5.
+
+    pip install torch transformers numpy
+    python scripts/drafting_golden.py FOLDER    # of the checkpoint without the layer
+
+transformers leaves the layer out of its models, so it is put together of its parts here: the norms
+and the layer of attention are transformers' own. The tests need neither package.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
+
+from tests.runtime.drafting_model import LENGTHS, PROMPT, TOKENS, write  # noqa: E402
+
+
+class Layer(torch.nn.Module):
+    """The layer behind the last: pairs of a state and the next token's embedding to states."""
+
+    def __init__(self, model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        config = self.config = model.config
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        self.rotary = model.model.rotary_emb
+        self.fc = torch.nn.Linear(2 * hidden, hidden, bias=False)
+        self.pre_fc_norm_embedding = Qwen3_5RMSNorm(hidden, eps)
+        self.pre_fc_norm_hidden = Qwen3_5RMSNorm(hidden, eps)
+        self.norm = Qwen3_5RMSNorm(hidden, eps)
+        full = config.layer_types.index("full_attention")
+        self.layers = torch.nn.ModuleList([Qwen3_5DecoderLayer(config, full)])
+        named = {k.removeprefix("mtp."): v for k, v in weights.items() if k.startswith("mtp.")}
+        self.load_state_dict(named)
+
+    def forward(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        both = self.pre_fc_norm_embedding(embeddings), self.pre_fc_norm_hidden(states)
+        x = self.fc(torch.cat(both, -1))
+        count = x.shape[1]
+        positions = torch.arange(count)[None]
+        turns = self.rotary(x, positions.expand(3, 1, -1))
+        mask = torch.full((count, count), float("-inf")).triu(1)[None, None]
+        x = self.layers[0](
+            x, position_embeddings=turns, attention_mask=mask, position_ids=positions
+        )
+        return self.norm(x[0] if isinstance(x, tuple) else x)
+
+
+@torch.no_grad()
+def drafts(folder: Path) -> list[dict[str, list[float]]]:
+    """What follows each part of the prompt, the model's own token behind it."""
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    layer = Layer(model, load_file(folder / "model.safetensors")).eval()
+    embed = model.model.embed_tokens
+    found = []
+    for length in LENGTHS:
+        tokens = torch.tensor([PROMPT[:length]])
+        states = model.model(tokens).last_hidden_state
+        following = int(model.lm_head(states[0, -1]).argmax())
+        embeddings = embed(torch.tensor([[*PROMPT[1:length], following]]))
+        ids, chances = [], []
+        for _ in range(TOKENS):
+            made = layer(states, embeddings)[:, -1:]
+            logits = model.lm_head(made[0, 0])
+            ids.append(int(logits.argmax()))
+            chances.append(float(logits.softmax(-1).max()))
+            # The next pair: its own state, and the token that it proposed.
+            states = torch.cat([states, made], 1)
+            embeddings = torch.cat([embeddings, embed(torch.tensor([[ids[-1]]]))], 1)
+        found.append({"following": following, "tokens": ids, "chances": chances})
+    return found
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        found = drafts(write(Path(sys.argv[1]), Path(temporary) / "model"))
+    path = ROOT / "tests" / "data" / "drafting.json"
+    path.write_text(json.dumps(dict(zip(map(str, LENGTHS), found, strict=True)), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""The layer behind the last one, which proposes tokens: multi-token prediction.
+
+Of the hidden state behind a token and the embedding of the token after it, the layer makes the
+state of which the head gives the token after that. It has keys and values of its own in the pages
+of the model's, one position for each such pair. A proposal is evaluated by the model in any case,
+so what is wrong or missing here costs a proposal, never a token.
+Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; llama.cpp src/models/qwen35.cpp.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN
+from trinity.models.decoder import DRAFT_EMBEDDING, DRAFT_HEAD, DRAFT_NORM
+from trinity.models.operations import Norm
+from trinity.runtime import records
+from trinity.runtime.embedding import Embedding
+from trinity.runtime.interface import Rows
+from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.plan import Buffers, PlanBuilder, Step
+from trinity.runtime.records import linear, norm
+from trinity.runtime.records.linear import Place
+from trinity.runtime.records.writer import Writer
+from trinity.runtime.weights import Weight
+from trinity_kernels.record import RECORD
+
+Walk = Callable[[NDArray[np.void]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Records: one that takes hidden states of the model, then ``layer``, then ``head``."""
+
+    records: NDArray[np.void]
+    head: int
+
+    @property
+    def layer(self) -> NDArray[np.void]:
+        """From the model's hidden states to the layer's."""
+        return self.records[: self.head]
+
+    @property
+    def further(self) -> NDArray[np.void]:
+        """From a hidden state of its own to logits."""
+        return self.records[1:]
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The rows of the newest step, where they are of one sequence.
+
+    The layer has taken in the pairs of all rows before ``seen``.
+    """
+
+    cache: weakref.ref[KVCache]
+    start: int
+    count: int
+    seen: int = 0
+
+
+class Drafter:
+    """Proposes tokens behind the rows of the newest step of an engine."""
+
+    def __init__(
+        self, builder: PlanBuilder, buffers: Buffers, step: Step, head: Weight,
+        embedding: Embedding, few: int,
+    ) -> None:  # fmt: skip
+        decoder, config = builder.decoder, builder.config
+        self._builder, self._buffers, self._step = builder, buffers, step
+        self._prefix, self._few = decoder.drafting_prefix, few
+        own = self._prefix + DRAFT_HEAD
+        if builder.weights.has(own):
+            name = own.removesuffix(".weight")
+            head = builder.weights.linear(name, config.vocab_size, config.hidden_size)
+        self._head = head
+        own = self._prefix + DRAFT_EMBEDDING
+        if builder.weights.has(own):
+            embedding = Embedding(
+                builder.weights, own, config.vocab_size, config.hidden_size, embedding.scale
+            )
+        self._embedding = embedding
+        self._tokens = buffers.rows(DRAFT_TOKEN, config.hidden_size)
+        self._states = buffers.rows(DRAFT_STATE, config.hidden_size)
+        self._hidden = buffers.rows("h", config.hidden_size)
+        self._index = np.zeros(len(step.positions), np.int32)
+        self._last = np.zeros(1, np.int32)  # the row whose logits are wanted
+        self._one = np.ones(1, np.int64)
+        self._logits = np.zeros(config.vocab_size, np.float32)
+        self._plans: dict[tuple[str, bool], _Plan] = {}
+        self._newest: _Newest | None = None
+
+    @property
+    def head(self) -> Weight:
+        """The weight that makes logits."""
+        return self._head
+
+    def plan(self, kv_type: str, few: bool) -> _Plan:
+        """The records for at most ``few`` rows, or for many; built when they are first wanted."""
+        key = kv_type, few
+        if key not in self._plans:
+            builder, buffers = self._builder, self._buffers
+            decoder, width = builder.decoder, builder.config.hidden_size
+            writer = Writer(builder, buffers, self._step, kv_type, self._few if few else 0)
+            kind, last = decoder.architecture.norm, decoder.architecture.output_norm
+            assert kind != "none"
+            norm.write(writer, Norm("x", last, DRAFT_STATE, width, kind=kind), index=self._index)
+            writer.layer, writer.prefix = builder.config.num_layers, self._prefix
+            records.write_all(writer, decoder.drafting)
+            head = len(writer.records)
+            if writer.has(DRAFT_NORM):
+                last = DRAFT_NORM
+            else:
+                writer.prefix = ""
+            own = Norm("x", last, "h", width, kind=kind)
+            norm.write(writer, own, rows=self._one, index=self._last)
+            out = Place(int(self._logits.ctypes.data), self._logits.nbytes)
+            linear.write_products(writer, "h", [(self._head, out)], rows=self._one)
+            found = np.zeros(len(writer.records), RECORD)
+            found["slots"] = writer.records
+            self._plans[key] = _Plan(found, head)
+        return self._plans[key]
+
+    def note(self, rows: Sequence[Rows], walk: Walk) -> None:
+        """Take in the rows of the newest step whose following token is known."""
+        self._newest = None
+        kept, following, at = list[int](), list[int](), 0
+        for piece in rows:
+            count = len(piece.tokens)
+            if piece.following is not None:
+                tokens = [int(token) for token in piece.tokens[1:]]
+                tokens += [piece.following] if piece.following >= 0 else []
+                kept += range(at, at + len(tokens))
+                following += tokens
+            at += count
+        if len(rows) == 1:
+            cache, count = rows[0].cache, len(rows[0].tokens)
+            self._newest = _Newest(weakref.ref(cache), cache.length, count, len(following))
+        if following:
+            step, index = self._step, np.array(kept)
+            step.positions[: len(kept)] = step.positions[index]
+            step.caches[: len(kept)] = step.caches[index]
+            self._take(kept, following)
+            walk(self.plan(rows[0].cache.kv_type, len(kept) <= self._few).layer)
+
+    def propose(
+        self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool],
+        walk: Walk,
+    ) -> list[int]:  # fmt: skip
+        """At most ``most`` tokens that may come behind ``tokens``, of which the last is new.
+
+        ``wants(chance)`` says of each token, by what the layer believes of it, whether it is worth
+        its price; the first that is not is the end. [] where the newest step was of others, or
+        there is no room for the layer's keys and values.
+        """
+        newest, length = self._newest, cache.length
+        if newest is None or newest.cache() is not cache or most < 1:
+            return []
+        first, count = newest.seen, length - newest.start
+        if not first < count <= newest.count or len(tokens) != length + 1:
+            return []
+        if not cache.reserve(length + 1 + most, revocable=most):
+            return []
+        step = self._step
+        self._builder.reach(length + most)
+        step.place(0, newest.start + first, count - first)
+        step.caches[: count - first] = cache.address
+        self._take(range(first, count), tokens[newest.start + first + 1 : length + 1])
+        self._newest = None  # the residual stream is the layer's now
+        plan = self.plan(cache.kv_type, count - first <= self._few)
+        self._last[0] = count - first - 1
+        walk(plan.records)
+        found: list[int] = []
+        while True:
+            token, chance = _best(self._logits)
+            if not np.isfinite(chance) or not wants(chance):
+                return found
+            found.append(token)
+            if len(found) == most:
+                return found
+            step.place(0, length - 1 + len(found), 1)
+            step.caches[0] = cache.address
+            step.tokens[0] = 1
+            self._states[0] = self._hidden[0]
+            self._embedding.put(np.array([token]), self._tokens)
+            self._last[0] = 0
+            walk(self.plan(cache.kv_type, True).further)
+
+    def _take(self, rows: Sequence[int], following: Sequence[int]) -> None:
+        """The next walk is of these rows of the residual stream."""
+        count = len(rows)
+        self._index[:count] = rows
+        self._step.tokens[0] = count
+        self._embedding.put(np.array(following), self._tokens)
+
+
+def _best(logits: NDArray[np.float32]) -> tuple[int, float]:
+    """The most probable token, and its probability."""
+    token = int(logits.argmax())
+    with np.errstate(all="ignore"):  # of logits that are no numbers comes none
+        return token, float(1 / np.exp(logits - logits[token]).sum())
