@@ -1,4 +1,4 @@
-"""A small Qwen 3.5 with a layer that proposes tokens, drawn at random onto a folder's checkpoint."""
+"""A small Qwen 3.5 with a layer that proposes tokens, drawn at random."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def _layer(config: ModelConfig, index: int, has: Has, *, tiled: bool) -> list[Op
     return _with_feed_forward(config, has, branch)
 
 
-def _with_feed_forward(
-    config: ModelConfig, has: Has, branch: list[Operation]
-) -> list[Operation]:  # fmt: skip
+def _with_feed_forward(config: ModelConfig, has: Has, branch: list[Operation]) -> list[Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *branch,
