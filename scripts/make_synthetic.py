@@ -108,6 +108,13 @@ SHAPES = {
         keys={"rope.dimension_count": 96, "rope.scaling.original_context_length": 4096,
               "rope.scaling.attn_factor": 1.19},
     ),
+    "qwen35-0.8b": Shape(
+        "qwen35", "qwen35-0.8b", 1024, 3584, 24, 8, 2, 256, 248_320, 262_144, 1e7, "Q4_0",
+        keys={"rope.dimension_count": 64,
+              "rope.dimension_sections": np.array([11, 11, 10, 0], np.int32),
+              "full_attention_interval": 4, "ssm.conv_kernel": 4, "ssm.state_size": 128,
+              "ssm.group_count": 16, "ssm.time_step_rank": 16, "ssm.inner_size": 2048},
+    ),
     "tiny": Shape("llama", "tiny", 256, 512, 2, 4, 2, 64, 512, 512, 1e4, "Q4_0"),
     "tiny-experts": Shape(
         "qwen3moe", "tiny-experts", 256, 512, 2, 4, 2, 64, 512, 512, 1e4, "Q4_0",
@@ -228,6 +235,9 @@ def tensor_plan(
     for layer in range(shape.num_layers):
         prefix = f"blk.{layer}."
         yield f"{prefix}attn_norm.weight", (hidden,), "F32"
+        if shape.arch == "qwen35":
+            yield from qwen35_tensors(shape, layer, prefix, type_name)
+            continue
         if is_phi3:
             yield f"{prefix}attn_qkv.weight", (attn + 2 * kv, hidden), type_name
         else:
@@ -271,6 +281,40 @@ def tensor_plan(
         yield "output.weight", (shape.vocab_size, hidden), head_type
 
 
+def qwen35_tensors(
+    shape: Shape, layer: int, prefix: str, type_name: str
+) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """A layer of the gated delta rule, each fourth one of gated attention, and its feed-forward."""
+    hidden, ffn, dim = shape.hidden_size, shape.intermediate_size, shape.head_dim
+    sizes = [shape.keys[f"ssm.{key}"] for key in ("inner_size", "state_size", "time_step_rank")]
+    inner, state, heads = (size for size in sizes if isinstance(size, int))
+    groups, taps = shape.keys["ssm.group_count"], shape.keys["ssm.conv_kernel"]
+    assert isinstance(groups, int)
+    assert isinstance(taps, int)
+    channels = inner + 2 * groups * state
+    if layer % 4 == 3:
+        yield f"{prefix}attn_q.weight", (2 * shape.num_heads * dim, hidden), type_name
+        yield f"{prefix}attn_k.weight", (shape.num_kv_heads * dim, hidden), type_name
+        yield f"{prefix}attn_v.weight", (shape.num_kv_heads * dim, hidden), type_name
+        yield f"{prefix}attn_q_norm.weight", (dim,), "F32"
+        yield f"{prefix}attn_k_norm.weight", (dim,), "F32"
+        yield f"{prefix}attn_output.weight", (hidden, shape.num_heads * dim), type_name
+    else:
+        yield f"{prefix}attn_qkv.weight", (channels, hidden), type_name
+        yield f"{prefix}attn_gate.weight", (inner, hidden), type_name
+        yield f"{prefix}ssm_beta.weight", (heads, hidden), type_name
+        yield f"{prefix}ssm_alpha.weight", (heads, hidden), type_name
+        yield f"{prefix}ssm_conv1d.weight", (channels, taps), "F32"
+        yield f"{prefix}ssm_dt.bias", (heads,), "F32"
+        yield f"{prefix}ssm_a", (heads,), "F32"
+        yield f"{prefix}ssm_norm.weight", (inner // heads,), "F32"
+        yield f"{prefix}ssm_out.weight", (hidden, inner), type_name
+    yield f"{prefix}post_attention_norm.weight", (hidden,), "F32"
+    yield f"{prefix}ffn_gate.weight", (ffn, hidden), type_name
+    yield f"{prefix}ffn_up.weight", (ffn, hidden), type_name
+    yield f"{prefix}ffn_down.weight", (hidden, ffn), type_name
+
+
 def expert_tensors(
     shape: Shape, experts: Experts, prefix: str, type_name: str
 ) -> Iterator[tuple[str, tuple[int, ...], str]]:
@@ -297,6 +341,8 @@ def add_tensor(
     """Drawn only when the writer comes to it; inputs of unit size give outputs of unit size."""
     if len(shape) == 1:
         values = np.zeros(shape, np.float32) if name.endswith(".bias") else np.ones(shape, "f4")
+        if name.endswith("ssm_a"):  # rates of decay
+            values = -values
         writer.add_tensor(name, shape, "F32", values)
         return
     file_type = "I2_S" if type_name == "I2_S_ARM" else type_name

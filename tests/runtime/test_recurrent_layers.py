@@ -242,11 +242,34 @@ def test_a_step_that_fails_leaves_no_state(load: Load, monkeypatch: pytest.Monke
     assert np.array_equal(evaluate(engine, tokens[start:], other), expected[start:])
 
 
-def test_a_profile_takes_nothing_in(load: Load) -> None:
-    engine = load("granitehybrid")
+@pytest.mark.parametrize("before", [0, 100, 200])
+def test_a_step_of_pages_that_fails(
+    load: Load, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:  # fmt: skip
+    engine = load("qwen3_5", rows=CONTEXT)
+    tokens, cache = text_of(engine, 500), engine.new_cache()
+    expected = evaluate(engine, tokens, cache)
+    cache.release()
+    cache = engine.new_cache()
+    cache.separate()
+    if before:
+        cache.keep(before)
+        evaluate(engine, tokens[:before], cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_put_states", lambda rows: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            evaluate(engine, tokens[before:], cache)
+    start = cache.length
+    assert start == before // PAGE * PAGE
+    assert np.array_equal(evaluate(engine, tokens[start:], cache), expected[start:])
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_profile_takes_nothing_in(load: Load, count: int) -> None:
+    engine = load("granitehybrid", rows=CONTEXT)
     tokens, cache = text_of(engine, 200), engine.new_cache()
     expected = evaluate(engine, tokens, cache)
-    found = engine.profile([Rows(cache, [5])], rounds=1)
+    found = engine.profile([Rows(cache, [5] * count)], rounds=1)
     assert {"causal_conv", "selective_scan"} <= {one.kernel for one in found}
     assert np.array_equal(evaluate(engine, tokens[cache.length :], cache), expected)
 

@@ -181,10 +181,7 @@ class KVCache:
         if self._window is not None and self._window.first_page(length) < self._low:
             length = usable(self._pages, length, self._window)
         while len(self._pages) * PAGE >= length + PAGE:
-            page = self._pages.pop()
-            if self._low <= len(self._pages) < self._high:
-                self._pool.leave_window(page)
-            self._pool.give_back(page)
+            self._drop_last()
         self._length = length
         if self._window is not None and not self._look_back():
             self.truncate(0)
@@ -196,11 +193,13 @@ class KVCache:
         """
         if not self._pool.recurrent:
             return
-        for page in self._pages[length // PAGE :]:
-            if page.users == 1:
-                self._pool.cut(page, 0)
+        first = length // PAGE
+        while len(self._pages) > first:
+            if self._pages[-1].users == 1:
+                self._pool.cut(self._pages[-1], 0)
+            self._drop_last()
         self._length = max(self._length, length)
-        self.truncate(length // PAGE * PAGE)
+        self.truncate(first * PAGE)
 
     def page(self, index: int) -> Page:
         """One of its pages."""
@@ -227,6 +226,12 @@ class KVCache:
     def _holding(self) -> Holding:
         windows = range(self._low, self._high)
         return Holding(self._kv_type, self._pages, windows, self._booked, self._apart.parts)
+
+    def _drop_last(self) -> None:
+        page = self._pages.pop()
+        if self._low <= len(self._pages) < self._high:
+            self._pool.leave_window(page)
+        self._pool.give_back(page)
 
     def _revoke(self, length: int) -> bool:
         """Go back to the state behind a revocable row of the newest step, where there is one."""
