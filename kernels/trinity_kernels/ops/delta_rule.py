@@ -7,6 +7,7 @@ bytes apart; OUT is like VALUE, BETA and ALPHA M rows of HEADS, each with a stri
 DT_BIAS are HEADS float32. Head h goes with the head h % KEY_HEADS of queries and keys where TILED
 is 1, else with h // (HEADS / KEY_HEADS). TABLES are of state of the tokens at POSITIONS; those of a
 sequence come in order (state.py says where state lies, and how sums are made).
+While a token brings the state forward, what the next token's key finds in it is summed up, too.
 Source: Yang et al., Gated Delta Networks, 2024 (arXiv 2412.06464), equation 10.
 """
 
@@ -32,7 +33,8 @@ from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
-    from trinity_kernels.ops.state import advance_columns, read_columns
+    from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
+    from trinity_kernels.ops.state import advance_and_read, advance_columns, read_columns
 
 QUERY, KEY, VALUE, STRIDE, BETA, BETA_STRIDE, ALPHA, ALPHA_STRIDE, A, DT_BIAS = range(3, 13)
 OUT, OUT_STRIDE, POSITIONS, TABLES, LAYER_OFFSET, SCALE = range(13, 19)
@@ -53,26 +55,43 @@ def _one_by_one(
 
 def _token(
     isa: Any, old: int, new: int, q: int, k: int, v: int, out: int, keys: int, count: int,
-    decay: Any, beta: Any, scale: Any,
+    decay: Any, beta: Any, scale: Any, known: bool, next_k: int, next_out: int,
 ) -> None:  # fmt: skip
-    """The first ``count`` of 16 columns, from ``old`` to ``new``."""
+    """The first ``count`` of 16 columns, from ``old`` to ``new``.
+
+    Where ``known``, and all 16 columns are there, OUT holds S^T k of the state at ``old`` already;
+    where ``next_k`` is not 0, that of the next token of the same state may go to ``next_out``.
+    """
     _one_by_one(old, new, q, k, v, out, keys, count, decay, beta, scale)
 
 
 def _vector_token(
     isa: Any, old: int, new: int, q: int, k: int, v: int, out: int, keys: int, count: int,
-    decay: Any, beta: Any, scale: Any,
+    decay: Any, beta: Any, scale: Any, known: bool, next_k: int, next_out: int,
 ) -> None:  # fmt: skip
     if count < 16:
         _one_by_one(old, new, q, k, v, out, keys, count, decay, beta, scale)
     else:
-        seen = read_columns(k, old, keys) * simd.splat_f32x16(decay)
-        u = (simd.load_f32x16(v) - seen) * simd.splat_f32x16(beta)
-        y = advance_columns(old, new, q, k, u, keys, decay)
+        seen = simd.load_f32x16(out) if known else read_columns(k, old, keys)
+        u = (simd.load_f32x16(v) - seen * simd.splat_f32x16(decay)) * simd.splat_f32x16(beta)
+        if next_k != 0:
+            y = advance_and_read(old, new, q, k, u, keys, decay, next_k, next_out)
+        else:
+            y = advance_columns(old, new, q, k, u, keys, decay)
         simd.store_f32x16(out, y * simd.splat_f32x16(scale))
 
 
+def _ahead(isa: Any, address: int, nbytes: int) -> None:
+    """What is read next."""
+    return
+
+
+def _vector_ahead(isa: Any, address: int, nbytes: int) -> None:
+    prefetch_bytes(address, nbytes)
+
+
 per_level(_vector_token)(_token)
+per_level(_vector_ahead)(_ahead)
 
 
 @kernel
@@ -96,6 +115,7 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         a = get_f32(get_i64(record + 8 * A) + 4 * head)
         bias = get_f32(get_i64(record + 8 * DT_BIAS) + 4 * head)
         at = offset + 64 * keys * unit
+        known = False  # whether OUT holds what the token's key finds in the state
         for t in range(tokens):
             position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
             new = state_after(tables, t, position, at)
@@ -104,6 +124,14 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
                 clear(new, 16 * keys)
             else:
                 old = state_before(tables, t, position, at)
+            if t == 0:
+                _ahead(isa, old + 64 * keys, 64 * keys)  # of the next unit
+            next_k = 0
+            if t + 1 < tokens:
+                position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t + 4))
+                if position > 0 and state_before(tables, t + 1, position, at) == new:
+                    next_k = get_i64(record + 8 * KEY) + 4 * of_keys * keys
+                    next_k += (t + 1) * get_i64(record + 8 * STRIDE)
             k = t * get_i64(record + 8 * STRIDE) + 4 * of_keys * keys
             v = t * get_i64(record + 8 * STRIDE) + 4 * (head * values + column)
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
@@ -114,5 +142,7 @@ def delta_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
                 isa, old, new, get_i64(record + 8 * QUERY) + k, get_i64(record + 8 * KEY) + k,
                 get_i64(record + 8 * VALUE) + v, out + 4 * (head * values + column), keys,
                 min(values - column, 16), exp_f32(np.float32(step * a)),
-                sigmoid_f32(get_f32(beta + 4 * head)), scale,
+                sigmoid_f32(get_f32(beta + 4 * head)), scale, known, next_k,
+                out + get_i64(record + 8 * OUT_STRIDE) + 4 * (head * values + column),
             )  # fmt: skip
+            known = next_k != 0

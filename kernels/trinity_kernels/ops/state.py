@@ -112,6 +112,33 @@ if not jit_disabled():
         return s
 
     @inline
+    def advance_and_read(
+        old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any, next_k: int, seen: int
+    ) -> Any:  # fmt: skip
+        """As ``advance_columns``; what ``read_columns`` then gives for ``next_k`` goes to ``seen``.
+
+        The same bits, while each row of the state is in a register.
+        """
+        even = simd.splat_f32x16(np.float32(0))
+        odd, next_even, next_odd = even, even, even
+        factor = simd.splat_f32x16(decay)
+        for i in range(0, keys // 2 * 2, 2):
+            s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
+            even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
+            next_even = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i)), s, next_even)
+            at = 64 * i + 64
+            s = _advance_row(old + at, new + at, get_f32(k + 4 * i + 4), u, factor)
+            odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i + 4)), s, odd)
+            next_odd = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i + 4)), s, next_odd)
+        if keys % 2 != 0:
+            i = keys - 1
+            s = _advance_row(old + 64 * i, new + 64 * i, get_f32(k + 4 * i), u, factor)
+            even = simd.fma_f32x16(simd.splat_f32x16(get_f32(q + 4 * i)), s, even)
+            next_even = simd.fma_f32x16(simd.splat_f32x16(get_f32(next_k + 4 * i)), s, next_even)
+        simd.store_f32x16(seen, next_even + next_odd)
+        return even + odd
+
+    @inline
     def advance_columns(
         old: int, new: int, q: int, k: int, u: Any, keys: int, decay: Any
     ) -> Any:  # fmt: skip
