@@ -377,7 +377,7 @@ def _attention_case(
     part = op.part_bytes(_VALUE_DIM)
     blocks = positions // op.BLOCK + 1 - firsts // op.BLOCK
     parts = np.zeros((blocks.sum(), _HEADS, part // 4), np.float32)
-    scratch = np.zeros(op.scratch_bytes(_VALUE_DIM, _HEADS) + 64, np.uint8)
+    scratch = np.zeros(op.scratch_bytes(_VALUE_DIM) + 64, np.uint8)
     slots = {
         op.Q: _at(q), op.Q_STRIDE: q.strides[0], op.POSITIONS: _at(positions),
         op.CACHES: _at(caches), op.LAYER_OFFSET: 0, op.HEAD_DIM: _DIM, op.HEADS: _HEADS,

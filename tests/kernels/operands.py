@@ -187,7 +187,7 @@ def attention(
         fill()
         some_keys, some_values = np.nan_to_num(some_keys), np.nan_to_num(some_values)
     out = np.zeros((tokens, heads, value_dim), np.float32)
-    scratch = op.scratch_bytes(value_dim, group)
+    scratch = op.scratch_bytes(value_dim)
     blocks = sum(position // op.BLOCK + 1 for position in positions)
     parts = np.full((blocks, heads, op.part_bytes(value_dim)), 255, np.uint8)
     slots: dict[int, Slot] = {

@@ -64,6 +64,34 @@ def test_other_tokens_leave_the_bits_alone(kv_type: str, level: str) -> None:
     assert same_bits(many.out[2], found[2])
 
 
+@pytest.mark.parametrize("shape", [(2, 1, 8), (3, 1, 40), (1, 2, 32)])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_tokens_that_see_the_same_leave_the_bits_alone(
+    kv_type: str, shape: tuple[int, int, int], level: str, two: Team
+) -> None:
+    """In both directions several rows are taken at once, of one text and the next."""
+    ends = (300,) * 11 + (299,) + (20,) * 7 + (130,) * 4
+    a = attention(kv_type, ends, *shape)
+    expected = whole(a, kv_type, level)
+    assert np.all(np.abs(expected - a.expected) <= a.bound)
+    a.slots[op.FIRSTS] = np.zeros(len(ends), np.int32)
+    for team in (None, two):
+        assert same_bits(whole(a, kv_type, level, team), expected)
+    a.slots[op.FIRSTS] = np.array([0] * 5 + [140] * 18, np.int32)[: len(ends)]
+    a.slots[op.FIRSTS][12:19] = 3  # type: ignore[index]
+    a.slots[op.FIRSTS][19:] = 17  # type: ignore[index]
+    found = whole(a, kv_type, level, two)
+    assert same_bits(found[:5], expected[:5])
+    for row in (5, 11, 12, 18, 22):
+        one = {
+            **a.slots, op.OUT: a.out[row:], op.Q: _q(a)[row:],
+            op.POSITIONS: a.slots[op.POSITIONS][row:],  # type: ignore[index]
+            op.FIRSTS: a.slots[op.FIRSTS][row:],  # type: ignore[index]
+        }  # fmt: skip
+        launch(op.attention, level, kv_type, 1, one)
+        assert same_bits(a.out[row], found[row])
+
+
 def _q(a: Attention) -> Floats:
     q = a.slots[op.Q]
     assert isinstance(q, np.ndarray)

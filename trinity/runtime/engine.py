@@ -92,7 +92,6 @@ class CPUEngine:
         self.context_length = context_length
         self.threads = threads
         self.isa = isa
-        self.kv_type = kv_type
         self.batch_invariant = batch_invariant
         self._weights = Weights(provider)
         catch_bus_errors(TABLE)
@@ -101,6 +100,8 @@ class CPUEngine:
             config, self._weights.names, self._weights.shape, provider.path
         )
         architecture = decoder.architecture
+        # An encoder's last for one step: it is not worth to round them and to widen them again.
+        kv_type = self.kv_type = "F32" if architecture.encodes else kv_type
         tables = token_tables(decoder)
         base = base_of(decoder, provider)
         adapters = [open_adapter(path, base) for path, _ in lora]

@@ -169,7 +169,7 @@ class Recorder:
         ``few``: at most so many rows, whose blocks of ``longest`` positions are shared out.
         """
         op = attention
-        stride = -(-op.scratch_bytes(heads.dim, group) // 64) * 64
+        stride = -(-op.scratch_bytes(heads.dim) // 64) * 64
         scratch = Rows(self._threads, stride // 4)
         self._kept += [positions, caches, scratch]
         values = {

@@ -11,7 +11,8 @@ SINKS, where not 0, is the address of a float32 for each head: a score without a
 A block gives, per head, a part: the sum of exp(s - m) * value (padded dimensions), m, and the sum
 of exp(s - m). Parts are merged in the order of positions. One token's blocks are shared out
 (``attention_parts``, then ``attention_merge``); of many tokens, each belongs to one thread
-(``attention``). Of the query heads that share a KV head, 8 are taken at once. Both do the same
+(``attention``). Of the query heads that share a KV head, 8 are taken at once; where each has its
+own, 8 tokens that follow each other and see the same, as in both directions. Both do the same
 arithmetic in the same order, and read no block before the window.
 Numerics: a score is summed over dimensions in order, and values over positions in order, each
 product and sum rounded once (fused); probabilities in 16 lanes and one tree, all else to float32.
@@ -50,7 +51,7 @@ Q, Q_STRIDE, POSITIONS, CACHES, LAYER_OFFSET, HEAD_DIM, HEADS, KV_HEADS = range(
 OUT, OUT_STRIDE, SCALE, SCRATCH, SCRATCH_STRIDE, PARTS = range(11, 17)
 WINDOW, SOFTCAP, SINKS, VALUE_DIM, FIRSTS = range(17, 22)
 BLOCK = PAGE
-AT_ONCE = 8  # query heads of one KV head
+AT_ONCE = 8  # query heads of one KV head, or tokens of one head
 
 
 def part_bytes(value_dim: int) -> int:
@@ -58,21 +59,20 @@ def part_bytes(value_dim: int) -> int:
     return 4 * (-(-value_dim // 32) * 32 + 16)
 
 
-def scratch_bytes(value_dim: int, group: int) -> int:
+def scratch_bytes(value_dim: int) -> int:
     """Bytes that a thread needs: probabilities and parts of a group, and the merged parts."""
-    count = min(group, AT_ONCE)
-    return 4 * BLOCK * count + 2 * count * part_bytes(value_dim)
+    return AT_ONCE * (4 * BLOCK + 2 * part_bytes(value_dim))
 
 
 def _block(
-    isa: Any, qt: Any, q: int, head_dim: int, value_dim: int, group: int, keys: int, values: int,
-    hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
+    isa: Any, qt: Any, q: int, q_step: int, head_dim: int, value_dim: int, group: int, keys: int,
+    values: int, hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
-    """The parts of ``group`` heads over ``count`` positions that begin at keys and values.
+    """The parts of ``group`` queries over ``count`` positions that begin at keys and values.
 
-    The first ``hidden`` of them lie before the window. ``ahead`` is where the next block's keys
-    begin.
+    Queries are ``q_step`` bytes apart. The first ``hidden`` positions lie before the window.
+    ``ahead`` is where the next block's keys begin.
     """
     padded = padded_dim(value_dim)
     for g in range(group):
@@ -82,7 +82,7 @@ def _block(
             s = np.float32(0)
             for d in range(head_dim):
                 at = width(qt) * ((j // 16 * head_dim + d) * 16 + j % 16)
-                s = fma_f32(get_f32(q + 4 * (g * head_dim + d)), get_element(qt, keys + at), s)
+                s = fma_f32(get_f32(q + g * q_step + 4 * d), get_element(qt, keys + at), s)
             s = np.float32(s * scale)
             if softcap != 0:
                 s = capped(s, softcap)
@@ -123,11 +123,11 @@ if not jit_disabled():
 
     @inline
     def _scores_4(
-        qt: Any, q: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int, values: int
-    ) -> None:
+        qt: Any, q: int, step: int, head_dim: int, keys: int, tiles: int, scale: Any, p: int,
+        values: int,
+    ) -> None:  # fmt: skip
         """Meanwhile it asks for the block's values, which come next."""
         factor = simd.splat_f32x16(scale)
-        step = 4 * head_dim
         line = width(qt) * 16
         for pair in range(tiles // 2):
             # Two tiles at once: eight sums that do not wait for each other.
@@ -283,8 +283,8 @@ if not jit_disabled():
 
 
 def _vector_block(
-    isa: Any, qt: Any, q: int, head_dim: int, value_dim: int, group: int, keys: int, values: int,
-    hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
+    isa: Any, qt: Any, q: int, q_step: int, head_dim: int, value_dim: int, group: int, keys: int,
+    values: int, hidden: int, count: int, scale: Any, softcap: Any, probabilities: int, parts: int,
     part_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     padded = padded_dim(value_dim)
@@ -299,7 +299,7 @@ def _vector_block(
     for g in range(0, fours, 4):
         p = probabilities + 512 * g
         part = parts + g * part_stride
-        _scores_4(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p, values)
+        _scores_4(qt, q + g * q_step, q_step, head_dim, keys, tiles, scale, p, values)
         for i in range(4):
             tail = part + i * part_stride + 4 * padded
             _softmax(p + 512 * i, hidden, count, softcap, tail)
@@ -307,7 +307,7 @@ def _vector_block(
     for g in range(fours, group):
         p = probabilities + 512 * g
         part = parts + g * part_stride
-        _scores_1(qt, q + 4 * g * head_dim, head_dim, keys, tiles, scale, p)
+        _scores_1(qt, q + g * q_step, head_dim, keys, tiles, scale, p)
         _softmax(p, hidden, count, softcap, part + 4 * padded)
         _values_1(qt, values, padded, hidden, count, p, part)
 
@@ -398,6 +398,16 @@ def _values_at(
     return int(value_head(qt, layer, head, kv_heads, head_dim, value_dim))
 
 
+@inline
+def _sees(record: int, t: int, table: int, visible: int, lowest: int) -> bool:
+    """Whether token t, in both directions, sees those positions of that sequence."""
+    if get_i64(get_i64(record + 8 * CACHES) + 8 * t) != table:
+        return False
+    if int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1 != visible:
+        return False
+    return int(get_i32(get_i64(record + 8 * FIRSTS) + 4 * t)) == lowest
+
+
 @kernel
 def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Many tokens: the heads of a token that are taken at once belong to one thread."""
@@ -415,15 +425,24 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     firsts = get_i64(record + 8 * FIRSTS)
     part_stride = 4 * (padded + 16)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    parts = p + 512 * min(group, AT_ONCE)
-    merged = parts + min(group, AT_ONCE) * part_stride
+    parts = p + 512 * AT_ONCE
+    merged = parts + AT_ONCE * part_stride
     sinks = get_i64(record + 8 * SINKS)
+    # Tokens of one head that are taken at once, where a query head has keys of its own.
+    most = AT_ONCE if group == 1 and firsts != 0 else 1
+    q_step = 4 * head_dim
+    out_step = 4 * value_dim
+    if most > 1:
+        q_step = get_i64(record + 8 * Q_STRIDE)
+        out_step = get_i64(record + 8 * OUT_STRIDE)
     for unit in range(kv_heads * units):
         head = unit // units
         first = unit % units * AT_ONCE
-        count = min(group - first, AT_ONCE)
+        heads = min(group - first, AT_ONCE)
         first += head * group
-        for t in range(thread, tokens, threads):
+        t = most * thread
+        while t < tokens:
+            limit = min(t // most * most + most, tokens)
             q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
             q += 4 * first * head_dim
             out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
@@ -431,6 +450,10 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
             visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
             lowest = _window_start(visible, window, firsts, t)
+            rows = 1
+            while t + rows < limit and _sees(record, t + rows, table, visible, lowest):
+                rows += 1
+            count = max(heads, rows)  # one of them is 1
             begin = lowest // 128
             end = (visible + 127) // 128
             keys = _keys_at(qt, table, begin, offset, head, head_dim)
@@ -446,16 +469,20 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
                     to = parts
                 start = 128 * block
                 _block(
-                    isa, qt, q, head_dim, value_dim, count, keys, values, max(lowest - start, 0),
-                    min(visible - start, 128), scale, softcap, p, to, part_stride, ahead,
+                    isa, qt, q, q_step, head_dim, value_dim, count, keys, values,
+                    max(lowest - start, 0), min(visible - start, 128), scale, softcap, p, to,
+                    part_stride, ahead,
                 )  # fmt: skip
                 if block > begin:
                     for g in range(count):
                         _merge(isa, merged + g * part_stride, parts + g * part_stride, padded)
                 keys = ahead
             for g in range(count):
-                sink = _sink_of(sinks, first + g)
-                _finish(merged + g * part_stride, padded, out + 4 * g * value_dim, value_dim, sink)
+                sink = _sink_of(sinks, first if most > 1 else first + g)
+                _finish(merged + g * part_stride, padded, out + g * out_step, value_dim, sink)
+            t += rows
+            if t % most == 0 or t == tokens:
+                t = (t + most - 1) // most * most + most * (threads - 1)
 
 
 @kernel
@@ -513,7 +540,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
                         ahead = _keys_at(qt, table, block + 1, offset, 0, head_dim)
                     start = 128 * block
                     _block(
-                        isa, qt, q, head_dim, value_dim, count, keys, values,
+                        isa, qt, q, 4 * head_dim, head_dim, value_dim, count, keys, values,
                         max(lowest - start, 0), min(visible - start, 128), scale, softcap, p,
                         parts + ((block - begin) * heads + of_head) * part_stride,
                         part_stride, ahead,

@@ -51,8 +51,7 @@ class Writer:
         self.caches = dict(zip(indices, addresses, strict=True))
         self._states = dict(zip(builder.decoder.states, layout.state_offsets(), strict=True))
         self.scratch_stride = max(
-            -(-attention.scratch_bytes(a.width_of_values, a.num_heads // a.num_kv_heads) // 64) * 64
-            for a in layers
+            -(-attention.scratch_bytes(a.width_of_values) // 64) * 64 for a in layers
         )
         self.scratch = aligned(self.scratch_stride * builder.threads)
         # The records hold addresses into these: they live as long as the builder.
