@@ -75,6 +75,7 @@ class Batch:
         self.account = Account()
         self.steps = 0
         self.shares = 0  # of sequences in all steps
+        self.steady = False  # whether one step has followed the other
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
         self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
@@ -108,10 +109,16 @@ class Batch:
             soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
         )  # fmt: skip
 
-    def count(self, pieces: list[Piece]) -> None:
-        """Count a step."""
+    def count(self, pieces: list[Piece], processor_seconds: float) -> None:
+        """Count a step, and share out by rows what it took of all processors."""
         self.steps += 1
         self.shares += len(pieces)
+        self.steady = True
+        rows = sum(piece.count + len(piece.proposals) for piece in pieces)
+        for piece in pieces:
+            if isinstance(piece.sequence, Answer):
+                part = (piece.count + len(piece.proposals)) / rows
+                piece.sequence.timings.cpu_seconds += part * processor_seconds
 
     def all(self) -> list[Sequence]:
         """Every sequence that has not ended."""

@@ -23,7 +23,8 @@ class Timings:
     to be the next. ``forced_tokens`` of the answer were the only ones that its grammar allowed:
     they are evaluated along with the token before them. ``drafts`` is the number of steps with
     proposed tokens. Requests that run at the same time share
-    their steps, so theirs overlap.
+    their steps, so theirs overlap. ``cpu_seconds`` is processor time of the whole process during
+    the steps, of each step the part that the request's rows were of all rows: those do not overlap.
     """
 
     prompt_tokens: int = 0
@@ -37,6 +38,7 @@ class Timings:
     waiting_seconds: float = 0.0
     forced_tokens: int = 0
     drafts: int = 0
+    cpu_seconds: float = 0.0
 
     @property
     def prompt_tokens_per_second(self) -> float:

@@ -9,7 +9,7 @@ import time
 import weakref
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +50,7 @@ class Worker:
         self._leases: list[Lease] = []
         self._logits: NDArray[np.float32] | None = None
         self._aside = Aside()
+        self._processor = 0.0  # the process's time on processors until the newest step's end
         # The newest is called first: before the team of threads ends, on which a step would wait.
         atexit.unregister(_end_threads)
         atexit.register(_end_threads)
@@ -187,7 +188,10 @@ class Worker:
         began = perf_counter()
         pieces = batch.next_step()
         if not pieces:
+            batch.steady = False
             return False
+        if not batch.steady:
+            self._processor = process_time()  # before it nobody is to be charged
         rows = [piece.rows() for piece in pieces]
         for piece in pieces:
             if piece.logits:
@@ -203,7 +207,8 @@ class Worker:
             batch.remove_ended()
             return True
         seconds = perf_counter() - started
-        batch.count(pieces)
+        before, self._processor = self._processor, process_time()
+        batch.count(pieces, self._processor - before)
         end, ended = 0, False
         for piece in pieces:
             start, end = end, end + piece.logits

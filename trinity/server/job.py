@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from trinity.conversation.parts import Part, Text
 from trinity.runtime.generation import FinishReason, Timings
@@ -82,6 +85,7 @@ class End:
     """The end of the answer ``index``.
 
     ``called``: it ended with calls of tools. ``stop`` is the stop string that ended it, if one did.
+    ``token_hash`` is ``TokenHash``'s of the answer's tokens.
     """
 
     index: int
@@ -89,6 +93,21 @@ class End:
     timings: Timings
     called: bool = False
     stop: str | None = None
+    token_hash: str = ""
+
+
+class TokenHash:
+    """The first 16 bytes of SHA-256 of token ids, each as 4 bytes, little-endian."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, ids: Iterable[int]) -> None:
+        """More tokens."""
+        self._hash.update(np.fromiter(ids, "<u4").tobytes())
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()[:32]
 
 
 Event = Piece | End

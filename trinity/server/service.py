@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.errors import ApiError
-from trinity.server.job import ChatJob, End, Event, Piece, TextJob
+from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
@@ -80,6 +80,7 @@ class Answers:
         self._lease = lease
         self._answers = answers
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
+        self._hashes = [TokenHash() for _ in answers.prompt_tokens]
         self._metrics = metrics
         self._events: deque[Event] = deque()
 
@@ -110,6 +111,8 @@ class Answers:
 
     def _read(self, index: int, chunk: Chunk) -> None:
         reader = self._readers[index]
+        if not reader.complete:
+            self._hashes[index].add(chunk.token_ids)
         parts = tuple(reader.push(chunk.text)) if chunk.text else ()
         if chunk.finish_reason is not None:
             parts += tuple(reader.finish())
@@ -129,7 +132,10 @@ class Answers:
             raise ApiError(503, "the server is being stopped")
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
-        self._events.append(End(index, reason, chunk.timings, reader.called, chunk.stop))
+        token_hash = str(self._hashes[index])
+        self._events.append(
+            End(index, reason, chunk.timings, reader.called, chunk.stop, token_hash)
+        )
 
 
 class Service:

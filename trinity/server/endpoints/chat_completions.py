@@ -137,12 +137,13 @@ class Delta(msgspec.Struct):
 
 
 class ChunkChoice(msgspec.Struct):
-    """What a chunk adds to one answer."""
+    """What a chunk adds to one answer; the last one has the hash of all its tokens."""
 
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
+    token_hash: str | UnsetType = UNSET
 
 
 class ChatChunk(msgspec.Struct):
@@ -186,12 +187,13 @@ class AnswerMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One answer."""
+    """One answer, and the hash of its tokens."""
 
     index: int
     message: AnswerMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
+    token_hash: str
 
 
 class ChatCompletion(msgspec.Struct):
@@ -275,7 +277,8 @@ async def whole(answers: Answers, body: ChatRequest, *, verbose: bool) -> ChatCo
         if event.index == 0:
             first += event.token_ids
     choices = [
-        Choice(i, gathered[i].message(), tokens[i], finish_reason(ends[i])) for i in range(n)
+        Choice(i, gathered[i].message(), tokens[i], finish_reason(ends[i]), ends[i].token_hash)
+        for i in range(n)
     ]
     made = ChatCompletion(
         new_id(), answers.created, answers.name, choices, usage_of(list(ends.values()), n)
@@ -310,6 +313,7 @@ async def chunks(
         if isinstance(event, End):
             ends.append(event)
             last = chunk(event.index, Delta(), reason=finish_reason(event))
+            last.choices[0].token_hash = event.token_hash
             last.timings = timings_of(event.timings)
             if verbose:
                 last.verbose = await as_model_has_it(answers, event, tokens[event.index])

@@ -75,12 +75,13 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 class CompletionChoice(msgspec.Struct):
-    """One answer, or what a chunk adds to it."""
+    """One answer, or what a chunk adds to it; the last one has the hash of all its tokens."""
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: Literal["stop", "length"] | None = None
+    token_hash: str | UnsetType = UNSET
 
 
 class TextCompletion(msgspec.Struct):
@@ -159,7 +160,7 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
             else:
                 writers[event.index].add(event.text, event.logprobs)
         choices = [
-            CompletionChoice(i, *writer.take(), reason_of(ends[i]))
+            CompletionChoice(i, *writer.take(), reason_of(ends[i]), ends[i].token_hash)
             for i, writer in enumerate(writers)
         ]
         usage = usage_of(list(ends.values()), job.n)
@@ -191,6 +192,7 @@ async def chunks(
         if isinstance(event, End):
             ends.append(event)
             made = chunk(event.index, reason_of(event))
+            made.choices[0].token_hash = event.token_hash
             made.timings = timings_of(event.timings)
             yield made
             continue

@@ -20,12 +20,13 @@ class PromptDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Tokens of prompts and answers."""
+    """Tokens of prompts and answers, and the seconds of processors that all answers took."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    cpu_seconds: float
 
 
 def usage_of(ends: Sequence[End], n: int) -> Usage:
@@ -34,4 +35,5 @@ def usage_of(ends: Sequence[End], n: int) -> Usage:
     first = [end.timings for end in ends if end.index % n == 0]
     prompt = sum(timings.prompt_tokens for timings in first)
     cached = sum(timings.cached_tokens for timings in first)
-    return Usage(prompt, answered, prompt + answered, PromptDetails(cached))
+    seconds = round(sum(end.timings.cpu_seconds for end in ends), 6)
+    return Usage(prompt, answered, prompt + answered, PromptDetails(cached), seconds)
