@@ -1,4 +1,4 @@
-"""Compare the hashes of tokens that `trinity serve` gives for the same requests in different states.
+"""Compare the token hashes that `trinity serve` gives for the same requests in different states.
 
     python scripts/same_tokens.py --requests 1000 -- --model demo=trinity/data/demo.gguf
     python scripts/same_tokens.py --requests 1000 -- --model build/tiny-Q4_K.gguf --batch-invariant
@@ -62,7 +62,8 @@ async def answered(url: str, bodies: Sequence[Any], beside: int, **more: Any) ->
 
 def main() -> None:
     """Compare, and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawTextHelpFormatter
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("server", nargs="*", help="options of trinity serve, after --")
     given = parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -88,6 +89,7 @@ def events(stream: bytes) -> list[Any]:
     """The data of all events of a stream; "[DONE]" as it is."""
     found = []
     for block in stream.decode().split("\n\n"):
+        block = re.sub(r"^id: \d+\n", "", block)
         if block and not block.startswith(":"):
             assert block.startswith("data: "), block
             data = block.removeprefix("data: ")

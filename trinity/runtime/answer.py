@@ -7,6 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from trinity.errors import InputError
 from trinity.runtime.account import Account
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.guide import Grammar, Guide
@@ -71,6 +72,11 @@ class Answer(Sequence):
         self._matcher = StopMatcher(request.limits.stop or ())
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []
+        self._resumed = list(request.resumed or ())
+        if self._resumed and max(self._resumed) >= vocab_size:
+            raise InputError(
+                f"resumed has token {max(self._resumed)}; the model has ids 0 to {vocab_size - 1}"
+            )
         self._most_proposals = request.proposals
         self._guesses = Guesses()
         self._proposals: list[int] = []
@@ -104,16 +110,19 @@ class Answer(Sequence):
         return limits.context_shift and limits.max_tokens is not None
 
     def submitted(self, arrival: int) -> None:
-        """Note its place and the time."""
+        """Note its place and the time; tell again what it had when it was broken off."""
         super().submitted(arrival)
         self._since = perf_counter()
+        ids, self._resumed = self._resumed, []
+        # The last one is chosen again, for with it the answer may have ended.
+        self._repeat(ids[:-1])
 
     def start(self, cache: KVCache) -> None:
         """Be evaluated in ``cache``; the first time ends the waiting."""
         super().start(cache)
         if not self._started:
             self._started = True
-            self.timings.cached_tokens = cache.length
+            self.timings.cached_tokens = min(cache.length, self.timings.prompt_tokens)
             self.timings.waiting_seconds = self._lap()
             if self._progress:
                 self._tell(cache.length, 0.0)
@@ -210,6 +219,21 @@ class Answer(Sequence):
         if not self._ahead and guide.complete:
             self.finish("stop")
 
+    def _repeat(self, ids: abc.Sequence[int]) -> None:
+        """Take tokens that were chosen before, with the random numbers that they took then."""
+        guide = self._guide
+        for token in ids:
+            if not self._ahead:
+                self._sampler.skip()
+                if guide is not None:
+                    guide.accept([token])
+                    self._ahead = [token, *accepted(guide)]
+            if self._ahead and self._ahead.pop(0) != token:
+                raise InputError("resumed: the grammar allows no answer with these tokens")
+            self._add(token)
+            if self.ended:
+                raise InputError("resumed: the answer ends before the last of these tokens")
+
     def _guided(self) -> Allowed:
         """Which tokens may come next."""
         assert self._guide is not None
@@ -230,9 +254,14 @@ class Answer(Sequence):
         if token in self._enders:
             self.finish("stop")
             return
-        timings.completion_tokens += 1
         if limits.logprobs is not None:
             self._logprobs.append(self._logprob(token, logits, limits.logprobs))
+        self._add(token)
+
+    def _add(self, token: int) -> None:
+        """Put a token to the answer, and end it where that is the last one."""
+        timings, limits = self.timings, self._limits
+        timings.completion_tokens += 1
         self.tokens.append(token)
         self._ids.append(token)
         text = self._matcher.push(self._decoder.push(token))
@@ -249,11 +278,11 @@ class Answer(Sequence):
 
     def _shift(self) -> None:
         """Drop half of what stands behind the tokens that are kept; the rest is evaluated anew."""
-        assert self.cache is not None
         behind = len(self.tokens) - self._keep
         del self.tokens[self._keep : self._keep + (behind + 1) // 2]
         self._guesses = Guesses()
-        self.cache.truncate(min(self._keep, self.cache.length))
+        if self.cache is not None:
+            self.cache.truncate(min(self._keep, self.cache.length))
 
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)

@@ -54,6 +54,10 @@ class GenerationOptions(TypedDict, total=False):
     ``progress`` (False): every chunk of a stream has timings so far, and while the prompt is
     evaluated chunks without text say how much of it is.
 
+    ``resumed`` (none) are the tokens of an answer to the same prompt with the same options that was
+    broken off: it goes on behind them, and its text begins with theirs. It needs a seed or
+    temperature 0, and has no ``logprobs``.
+
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
     ends before the next token or the next part of the prompt. The scheduler's thread asks it.
     """
@@ -85,6 +89,7 @@ class GenerationOptions(TypedDict, total=False):
     lora: Mapping[int, float] | None
     slot: int | None
     progress: bool
+    resumed: Sequence[int] | None
     cancel: Cancel | None
 
 
@@ -111,6 +116,15 @@ def check_lora(name: str, value: object) -> Mapping[int, float]:
         )
         for number, weight in value.items()
     }
+
+
+def check_tokens(name: str, value: object) -> list[int] | None:
+    """Token ids. Raises InputError."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} is {value!r:.40} ({type(value).__name__}); it must be token ids")
+    return [check_integer(f"one of {name}", token, low=0) for token in value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +182,14 @@ class Request:
     progress: Annotated[
         bool, Option("Give timings with every chunk, and chunks while the prompt is evaluated.")
     ] = False
+    resumed: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Tokens of the same answer, broken off, behind which it goes on.",
+            check=check_tokens,
+            values="token ids",
+        ),
+    ] = None
     cancel: Annotated[
         Cancel | None,
         Option("Ends the answer once it is set.", values="anything with is_set()"),
@@ -175,6 +197,8 @@ class Request:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.resumed and self.limits.logprobs is not None:
+            raise InputError("resumed cannot be used with logprobs: they are not known any more")
 
     @property
     def proposals(self) -> int:

@@ -89,6 +89,11 @@ class Sampler:
             self._drawn = places[self._drawn[0]], self._drawn[1]
         return chosen
 
+    def skip(self) -> None:
+        """Go on as after a choice that was made elsewhere."""
+        if self.params.temperature != 0:
+            self._draws.next()
+
     def logprob(self, token_id: int, top: int, text: Callable[[int], str]) -> TokenLogprob:
         """The log-probability with which ``token_id`` was just drawn, and the ``top`` best ones'.
 

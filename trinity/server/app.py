@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinity.errors import InputError
-from trinity.server.dispatch import Dispatch, refusal
+from trinity.server.dispatch import Dispatch, refusal, repeated
 from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS
 from trinity.server.errors import OPENAI, ApiError, Family
@@ -40,6 +41,7 @@ def make_app(
     """
     settings = settings or ServerOptions()
     service = Service(settings, models, Metrics(), defaults)
+    service.kept.repeat = partial(repeated, service, ENDPOINTS)
 
     async def load_first() -> None:
         try:

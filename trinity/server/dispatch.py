@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
-from trinity.server.kept import HEADER
+from trinity.server.kept import HEADER, LAST_EVENT, Source
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
-from trinity.server.stream import Stream
+from trinity.server.stream import Stream, failure
+from trinity.server.stream_log import StreamLog
 from trinity.server.threads import body_bytes
 
 log = logging.getLogger("trinity.server")
@@ -69,9 +73,10 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
-        content = self._content(body)
-        del body  # which may be large, and the answer may take long
-        working = asyncio.ensure_future(self._work(content, scope, receive, send))
+        content = content_of(self._endpoint, body)
+        if self._service.settings.state is None or Headers(scope=scope).get(HEADER) is None:
+            body = b""  # which may be large, and the answer may take long
+        working = asyncio.ensure_future(self._work(content, body, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,27 +88,54 @@ class Dispatch:
                 working.cancel()
                 await asyncio.wait({working})
 
-    def _content(self, body: bytes) -> Any:
-        """What the endpoint takes of a body. Raises: ApiError."""
-        endpoint = self._endpoint
-        if endpoint.body is not None:
-            return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
-        if body and endpoint.method in ("GET", "DELETE"):
-            raise ApiError(400, "this endpoint takes no body")
-        return None
-
-    async def _work(self, content: Any, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint, request = self._endpoint, Request(scope, receive)
+    async def _work(
+        self, content: Any, body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        endpoint, request, kept = self._endpoint, Request(scope, receive), self._service.kept
+        name, last = request.headers.get(HEADER), request.headers.get(LAST_EVENT)
+        if name and last and endpoint.event is not None:
+            await kept.resume(name, last)(scope, receive, send)
+            return
         query = None
         if endpoint.query is not None:
             query = converted(dict(request.query_params), endpoint.query, "", strict=False)
         call = Call(self._service, content, request, query)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
-        name = request.headers.get(HEADER)
         if name and isinstance(answer, Stream):
-            answer = self._service.kept.answer(name, answer)
+            answer = kept.answer(name, answer, endpoint.path, body)
         await answer(scope, receive, send)
+
+
+def content_of(endpoint: Endpoint, body: bytes) -> Any:
+    """What an endpoint takes of a body. Raises: ApiError."""
+    if endpoint.body is not None:
+        return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
+    if body and endpoint.method in ("GET", "DELETE"):
+        raise ApiError(400, "this endpoint takes no body")
+    return None
+
+
+def repeated(service: Service, endpoints: Sequence[Endpoint], log: StreamLog) -> Source:
+    """What answers the request once more of which a process before has written ``log``."""
+    begun, body = log.begun, log.begun.body.encode()
+    found = [one for one in endpoints if (one.method, one.path) == ("POST", begun.path)]
+    if not found or begun.path in service.settings.disable:
+        raise ApiError(501, f"{begun.path} is turned off here", code="disabled")
+    (endpoint,) = found
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        body_bytes.set(len(body))
+        call = Call(service, content_of(endpoint, body), Request(scope, receive))
+        answer = await endpoint.handle(call)
+        await answer(scope, receive, send)
+
+    deadline = asyncio.get_running_loop().time() + service.settings.request_seconds
+    scope = {
+        "type": "http", "method": "POST", "path": begun.path, "headers": [], "query_string": b"",
+        "trinity.deadline": deadline,
+    }  # fmt: skip
+    return Source(answered, scope, partial(failure, endpoint.family))
 
 
 def refusal(family: Family, error: Exception) -> ASGI:

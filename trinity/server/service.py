@@ -28,6 +28,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -38,6 +39,7 @@ from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.settings import ServerOptions
+from trinity.server.stream_log import StreamLog, StreamLogs, recording
 from trinity.server.threads import Threads
 
 if TYPE_CHECKING:
@@ -69,11 +71,13 @@ class Answers:
     """
 
     def __init__(
-        self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int
-    ) -> None:
+        self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
+        log: StreamLog | None = None,
+    ) -> None:  # fmt: skip
         self.name = lease.name
         self.model = lease.model
-        self.created = int(time.time())
+        self.created = int(time.time()) if log is None else log.begun.created
+        self._log = log
         self.options = ready.options
         self.prompts = ready.prompts
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
@@ -111,6 +115,8 @@ class Answers:
 
     def _read(self, index: int, chunk: Chunk) -> None:
         reader = self._readers[index]
+        if self._log is not None:
+            self._log.add(chunk.token_ids)
         if not reader.complete:
             self._hashes[index].add(chunk.token_ids)
         parts = tuple(reader.push(chunk.text)) if chunk.text else ()
@@ -149,7 +155,7 @@ class Service:
         self.defaults = defaults
         self.models = models
         self.metrics = metrics
-        self.kept = KeptStreams()
+        self.kept = KeptStreams(stream_logs(settings))
         self.threads = Threads()
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
@@ -165,10 +171,11 @@ class Service:
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await self.threads.run(prepared, lease.model, job, self.template_names)
+                ready, log = recorded(ready, lease, job)
                 answers = await lease.model.asubmit(
                     ready.prompts, n=job.n, whole=job.whole, **ready.options
                 )
-            return Answers(lease, answers, ready, self.metrics, job.n)
+            return Answers(lease, answers, ready, self.metrics, job.n, log)
         except BaseException:
             lease.release()
             raise
@@ -193,3 +200,32 @@ class Service:
             count = job.n * len(job.prompts)
         if count > most:
             raise ApiError(400, f"{count} answers are asked for; at most {most} are given", "n")
+
+
+def stream_logs(settings: ServerOptions) -> StreamLogs | None:
+    """Where streams are kept that outlive the process. Raises: InputError."""
+    return None if settings.state is None else StreamLogs(Path(settings.state, "streams"))
+
+
+def recorded(
+    ready: Prepared, lease: Lease, job: ChatJob | TextJob
+) -> tuple[Prepared, StreamLog | None]:
+    """What is submitted where this task's stream is to outlive the process, and its file.
+
+    What another time would not be the same has none: several answers at once, timings and
+    progress, and log-probabilities, which are not kept. Raises: ApiError.
+    """
+    found, options = recording.get(), ready.options
+    if found is None or job.whole or job.n > 1 or len(ready.prompts) > 1:
+        return ready, None
+    if options.get("progress") or options.get("logprobs") is not None:
+        return ready, None
+    seed = options.get("seed", lease.model.defaults.options.get("seed"))
+    model, lora = lease.model.engine.fingerprint, options.get("lora")
+    log = found.begin(model, lease.name, ready.prompts[0], seed, lora)
+    if log is None:
+        return ready, None
+    begun = log.begun
+    options = {**options, "seed": begun.seed, "resumed": log.tokens}
+    options["lora"] = None if begun.lora is None else dict(begun.lora)
+    return replace(ready, prompts=[begun.prompt], options=options), log

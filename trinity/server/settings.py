@@ -235,6 +235,16 @@ class ServerOptions:
             metavar="FOLDER",
         ),
     ] = None
+    state: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "Folder for what shall outlive the server's process: streams with an "
+            "X-Conversation-Id.",
+            ("--state",),
+            values="a path",
+            metavar="FOLDER",
+        ),
+    ] = None
     alias: Annotated[
         str | None,
         Option(

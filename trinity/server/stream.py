@@ -20,6 +20,8 @@ PATIENCE = 10.0
 # Seconds of silence after which a stream says that it is alive: proxies give up after 30 to 60.
 BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
+# In the message that sends a piece of an answer: whole events of it, and nothing else.
+EVENTS = "trinity.events"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -73,7 +75,7 @@ class Stream:
                     async with aclosing(self._written(answers)) as pieces:
                         async for piece in pieces:
                             self._silent = False
-                            await send(_body(piece))
+                            await send({**_body(piece), EVENTS: True})
             except Exception as error:
                 await _closed(starting)
                 async with asyncio.timeout(BEAT):  # a client may have stopped reading
@@ -87,7 +89,7 @@ class Stream:
 
     def failure(self, error: Exception) -> bytes:
         """What a stream ends with that fails after it began."""
-        return self._family.event(encode(self._family.form(api_error(error))))
+        return failure(self._family, error)
 
     async def _keep_alive(self, send: Send) -> None:
         while True:
@@ -102,6 +104,11 @@ class Stream:
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
+
+
+def failure(family: Family, error: Exception) -> bytes:
+    """An error as the event that ends a stream."""
+    return family.event(encode(family.form(api_error(error))))
 
 
 def _body(piece: bytes) -> dict[str, object]:

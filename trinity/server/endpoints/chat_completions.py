@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from trinity.conversation.names import random_name
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_answer import LlamaAnswer, prompt_text, whole_answer
@@ -381,7 +381,7 @@ def finish_reason(end: End) -> FinishReason:
 
 def new_id() -> str:
     """The name of an answer."""
-    return f"chatcmpl-{uuid.uuid4().hex}"
+    return f"chatcmpl-{random_name()}"
 
 
 ENDPOINTS = tuple(

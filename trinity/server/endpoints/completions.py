@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from trinity.conversation.names import random_name
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_timings import (
     LlamaTimings,
@@ -264,7 +264,7 @@ def reason_of(end: End) -> Literal["stop", "length"]:
 
 def new_id() -> str:
     """The name of an answer."""
-    return f"cmpl-{uuid.uuid4().hex}"
+    return f"cmpl-{random_name()}"
 
 
 ENDPOINTS = (

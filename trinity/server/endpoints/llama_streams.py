@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError
-from trinity.server.kept import LONGEST_NAME
+from trinity.server.kept import LAST_EVENT, LONGEST_NAME
 from trinity.server.schemas import Body
 
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -47,8 +47,11 @@ class KeptStream(msgspec.Struct):
 
 
 async def resume(call: Call[None]) -> ASGI:
-    """What was written of a stream, and what comes."""
+    """What was written of a stream, and what comes; behind Last-Event-ID where that is given."""
     name, start = call.query.conv_id, call.query.start
+    last = call.request.headers.get(LAST_EVENT)
+    if last:
+        return call.service.kept.resume(name, last)
     kept = call.service.kept.find(name)
     if not kept.begun.done():
         raise ApiError(503, "the stream has not begun", "conv_id", headers={"Retry-After": "1"})

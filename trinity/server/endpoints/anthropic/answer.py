@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
+from trinity.conversation.names import random_name
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.runtime.generation import Timings
 from trinity.server.job import End, Piece
@@ -142,7 +142,7 @@ class MessageWriter:
     def __init__(
         self, model: str, prompt_tokens: int, max_tokens: int, *, shows_thinking: bool = True
     ) -> None:
-        name = f"msg_{uuid.uuid4().hex}"
+        name = f"msg_{random_name()}"
         self.message = MessageAnswer(name, model, [], AnthropicUsage(prompt_tokens, 0))
         self._max_tokens = max_tokens
         self._shows_thinking = shows_thinking

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from trinity.conversation.names import random_name
 from trinity.server.endpoints.llama_timings import LlamaTimings, PromptProgress
 from trinity.server.endpoints.logprobs import ChatLogprob
 
@@ -260,4 +260,4 @@ StreamEvent = (
 
 def new_id(prefix: str) -> str:
     """The name of a response or of one of its items."""
-    return f"{prefix}_{uuid.uuid4().hex}"
+    return f"{prefix}_{random_name()}"
