@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
+    from trinity.runtime.answer import Answer
     from trinity.tokenizers import Tokenizer
 
 
@@ -385,6 +386,14 @@ class Model(Embeddings):
     def load_of_work(self) -> Work:
         """How many requests wait and run now, and what their steps cost."""
         return self._scheduler.work()
+
+    def cached_tokens(self, answer: Answer) -> int:
+        """How many tokens an answer that waits would find evaluated, as far as can be seen."""
+        engine = self.engine
+        kv_type = answer.kv_type or engine.kv_type
+        if not answer.shares:
+            return 0
+        return engine.pool.known(kv_type, answer.adapters or (), answer.slot, answer.tokens)
 
     def exclusive(self) -> AbstractContextManager[Engine]:
         """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.

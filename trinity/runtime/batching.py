@@ -97,16 +97,21 @@ class Batch:
     def work(self) -> Work:
         """What is to be done, as any thread may ask while the batch goes on."""
         waiting, admitted = list(self.waiting), list(self.admitted)
-        pending, soonest = 0, None
+        pending, soonest, prompting = 0, None, 0
         for sequence in admitted:
             cache = sequence.cache
+            prompting += not sequence.running
             pending += len(sequence.tokens) - (0 if cache is None else cache.length)
             if isinstance(sequence, Answer):
                 left = sequence.most_left
                 soonest = left if soonest is None else min(soonest, left)
+        running, rows = len(admitted) - prompting, self._prompt_rows
+        if running:
+            rows = min(rows, self.costs.prompt_rows(running, prompting + len(waiting)))
         return Work(
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
             soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
+            prompting, rows,
         )  # fmt: skip
 
     def count(self, pieces: list[Piece], processor_seconds: float) -> None:

@@ -50,6 +50,11 @@ class AsyncAnswers:
         self._left -= found[1].finish_reason is not None
         return found
 
+    @property
+    def sequences(self) -> abc.Sequence[Answer]:
+        """What was submitted; it is the scheduler's, and others only look at it."""
+        return self._answers
+
     def cancel(self, place: int) -> None:
         """End one answer as "cancelled", if it has not ended."""
         self._scheduler.cancel(self._answers[place])

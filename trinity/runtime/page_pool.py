@@ -11,7 +11,7 @@ many as it sees at once; those that it shares count for each.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -19,6 +19,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.page import AdapterWeights, Kind, Page, Part
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
+from trinity.runtime.page_search import find
 
 
 class Held(NamedTuple):
@@ -103,6 +104,16 @@ class PagePool:
         if found is None:
             found = self._roots[key] = Page(kv_type)
         return found
+
+    def known(
+        self, kv_type: str, adapters: AdapterWeights, slot: int | None, tokens: Sequence[int]
+    ) -> int:
+        """About how many first ``tokens`` are there; any thread may ask while the pool is used."""
+        root = self._roots.get((kv_type, adapters, slot))
+        try:
+            return 0 if root is None else find(root, tokens, self.window).length
+        except (IndexError, ValueError):  # a page was given back meanwhile
+            return 0
 
     def available(self, kv_type: str) -> int:
         """How many whole pages can be claimed now."""

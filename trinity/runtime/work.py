@@ -14,7 +14,8 @@ class Work:
     evaluated before that one has its first token. ``soonest_end`` is the fewest tokens after which
     one that runs must end, None where that is not known. ``step_seconds`` is a moving mean of a
     step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured. So far there
-    were ``steps``, in which ``shares`` sequences took part, each counted in each step.
+    were ``steps``, in which ``shares`` sequences took part, each counted in each step. Of the
+    running ones ``prompting`` have no token yet; a step takes ``prompt_rows`` tokens of prompts.
     """
 
     waiting: int = 0
@@ -26,6 +27,8 @@ class Work:
     row_seconds: float = 0.0
     steps: int = 0
     shares: int = 0
+    prompting: int = 0
+    prompt_rows: int = 0
 
     @property
     def seconds_until_room(self) -> float:

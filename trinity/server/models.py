@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
+from trinity.server.forecast import Forecast
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -41,6 +41,7 @@ class Served:
     lora: Mapping[int, float] | None = None
     aliases: Sequence[str] = ()
     tags: Sequence[str] = ()
+    forecast: Forecast = field(default_factory=Forecast)
 
 
 class Lease:
@@ -58,6 +59,11 @@ class Lease:
     def lora(self) -> Mapping[int, float] | None:
         """Weights of adapters for requests that do not give them."""
         return self._served.lora
+
+    @property
+    def forecast(self) -> Forecast:
+        """What is told of its answers before they come."""
+        return self._served.forecast
 
     def release(self) -> None:
         """Let it go; again is harmless."""
@@ -81,7 +87,7 @@ class Lease:
                 429,
                 f"{load.waiting + served.entering} answers of {self.name} wait; at most {most} may",
                 code="queue_full",
-                headers={"Retry-After": str(min(max(1, math.ceil(load.seconds_until_room)), 3600))},
+                headers={"Retry-After": str(served.forecast.room(load))},
             )
         served.entering += count
         try:

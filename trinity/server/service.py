@@ -83,6 +83,10 @@ class Answers:
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
         self._lease = lease
         self._answers = answers
+        self._submitted = time.perf_counter()
+        # Seconds until the first token of the first answer; None where nothing is measured.
+        self.predicted = lease.forecast.first_token(lease.model, answers.sequences)
+        self._came = self.predicted is None
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
         self._metrics = metrics
@@ -115,6 +119,8 @@ class Answers:
 
     def _read(self, index: int, chunk: Chunk) -> None:
         reader = self._readers[index]
+        if chunk.token_ids and not (self._came or index):
+            self._note_first(chunk)
         if self._log is not None:
             self._log.add(chunk.token_ids)
         if not reader.complete:
@@ -138,10 +144,20 @@ class Answers:
             raise ApiError(503, "the server is being stopped")
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
+        self._lease.forecast.ended(self.model.load_of_work())
         token_hash = str(self._hashes[index])
         self._events.append(
             End(index, reason, chunk.timings, reader.called, chunk.stop, token_hash)
         )
+
+    def _note_first(self, chunk: Chunk) -> None:
+        """Compare the time of the first token with what was predicted."""
+        self._came = True
+        seconds = time.perf_counter() - self._submitted
+        if chunk.timings is not None:  # of a whole answer, or of one with progress
+            seconds = chunk.timings.waiting_seconds + chunk.timings.prompt_seconds
+        assert self.predicted is not None
+        self._lease.forecast.came(self.predicted, seconds)
 
 
 class Service:

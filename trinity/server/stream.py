@@ -22,6 +22,8 @@ BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
 # In the message that sends a piece of an answer: whole events of it, and nothing else.
 EVENTS = "trinity.events"
+# Milliseconds from the head of the answer to its first token.
+PREDICTED = b"x-predicted-first-token-ms"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -65,9 +67,10 @@ class Stream:
         beating: asyncio.Task[None] | None = None
         try:
             await asyncio.wait([starting], timeout=PATIENCE)
-            if starting.done():
-                starting.result()
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+            headers = self._headers()
+            if starting.done() and (seconds := starting.result().predicted) is not None:
+                headers.append((PREDICTED, b"%d" % round(1000 * seconds)))
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             beating = asyncio.create_task(self._keep_alive(send))
             try:
                 async with asyncio.timeout_at(scope["trinity.deadline"]):

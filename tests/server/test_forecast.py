@@ -1,0 +1,96 @@
+"""What the server tells of answers before they come."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.server.asgi import Asked
+from tests.server.conftest import MakeApp
+from trinity.runtime.work import Work
+from trinity.server.forecast import MARGIN, MOST, SHARE, Forecast, evaluation
+
+PATH = "/v1/completions"
+
+
+def test_prompts_cost_their_rows_and_the_steps_of_those_that_run() -> None:
+    work = Work(running=3, prompting=1, step_seconds=0.05, row_seconds=0.01, prompt_rows=8)
+    assert evaluation(work, 20) == pytest.approx(20 * 0.01 + 3 * 0.05)
+    alone = Work(running=1, prompting=1, step_seconds=0.05, row_seconds=0.01, prompt_rows=512)
+    assert evaluation(alone, 20) == pytest.approx(20 * 0.01)
+    assert evaluation(alone, 1) == pytest.approx(0.05)
+
+
+def answer(tokens: int, *, length: int | None = None, done: int = 0) -> Any:
+    cache = None if length is None else SimpleNamespace(length=length)
+    timings = SimpleNamespace(completion_tokens=done)
+    return SimpleNamespace(tokens=[0] * tokens, cache=cache, ended=False, timings=timings)
+
+
+def model_of(work: Work, cached: int = 0) -> Any:
+    return SimpleNamespace(cached_tokens=lambda one: cached, load_of_work=lambda: work)
+
+
+def test_those_ahead_are_counted_until_they_have_a_token() -> None:
+    work, forecast = Work(row_seconds=0.01), Forecast()
+    first, second = answer(100), answer(50)
+    assert forecast.first_token(model_of(work), [first]) == pytest.approx(1.0)
+    assert forecast.first_token(model_of(work, 30), [second]) == pytest.approx(1.2)
+    first.cache = SimpleNamespace(length=90)
+    assert forecast.first_token(model_of(work), [answer(10)]) == pytest.approx(0.4)
+    second.ended, first.timings.completion_tokens = True, 1
+    assert forecast.first_token(model_of(work), [answer(5)]) == pytest.approx(0.15)
+    assert forecast.first_token(model_of(Work()), [answer(5)]) is None
+
+
+def test_what_came_corrects_what_is_predicted() -> None:
+    work, forecast = Work(row_seconds=0.01), Forecast()
+    for _ in range(200):
+        predicted = forecast.first_token(model_of(work), [one := answer(10)])
+        assert predicted is not None
+        one.ended = True
+        forecast.came(predicted, 0.25)
+    assert predicted == pytest.approx(0.25, rel=0.01)
+    forecast.came(0.1, 1e9)
+    raised = forecast.first_token(model_of(work), [answer(10)])
+    assert raised == pytest.approx(0.25 * math.exp(SHARE * MOST), rel=0.01)
+
+
+def test_those_who_were_refused_before_have_room_first() -> None:
+    forecast = Forecast()
+    forecast._between = 2.0
+    work = Work(waiting=4, running=2, soonest_end=10, step_seconds=0.1)
+    assert [forecast.room(work) for _ in range(3)] == [
+        math.ceil(MARGIN * 2.0), math.ceil(MARGIN * 4.0), math.ceil(MARGIN * 6.0)
+    ]  # fmt: skip
+
+
+def test_a_stream_has_the_prediction_in_its_head(client: TestClient) -> None:
+    body = {"prompt": "Prince Andrew " * 60, "max_tokens": 3, "cache_prompt": False, "stream": True}
+    for _ in range(3):
+        found = client.post(PATH, json=body)
+    milliseconds = int(found.headers["x-predicted-first-token-ms"])
+    assert 0 <= milliseconds < 10000
+
+
+def test_a_retry_after_the_given_time_is_taken(make: MakeApp) -> None:
+    app = make(max_queue=1)
+
+    async def asked(beside: int) -> Asked:
+        body = {"prompt": f"{beside} The Emperor", "max_tokens": 40, "ignore_eos": True}
+        return await Asked(app, PATH, body).whole()
+
+    async def run() -> None:
+        answers = await asyncio.gather(*(asked(i) for i in range(12)))
+        refused = [one for one in answers if one.status == 429]
+        assert refused
+        headers = dict(refused[0].sent[0]["headers"])
+        await asyncio.sleep(int(headers[b"retry-after"]))
+        assert (await asked(99)).status == 200
+
+    asyncio.run(run())
