@@ -52,9 +52,11 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         loading = asyncio.create_task(load_first()) if settings.preload else None
+        watching = asyncio.create_task(service.canary.run())
         try:
             yield
         finally:
+            watching.cancel()
             if loading is not None:
                 loading.cancel()
             service.kept.close()

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
@@ -173,6 +174,7 @@ class Service:
         self.metrics = metrics
         self.kept = KeptStreams(stream_logs(settings))
         self.threads = Threads()
+        self.canary = Canary(models)
 
     async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         """Check a job and submit it to the model ``name``, None for the first.

@@ -11,8 +11,13 @@ from trinity.server.errors import ApiError
 
 
 class Health(msgspec.Struct):
-    """A request need not wait for a model, or all wait for theirs."""
+    """A request need not wait for a model, or all wait for theirs.
 
+    ``canary_checked``: when all loaded models were last seen to compute what they computed at
+    first, in seconds since the epoch; null before.
+    """
+
+    canary_checked: int | None
     status: Literal["ok"] = "ok"
 
 
@@ -20,7 +25,10 @@ async def health(call: Call[Any]) -> ASGI:
     """It never waits for a model; where none is loaded at the start, it is ready at once."""
     if call.service.settings.preload and not call.service.models.ready:
         raise ApiError(503, "loading model", code="loading", headers={"Retry-After": "1"})
-    return Json(Health())
+    canary = call.service.canary
+    if canary.differing is not None:
+        raise ApiError(503, canary.differing, code="canary")
+    return Json(Health(canary.checked))
 
 
 ENDPOINTS = tuple(
