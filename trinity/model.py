@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 
 import numpy as np
@@ -32,6 +35,7 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
+from trinity.runtime.prefix_store import PrefixStore
 from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
@@ -394,6 +398,22 @@ class Model(Embeddings):
         if not answer.shares:
             return 0
         return engine.pool.known(kv_type, answer.adapters or (), answer.slot, answer.tokens)
+
+    def keep_prefixes(self, folder: str | os.PathLike[str], limit: int) -> bool:
+        """Keep what is evaluated in a folder, too, of ``limit`` bytes; before the first request.
+
+        Later models of the same weights, in this process or another, then begin with it. False
+        where a model's layers see a window or have a state: of those nothing is kept.
+        Raises: InputError where the folder cannot be used.
+        """
+        engine = self.engine
+        if engine.pool.window is not None:
+            return False
+        sizes = sorted((name, parts.full) for name, parts in engine.pool.sizes.items())
+        of = (engine.fingerprint, engine.isa, engine.context_length, sizes, sys.byteorder)
+        identity = " ".join(map(str, of))
+        engine.pool.store = PrefixStore(Path(folder), limit, identity)
+        return True
 
     def exclusive(self) -> AbstractContextManager[Engine]:
         """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.

@@ -97,6 +97,8 @@ class KVCache:
         kept for others, and what they see where ``tokens`` parts from the texts that are there.
         """
         assert not self._pages
+        if self._root is self._shared and self._slot is None:
+            self._pool.recall(self._root, self._adapters, tokens)
         found = find(self._root, tokens, self._window)
         self.keep(found.parting)
         self.keep(len(tokens) - self._pool.recurrent)
@@ -163,6 +165,8 @@ class KVCache:
             self._length += count
             done += count
             if len(page.tokens) == PAGE:
+                if self._root is self._shared and self._slot is None:
+                    self._pool.save(page, self._adapters)
                 self._unite(page)
 
     def truncate(self, length: int) -> None:

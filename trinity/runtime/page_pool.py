@@ -20,6 +20,8 @@ from trinity.runtime.page import AdapterWeights, Kind, Page, Part
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
 from trinity.runtime.page_search import find
+from trinity.runtime.prefix_store import PrefixStore
+from trinity_kernels.ops.kv_layout import PAGE
 
 
 class Held(NamedTuple):
@@ -56,6 +58,7 @@ class PagePool:
     ) -> None:  # fmt: skip
         self.sizes = dict(sizes)
         self.window = window
+        self.store: PrefixStore | None = None  # of whole pages, without a window alone
         self.claimed = 0
         kinds = {
             (kv_type, windowed): size
@@ -114,6 +117,60 @@ class PagePool:
             return 0 if root is None else find(root, tokens, self.window).length
         except (IndexError, ValueError):  # a page was given back meanwhile
             return 0
+
+    def recall(self, root: Page, adapters: AdapterWeights, tokens: Sequence[int]) -> None:
+        """Put whole pages of ``tokens``' beginning behind ``root`` that the store has, if any.
+
+        Raises: TrinityError where the system gives no memory.
+        """
+        store = self.store
+        if store is None:
+            return
+        self._take_back()
+        name, parent, held = store.start(f"{root.kv_type} {adapters}"), root, list[Page]()
+        for start in range(0, len(tokens) - PAGE, PAGE):
+            wanted = list(tokens[start : start + PAGE])
+            name = store.name(name, wanted)
+            page = next((one for one in parent.children if one.tokens == wanted), None)
+            if page is None:
+                page = self._stored(store, name, parent, wanted)
+                if page is None:
+                    break
+            elif not self.share(page):
+                break
+            held.append(page)
+            parent = page
+        for page in reversed(held):
+            self.give_back(page)
+
+    def save(self, page: Page, adapters: AdapterWeights) -> None:
+        """Let the store have a page that is full, and stands behind the root of all texts."""
+        store = self.store
+        if store is None or page.full is None:
+            return
+        path = [page]
+        while (parent := path[-1].parent) is not None:
+            path.append(parent)
+        name = store.start(f"{page.kv_type} {adapters}")
+        for one in reversed(path[:-1]):
+            name = store.name(name, one.tokens)
+        store.save(name, page.tokens, page.full.data)
+
+    def _stored(
+        self, store: PrefixStore, name: bytes, parent: Page, tokens: list[int]
+    ) -> Page | None:
+        """A page of the store, used once, or None where it is not there or finds no room."""
+        if not store.has(name):
+            return None
+        page = self.take(parent)
+        if page is None:
+            return None
+        assert page.full is not None
+        if not store.read(name, tokens, page.full.data):
+            self.give_back(page)
+            return None
+        page.tokens.extend(tokens)
+        return page
 
     def available(self, kv_type: str) -> int:
         """How many whole pages can be claimed now."""

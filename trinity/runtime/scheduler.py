@@ -163,6 +163,8 @@ class Scheduler:
         """Close the engine, by the thread that ran it."""
         try:
             self.engine.close()
+            if self.engine.pool.store is not None:
+                self.engine.pool.store.close()
             self._release()
         except BaseException as error:
             self._error = error

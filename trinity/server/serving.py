@@ -49,6 +49,10 @@ def serve(
         **loading, "max_sequences": options.parallel, "batch_size": options.batch_size
     }  # fmt: skip
     served = served_models(refs, loading, say, template)
+    if options.state is not None and options.prefix_cache_bytes:
+        folder = os.path.join(options.state, "prefixes")
+        for one in served:
+            one.load = partial(with_prefixes, one.load, folder, options.prefix_cache_bytes)
     taken = {one.name for one in served[1:]}.intersection(options.aliases)
     if taken:
         raise InputError(f"the alias {min(taken)!r:.80} is the name of another model")
@@ -148,6 +152,13 @@ def served_models(
             )
         found[name] = Served(name, ref, partial(loaded, ref), partial(weight_bytes, ref))
     return list(found.values())
+
+
+def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model:
+    """A model that keeps what it evaluates in ``folder``, if it can."""
+    model = loaded()
+    model.keep_prefixes(folder, limit)
+    return model
 
 
 def name_and_ref(text: str) -> tuple[str, str]:

@@ -245,6 +245,17 @@ class ServerOptions:
             metavar="FOLDER",
         ),
     ] = None
+    prefix_cache_bytes: Annotated[
+        int,
+        Option(
+            "Most bytes of evaluated texts in --state's folder, with which later processes, and "
+            "others, begin; 0 for none.",
+            ("--prefix-cache-bytes",),
+            low=0,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = 0
     alias: Annotated[
         str | None,
         Option(
@@ -299,6 +310,8 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.prefix_cache_bytes and self.state is None:
+            raise InputError("prefix_cache_bytes needs a folder; give state (--state), too")
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -1,0 +1,156 @@
+"""Pages of evaluated texts in a folder, for later processes and for others on the same folder.
+
+A page's file is named after a hash of whose keys and values it has and of all tokens up to its end,
+so what is found under a name is what is wanted. It has a magic number, the page's tokens, the bytes
+of the page and the CRC-32 of tokens and bytes; a file that is not just so is removed. Files appear
+whole, by renaming, and are mapped to be read. What was used longest ago is removed first, under a
+lock that all processes on the folder take, so that all files together stay below the limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Full, Queue
+from threading import Thread
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.errors import InputError
+from trinity_kernels.ops.kv_layout import PAGE
+from trinity_kernels.whole_file import check_writable, whole_file
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MAGIC = b"TPFX\x01\x00\x00\x00"
+SUFFIX = ".page"
+HEAD = len(MAGIC) + 4 * PAGE + 4
+MOST_UNWRITTEN = 16  # pages; while the disk is behind further ones are not kept
+
+Bytes = NDArray[np.uint8]
+
+
+class PrefixStore:
+    """The pages of one model in ``folder``, of all models ``limit`` bytes at most.
+
+    ``identity`` says whose keys and values they are. One thread reads and saves; another writes.
+    Raises: InputError where the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, limit: int, identity: str) -> None:
+        self.folder = folder
+        self.limit = limit
+        self._identity = hashlib.sha256(identity.encode()).digest()
+        self._unwritten: Queue[tuple[Path, bytes, Bytes] | None] = Queue(MOST_UNWRITTEN)
+        self._thread: Thread | None = None
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_writable(str(folder))
+        except OSError as error:
+            raise InputError(f"{folder}: no evaluated texts can be kept there: {error}") from error
+
+    def start(self, kind: str) -> bytes:
+        """The name of what precedes the first page of texts of one kind."""
+        return hashlib.sha256(self._identity + kind.encode()).digest()
+
+    def name(self, before: bytes, tokens: Sequence[int]) -> bytes:
+        """The name of a page with these tokens behind the page called ``before``."""
+        return hashlib.sha256(before + packed(tokens)).digest()
+
+    def has(self, name: bytes) -> bool:
+        """Whether there is a file of the name."""
+        return self._path(name).exists()
+
+    def read(self, name: bytes, tokens: Sequence[int], to: Bytes) -> bool:
+        """Fill ``to`` with a page's bytes; False where it is not there, or not whole."""
+        path = self._path(name)
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != HEAD + len(to):
+                    raise ValueError(f"{size} bytes")
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
+                    head = MAGIC + packed(tokens)
+                    to[:] = np.frombuffer(found, np.uint8, len(to), HEAD)
+                    check = zlib.crc32(to.data, zlib.crc32(head)).to_bytes(4, "little")
+                    if found[:HEAD] != head + check:
+                        raise ValueError("another sum")
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError):
+            with suppress(OSError):
+                path.unlink()
+            return False
+        return True
+
+    def save(self, name: bytes, tokens: Sequence[int], data: Bytes) -> None:
+        """Let a page be written soon, if it is not there and the writing keeps up."""
+        path = self._path(name)
+        if self._unwritten.full() or path.exists():
+            return
+        head = MAGIC + packed(tokens)
+        with suppress(Full):
+            self._unwritten.put_nowait((path, head, data.copy()))
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._write, name="trinity-prefixes", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        if self._thread is not None and self._thread.is_alive():
+            self._unwritten.put(None)
+            self._thread.join()
+
+    def _write(self) -> None:
+        while (item := self._unwritten.get()) is not None:
+            path, head, data = item
+            with suppress(OSError), self._locked():  # a full disk is no fault of the model's
+                size = HEAD + len(data)
+                if size <= self.limit and not path.exists():
+                    self._make_room(size)
+                    with whole_file(str(path), durable=False) as file:
+                        check = zlib.crc32(data.data, zlib.crc32(head))
+                        file.write(head + check.to_bytes(4, "little"))
+                        file.write(data.data)
+
+    def _make_room(self, size: int) -> None:
+        """Remove what was used longest ago until there is room for so many bytes more."""
+        found = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(SUFFIX):
+                    with suppress(OSError):
+                        status = entry.stat()
+                        found.append((status.st_mtime_ns, status.st_size, entry.path))
+        total = sum(length for _, length, _ in found) + size
+        for _, length, path in sorted(found):
+            if total <= self.limit:
+                return
+            os.unlink(path)
+            total -= length
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock of the folder, which nobody holds for longer than it takes to write a page."""
+        with open(self.folder / "lock", "wb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _path(self, name: bytes) -> Path:
+        return self.folder / (name.hex()[:40] + SUFFIX)
+
+
+def packed(tokens: Sequence[int]) -> bytes:
+    """Tokens as 4 bytes each, little-endian."""
+    return np.asarray(tokens, "<u4").tobytes()
