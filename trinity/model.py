@@ -35,7 +35,6 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
-from trinity.runtime.prefix_store import PrefixStore
 from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler import Scheduler
@@ -406,6 +405,9 @@ class Model(Embeddings):
         where a model's layers see a window or have a state: of those nothing is kept.
         Raises: InputError where the folder cannot be used.
         """
+        # Only now, for this import loads the compiler.
+        from trinity.runtime.prefix_store import PrefixStore
+
         engine = self.engine
         if engine.pool.window is not None:
             return False
