@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,12 +25,20 @@ def test_prompts_cost_their_rows_and_the_steps_of_those_that_run() -> None:
     alone = Work(running=1, prompting=1, step_seconds=0.05, row_seconds=0.01, prompt_rows=512)
     assert evaluation(alone, 20) == pytest.approx(20 * 0.01)
     assert evaluation(alone, 1) == pytest.approx(0.05)
+    stepping = replace(work, step_left=0.03, step_rows=12)
+    assert evaluation(stepping, 20) == pytest.approx(0.03 + 8 * 0.01 + 0.05)
+
+
+_made: list[list[int]] = []
 
 
 def answer(tokens: int, *, length: int | None = None, done: int = 0) -> Any:
     cache = None if length is None else SimpleNamespace(length=length)
     timings = SimpleNamespace(completion_tokens=done)
-    return SimpleNamespace(tokens=[0] * tokens, cache=cache, ended=False, timings=timings)
+    own = [len(_made), *range(1, tokens)]
+    _made.append(own)
+    return SimpleNamespace(tokens=own, cache=cache, ended=False, timings=timings, shares=True,
+                           adapters=())  # fmt: skip
 
 
 def model_of(work: Work, cached: int = 0) -> Any:
@@ -46,6 +55,14 @@ def test_those_ahead_are_counted_until_they_have_a_token() -> None:
     second.ended, first.timings.completion_tokens = True, 1
     assert forecast.first_token(model_of(work), [answer(5)]) == pytest.approx(0.15)
     assert forecast.first_token(model_of(Work()), [answer(5)]) is None
+
+
+def test_what_another_evaluates_is_not_counted_twice() -> None:
+    work, forecast = Work(row_seconds=0.01), Forecast()
+    first, second = answer(100), answer(100)
+    second.tokens = [*first.tokens[:60], *range(500, 540)]
+    assert forecast.first_token(model_of(work), [first]) == pytest.approx(1.0)
+    assert forecast.first_token(model_of(work), [second]) == pytest.approx(1.4)
 
 
 def test_what_came_corrects_what_is_predicted() -> None:

@@ -12,6 +12,7 @@ import math
 from bisect import insort
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,6 +77,7 @@ class Batch:
         self.steps = 0
         self.shares = 0  # of sequences in all steps
         self.steady = False  # whether one step has followed the other
+        self._under_way = 0.0, 0  # when the step is expected to end, and its rows of prompts
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
         self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
@@ -108,17 +110,27 @@ class Batch:
         running, rows = len(admitted) - prompting, self._prompt_rows
         if running:
             rows = min(rows, self.costs.prompt_rows(running, prompting + len(waiting)))
+        end, under_way = self._under_way
         return Work(
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
             soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
-            prompting, rows,
+            prompting, rows, max(0.0, end - perf_counter()) if end else 0.0, under_way,
         )  # fmt: skip
+
+    def begin(self, pieces: list[Piece]) -> None:
+        """Note what the step that begins has to do."""
+        rows = sum(piece.count for piece in pieces if piece.is_prompt)
+        seconds = rows * self.costs.row_seconds
+        if any(not piece.is_prompt for piece in pieces):
+            seconds += self.costs.step_seconds
+        self._under_way = perf_counter() + seconds, rows
 
     def count(self, pieces: list[Piece], processor_seconds: float) -> None:
         """Count a step, and share out by rows what it took of all processors."""
         self.steps += 1
         self.shares += len(pieces)
         self.steady = True
+        self._under_way = 0.0, 0
         rows = sum(piece.count + len(piece.proposals) for piece in pieces)
         for piece in pieces:
             if isinstance(piece.sequence, Answer):

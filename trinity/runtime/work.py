@@ -16,6 +16,7 @@ class Work:
     step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured. So far there
     were ``steps``, in which ``shares`` sequences took part, each counted in each step. Of the
     running ones ``prompting`` have no token yet; a step takes ``prompt_rows`` tokens of prompts.
+    The step under way ends in about ``step_left`` seconds, and evaluates ``step_rows`` of prompts.
     """
 
     waiting: int = 0
@@ -29,6 +30,8 @@ class Work:
     shares: int = 0
     prompting: int = 0
     prompt_rows: int = 0
+    step_left: float = 0.0
+    step_rows: int = 0
 
     @property
     def seconds_until_room(self) -> float:

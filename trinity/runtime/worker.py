@@ -197,6 +197,7 @@ class Worker:
             if piece.logits:
                 piece.sequence.prepare(self._aside)
         started = perf_counter()
+        batch.begin(pieces)
         try:
             out = self._room(sum(piece.logits for piece in pieces))
             # Proposals must not show: their rows get the bits of single tokens.

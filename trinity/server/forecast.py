@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SHARE = 0.1  # of a new answer in the correction
 MOST = math.log(4)  # of a single answer's, for a pause of the process is no rule
 MARGIN = 1.5  # of the time until there is room, for answers differ in length
+NEAR = 16  # of the prompts ahead, the newest, that are compared with a new one
 LONGEST = 3600  # seconds of a Retry-After
 
 
@@ -41,12 +42,17 @@ class Forecast:
             one for one in self._ahead if not (one[0].ended or one[0].timings.completion_tokens)
         ]
         tokens = sum(left(*one) for one in self._ahead)
-        found = [(one, min(model.cached_tokens(one), len(one.tokens) - 1)) for one in answers]
-        self._ahead += found
         work = model.load_of_work()
+        first = len(self._ahead)
+        for one in answers:
+            known = [
+                model.cached_tokens(one),
+                *(common(one, other) for other, _ in self._ahead[-NEAR:]),
+            ]
+            self._ahead.append((one, min(max(known), len(one.tokens) - 1)))
         if not work.row_seconds:
             return None
-        tokens += left(*found[0])
+        tokens += left(*self._ahead[first])
         return evaluation(work, tokens) * math.exp(self._correction)
 
     def came(self, predicted: float, seconds: float) -> None:
@@ -82,9 +88,18 @@ def left(answer: Answer, cached: int) -> int:
     return len(answer.tokens) - (cached if cache is None else cache.length)
 
 
+def common(answer: Answer, other: Answer) -> int:
+    """How many first tokens an answer need not evaluate because another one does."""
+    if not (answer.shares and other.shares) or answer.adapters != other.adapters:
+        return 0
+    pairs = zip(answer.tokens, other.tokens, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), 0)
+
+
 def evaluation(work: Work, tokens: int) -> float:
     """Seconds in which so many tokens of prompts are evaluated beside the answers that run."""
-    seconds = tokens * work.row_seconds
+    tokens = max(1, tokens - work.step_rows)
+    seconds = work.step_left + tokens * work.row_seconds
     if work.running == work.prompting:  # nobody has rows of his own in their steps
         return max(seconds, work.step_seconds)
     return seconds + math.ceil(tokens / max(work.prompt_rows, 1)) * work.step_seconds
