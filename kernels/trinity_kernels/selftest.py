@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity_kernels import expert_checks, isa, record, row_checks, state_checks
+from trinity_kernels import byte_checks, expert_checks, isa, record, row_checks, state_checks
 from trinity_kernels._jit import Kernel
 from trinity_kernels.comparing import at as _at
 from trinity_kernels.comparing import differs as _differs
@@ -68,6 +68,7 @@ KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
     "tile_split": (activation_tiles.tile_split, _NONE),
     "matmul_tiles": (matmul_tiles, tuple(sorted(variants.types_of(matmul_tiles)))),
     "matmul_panels": (matmul_panels, tuple(sorted(variants.types_of(matmul_panels)))),
+    **byte_checks.KERNELS,
     **expert_checks.KERNELS,
     **state_checks.KERNELS,
 }
@@ -506,6 +507,7 @@ _ROW_CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
     "softcap": row_checks.check_softcap,
     "copy": row_checks.check_copy,
     "add_squares": row_checks.check_add_squares,
+    **byte_checks.CHECKS,
     **expert_checks.CHECKS,
     **state_checks.CHECKS,
 }

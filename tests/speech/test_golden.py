@@ -61,6 +61,25 @@ def test_logits(model: SpeechModel, folder: Path, golden: dict[str, Any], at_onc
     np.testing.assert_allclose(np.concatenate(found), np.load(folder / "logits.npy"), atol=2e-3)
 
 
+def test_quantized(folder: Path, golden: dict[str, Any]) -> None:
+    """8 bits a weight: states and logits point the same way, the language is the same."""
+    with SpeechModel(folder / "hf", threads=2, quantize="Q8_0") as model:
+        clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
+        states = model._encoder.run(model._team, clip.features(0))
+        wanted = np.load(folder / "encoder.npy")
+        found = states[: len(wanted)]
+        cosines = (found * wanted).sum(1)
+        cosines /= np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+        assert cosines.min() > 0.998
+        rows = [(token, model._decoder.begin()) for token in golden["decoder_ids"][:1]]
+        logits = model._decoder.run(model._team, rows, [0])[0]
+        reference = np.load(folder / "logits.npy")[0]
+        assert np.corrcoef(logits, reference)[0, 1] > 0.9995
+        assert (
+            next(iter(model.detect_language(folder / "audio.wav"))) == golden["detected_language"]
+        )
+
+
 class NoRules(Rules):
     def apply(self, logits: Any, text: Any) -> None:
         pass

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from tests.formats.raw_safetensors import write_safetensors
 from tests.speech import naive_whisper
 from tests.speech.small_whisper import write_model
 from trinity.errors import ConfigError, FormatError, UnsupportedError
@@ -15,7 +18,7 @@ from trinity.speech.decoder import Decoder
 from trinity.speech.encoder import Encoder
 from trinity.speech.recording import Recorder
 from trinity.speech.weights import SpeechWeights
-from trinity_kernels.isa import select_level
+from trinity_kernels.isa import available_levels, select_level
 from trinity_kernels.team import Team
 
 IDS = [50, 3, 7, 49, 12, 70, 0, 33]
@@ -46,6 +49,51 @@ def test_encoder_and_decoder_follow_the_formulas(tmp_path: Path, dtype: str, thr
             step = decoder.run(team, [(token, two)], [0])
             np.testing.assert_allclose(step[0], logits[number], atol=1e-3)
         team.close()
+
+
+def _cosines(found: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
+    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+    cosines: NDArray[Any] = (found * wanted).sum(1) / lengths
+    return cosines
+
+
+@pytest.mark.parametrize("level", available_levels())
+@pytest.mark.parametrize(
+    ("quantize", "least"), [("Q8_0", 0.998), ("Q4_0", 0.9), ("Q6_K", 0.998)]
+)
+def test_quantized_linears_stay_close(
+    tmp_path: Path, level: str, quantize: str, least: float
+) -> None:
+    """On every level; Q6_K does not fit rows of 64 and 96, which become Q8_0."""
+    sizes: dict[str, object] = {
+        "d_model": 64, "encoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96,
+        "max_source_positions": 75, "num_mel_bins": 32,
+    }  # fmt: skip
+    tensors = write_model(tmp_path, "F32", **sizes)
+    config = read_config(str(tmp_path))
+    features = np.random.default_rng(3).normal(size=(config.frames, 32)).astype(np.float32)
+    states = naive_whisper.encode(tensors, features, 4, 2)
+    logits = naive_whisper.decode(tensors, IDS, states, 4, 3)
+    with Checkpoint(tmp_path) as checkpoint:
+        weights = SpeechWeights(checkpoint, quantize)
+        assert weights.linear("encoder.layers.0.fc1", 96, 64).form == "q8"
+        recorder, team = Recorder(KernelChoice(select_level(level), None), 2), Team(2)
+        encoder = Encoder(config, weights, recorder)
+        decoder = Decoder(config, weights, recorder, encoder.cross)
+        for _ in range(2):
+            assert _cosines(encoder.run(team, features), states).mean() > least
+        history = decoder.begin()
+        found = decoder.run(team, [(token, history) for token in IDS], range(len(IDS)))
+        assert _cosines(found, logits).mean() > least
+        team.close()
+
+
+def test_values_that_are_no_numbers_are_not_quantized(tmp_path: Path) -> None:
+    stored = write_model(tmp_path, "F32")["encoder.layers.0.fc1.weight"].astype(np.float32)
+    stored[3, 5] = np.inf
+    write_safetensors(tmp_path / "model.safetensors", {"encoder.layers.0.fc1.weight": stored})
+    with Checkpoint(tmp_path) as checkpoint, pytest.raises(FormatError, match="not finite"):
+        SpeechWeights(checkpoint, "F16").linear("encoder.layers.0.fc1", 70, 48)
 
 
 def test_forks_of_a_text_go_their_own_ways(tmp_path: Path) -> None:

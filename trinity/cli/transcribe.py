@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from trinity.speech.transcript import Segment, Transcript
 
 
-@options.takes(speech=options.SPEECH, loading=options.only(options.LOADING, "threads", "isa"))
+@options.takes(
+    speech=options.SPEECH, loading=options.only(options.LOADING, "threads", "isa", "quantize")
+)
 def transcribe(
     audio: Annotated[
         str,

@@ -73,12 +73,12 @@ class Decoder:
         return self._logits.values[: len(wanted)]
 
     def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> Plan:
-        recorder.rows = self._count
+        recorder.rows, recorder.most = self._count, few or len(self._places)
         for layer in range(self._config.decoder.layers):
             self._write_layer(recorder, weights, layer, few)
-        recorder.rows = self._wanted
+        recorder.rows, recorder.most = self._wanted, FEW
         self._write_norm(recorder, weights, "decoder.layer_norm", self._wanted_rows)
-        recorder.linear(self._h.at(), self._table, self._logits.at())
+        recorder.linear(self._h.at(), (self._table, self._logits.at()))
         return recorder.take()
 
     def _write_norm(
@@ -96,24 +96,25 @@ class Decoder:
         name = f"decoder.layers.{layer}."
         x, h, a = self._x.at(), self._h.at(), self._a.at()
         self._write_norm(recorder, weights, f"{name}self_attn_layer_norm")
-        for part, out in (("q", self._q), ("k", self._k), ("v", self._v)):
-            weight = weights.linear(f"{name}self_attn.{part}_proj", d, d)
-            recorder.linear(h, weight, out.at(), barrier=part == "v")
+        recorder.linear(h, *(
+            (weights.linear(f"{name}self_attn.{part}_proj", d, d), out.at())
+            for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
+        ))  # fmt: skip
         offset = layer * self._layer_bytes
         recorder.store(self._k.at(), self._v.at(), self._heads, self._places, self._caches, offset)
         recorder.attention(
             self._q.at(), self._heads, 1, a, self._places, self._caches, offset,
             few, config.decoder.positions,
         )  # fmt: skip
-        recorder.linear(a, weights.linear(f"{name}self_attn.out_proj", d, d), x, add=True)
+        recorder.linear(a, (weights.linear(f"{name}self_attn.out_proj", d, d), x), add=True)
         self._write_norm(recorder, weights, f"{name}encoder_attn_layer_norm")
-        recorder.linear(h, weights.linear(f"{name}encoder_attn.q_proj", d, d), self._q.at())
+        recorder.linear(h, (weights.linear(f"{name}encoder_attn.q_proj", d, d), self._q.at()))
         recorder.attention(
             self._q.at(), self._heads, 1, a, self._last, self._across,
             layer * self._cross.layer_bytes, few, config.encoder.positions,
         )  # fmt: skip
-        recorder.linear(a, weights.linear(f"{name}encoder_attn.out_proj", d, d), x, add=True)
+        recorder.linear(a, (weights.linear(f"{name}encoder_attn.out_proj", d, d), x), add=True)
         self._write_norm(recorder, weights, f"{name}final_layer_norm")
-        recorder.linear(h, weights.linear(f"{name}fc1", inner, d), self._inner.at())
+        recorder.linear(h, (weights.linear(f"{name}fc1", inner, d), self._inner.at()))
         recorder.activation(config.activation, self._inner.at(), inner)
-        recorder.linear(self._inner.at(), weights.linear(f"{name}fc2", d, inner), x, add=True)
+        recorder.linear(self._inner.at(), (weights.linear(f"{name}fc2", d, inner), x), add=True)

@@ -54,9 +54,9 @@ class Encoder:
         for layer in range(config.decoder.layers):
             name = f"decoder.layers.{layer}.encoder_attn."
             recorder.linear(
-                self._h.at(), weights.linear(f"{name}k_proj", d, d), self._k.at(), barrier=False
-            )
-            recorder.linear(self._h.at(), weights.linear(f"{name}v_proj", d, d), self._v.at())
+                self._h.at(), (weights.linear(f"{name}k_proj", d, d), self._k.at()),
+                (weights.linear(f"{name}v_proj", d, d), self._v.at()),
+            )  # fmt: skip
             recorder.store(
                 self._k.at(), self._v.at(), across, self._places, self._across,
                 layer * self.cross.layer_bytes,
@@ -79,12 +79,12 @@ class Encoder:
         config, d = self._config, self._config.width
         first = weights.convolution("encoder.conv1", d, config.bands, 3)
         second = weights.convolution("encoder.conv2", d, d, 3)
-        recorder.rows = self._frames
-        recorder.linear(self._mel.at(), first, self._first.at(1))
+        recorder.rows, recorder.most = self._frames, config.frames
+        recorder.linear(self._mel.at(), (first, self._first.at(1)))
         recorder.activation("gelu_erf", self._first.at(1), d)
-        recorder.rows = self._count
+        recorder.rows, recorder.most = self._count, config.encoder.positions
         twice = Place(self._first.at().address, 2 * self._first.stride)
-        recorder.linear(twice, second, self._x.at())
+        recorder.linear(twice, (second, self._x.at()))
         recorder.activation("gelu_erf", self._x.at(), d)
 
     def _write_norm(self, recorder: Recorder, weights: SpeechWeights, name: str) -> None:
@@ -98,12 +98,28 @@ class Encoder:
         config, d, inner = self._config, self._config.width, self._config.encoder.inner
         x, h = self._x.at(), self._h.at()
         self._write_norm(recorder, weights, f"{name}self_attn_layer_norm")
-        for part, out in (("q", self._q), ("k", self._k), ("v", self._v)):
-            weight = weights.linear(f"{name}self_attn.{part}_proj", d, d)
-            recorder.linear(h, weight, out.at(), barrier=part == "v")
+        recorder.linear(h, *(
+            (weights.linear(f"{name}self_attn.{part}_proj", d, d), out.at())
+            for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
+        ))  # fmt: skip
+        out = weights.linear(f"{name}self_attn.out_proj", d, d)
+        if out.form != "f32" and recorder.has_byte_attention():
+            q, k, v = self._q.at(), self._k.at(), self._v.at()
+            recorder.byte_attention(q, k, v, heads, self._h.at())
+            recorder.linear(self._h.at(), (out, x), add=True)
+        else:
+            self._write_attention(recorder, heads)
+            recorder.linear(self._q.at(), (out, x), add=True)
+        self._write_norm(recorder, weights, f"{name}final_layer_norm")
+        recorder.linear(h, (weights.linear(f"{name}fc1", inner, d), self._inner.at()))
+        recorder.activation(config.activation, self._inner.at(), inner)
+        recorder.linear(self._inner.at(), (weights.linear(f"{name}fc2", d, inner), x), add=True)
+
+    def _write_attention(self, recorder: Recorder, heads: Heads) -> None:
+        """Attention of float32; the result is where queries were."""
         recorder.store(self._k.at(), self._v.at(), heads, self._places, self._caches, 0)
         # Rows of one head's queries lie together, so that keys and values are read once for them.
-        recorder.rows = self._groups
+        recorder.rows = self._groups  # fewer than most
         piece = 4 * heads.dim
         for i in range(TOGETHER):
             rows = Place(self._q.at(i).address, TOGETHER * self._q.stride)
@@ -119,10 +135,3 @@ class Encoder:
             last = i == TOGETHER - 1
             recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
         recorder.rows = self._count
-        recorder.linear(
-            self._q.at(), weights.linear(f"{name}self_attn.out_proj", d, d), x, add=True
-        )
-        self._write_norm(recorder, weights, f"{name}final_layer_norm")
-        recorder.linear(h, weights.linear(f"{name}fc1", inner, d), self._inner.at())
-        recorder.activation(config.activation, self._inner.at(), inner)
-        recorder.linear(self._inner.at(), weights.linear(f"{name}fc2", d, inner), x, add=True)

@@ -16,6 +16,7 @@ from trinity.formats.mapping_table import TABLE, faults
 from trinity.hub.model import fetch
 from trinity.hub.name import PREFIX, parse_name
 from trinity.load_options import LoadOptions
+from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.speech.audio import AudioLike, open_audio
@@ -35,6 +36,7 @@ from trinity.speech.windows import Windows
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.cores import default_threads
 from trinity_kernels.isa import IsaError, select_level
+from trinity_kernels.quantizers import WRITABLE
 from trinity_kernels.team import Team, TeamError
 
 Progress = Callable[[str], None]
@@ -45,17 +47,20 @@ class SpeechModel:
 
     ``path`` is the directory, or "hf:USER/REPO". ``threads`` defaults to the fast physical cores,
     ``isa`` to the best level of this CPU. ``progress`` takes lines such as "compiling kernels".
-    Windows are worked on one after the other, whoever asks for them. Weights keep the file's type,
-    all arithmetic is of float32. Close it, or use it in a with statement.
+    ``quantize`` is a type of blocks such as "Q8_0", which the weights of linears are brought to
+    while loading; without it weights keep the file's type and all arithmetic is of float32.
+    Windows are worked on one after the other, whoever asks for them. Close it, or use it in a with
+    statement.
 
     Raises: TrinityError; its subclasses are drawn in ``trinity.errors``.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, threads: int | None = None, isa: str | None = None,
-        progress: Progress | None = None,
+        quantize: str | None = None, progress: Progress | None = None,
     ) -> None:  # fmt: skip
-        options = LoadOptions(threads=threads, isa=isa)
+        options = LoadOptions(threads=threads, isa=isa, quantize=quantize)
+        self._block_type = None if quantize is None else _block_type(quantize)
         directory = path_text(path)
         if directory.startswith(PREFIX):
             notice = progress or (lambda line: None)
@@ -85,7 +90,7 @@ class SpeechModel:
         except IsaError as error:
             raise KernelError(str(error)) from error
         threads = options.threads or default_threads()
-        recorder, weights = Recorder(choice, threads), SpeechWeights(self._checkpoint)
+        recorder, weights = Recorder(choice, threads), self._weights(progress)
         self._encoder = Encoder(self.config, weights, recorder)
         self._decoder = Decoder(self.config, weights, recorder, self._encoder.cross)
         self._check_files()
@@ -93,6 +98,11 @@ class SpeechModel:
             self._team = Team(threads)
         except TeamError as error:
             raise TrinityError(str(error)) from error
+
+    def _weights(self, progress: Progress | None) -> SpeechWeights:
+        if progress and self._block_type:
+            progress(f"quantizing to {self._block_type}")
+        return SpeechWeights(self._checkpoint, self._block_type)
 
     @property
     def languages(self) -> list[str]:
@@ -227,6 +237,17 @@ def checked_options(options: dict[str, Any]) -> SpeechOptions:
         if name not in known:
             raise InputError(f"unknown option {name!r:.40}; options are {', '.join(known)}")
     return SpeechOptions(**options)
+
+
+def _block_type(name: str) -> str:
+    """The type of blocks that a mix is of. Raises: InputError for one that is none of rows."""
+    found = find_mix(name).base
+    if found in WRITABLE:
+        return found
+    raise InputError(
+        f"quantize is {name!r:.40}, a type that rows of floats are not brought to while loading; "
+        "take Q8_0, or Q4_K_M for less memory"
+    )
 
 
 def transcribe(

@@ -13,9 +13,12 @@ from trinity.runtime.weights import Weight
 from trinity.speech.config import EPS
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
-from trinity_kernels.ops import activation, attention, copy, kv_layout, norm, rope
-from trinity_kernels.ops.matmul import operands
+from trinity_kernels.ops import activation, attention, byte_attention, copy, kv_layout, norm, rope
+from trinity_kernels.ops.matmul import activation_tiles, operands, quantize, variants
+from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
 from trinity_kernels.ops.matmul.rows import matmul
+from trinity_kernels.ops.matmul.tile_layout import int8_tile_types
+from trinity_kernels.ops.matmul.tiles import matmul_tiles
 from trinity_kernels.record import RECORD, float_bits
 
 KV_TYPE = "F32"
@@ -78,14 +81,18 @@ class Plan(NamedTuple):
 
 
 class Recorder:
-    """Appends records; each works on as many rows as the int64 ``rows`` says at that time."""
+    """Appends records; each works on as many rows as the int64 ``rows`` says at that time.
+
+    ``most``: no step has more rows than these.
+    """
 
     def __init__(self, choice: KernelChoice, threads: int) -> None:
         self._choice = choice
         self._threads = threads
         self._records: list[NDArray[np.int64]] = []
         self._kept: list[object] = []
-        self.rows = self.number(0)
+        self._buffers: dict[tuple[str, int, int], Rows] = {}
+        self.rows, self.most = self.number(0), 0
 
     def number(self, value: int) -> NDArray[np.int64]:
         """An int64 that records hold the address of."""
@@ -98,7 +105,7 @@ class Recorder:
         records = np.zeros(len(self._records), RECORD)
         records["slots"] = self._records
         self._records = []
-        return Plan(records, tuple(self._kept))
+        return Plan(records, (*self._kept, *self._buffers.values()))
 
     def norm(
         self, x: Place, weight: NDArray[np.float32], bias: NDArray[np.float32], out: Place,
@@ -114,19 +121,59 @@ class Recorder:
             op.INDEX: 0 if index is None else index.ctypes.data,
         })  # fmt: skip
 
-    def linear(
-        self, x: Place, weight: Weight, out: Place, *, add: bool = False, barrier: bool = True
-    ) -> None:
-        """out = x W^T + b, or added onto out."""
-        op = operands
-        self._kept.append(weight)
-        self._record(matmul, weight.type, {
-            op.X: x.address, op.X_STRIDE: x.stride,
-            op.W: weight.data.ctypes.data, op.W_STRIDE: weight.stride, op.N: weight.n,
-            op.K: weight.k, op.OUT: out.address, op.OUT_STRIDE: out.stride, op.ADD: add,
-            op.SCALE: float_bits(weight.scale),
-            op.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data,
-        }, barrier)  # fmt: skip
+    def linear(self, x: Place, *outputs: tuple[Weight, Place], add: bool = False) -> None:
+        """out = x W^T + b for each weight and place, or added onto what is there.
+
+        Quantized weights multiply codes of x, which are made once for weights of the same form.
+        """
+        for form in sorted({weight.form for weight, _ in outputs}):
+            group = [output for output in outputs if output[0].form == form]
+            self._products(x, form, group, add)
+
+    def _products(self, x: Place, form: str, group: list[tuple[Weight, Place]], add: bool) -> None:
+        op, choice = operands, self._choice
+        kinds, k = {weight.type for weight, _ in group}, group[0][0].k
+        kernel = variants.choose_kernel(choice.level, kinds, choice.work)
+        if not all(variants.serves(kernel, kind) for kind in kinds):
+            kernel = matmul
+        held, packed = x, dict[int, int]()
+        if form != "f32":
+            held = self._buffer(f"{form} codes", self.most, activation_bytes(form, k))
+            limit = 0
+            if kernel is matmul_tiles and not any(weight.n % 16 for weight, _ in group):
+                limit = op.TILE_ROWS + 1
+            self._record(quantize.quantizer_of(form), "none", {
+                quantize.X: x.address, quantize.X_STRIDE: x.stride, quantize.K: k,
+                quantize.OUT: held.address, quantize.OUT_STRIDE: held.stride,
+                quantize.FEWER_THAN: limit,
+            })  # fmt: skip
+        if kernel is not matmul:
+            room = max(variants.scratch_bytes(kernel, kind, k) for kind in kinds)
+            scratch = self._buffer("scratch", self._threads, -(-room // 64) * 64)
+            packed = {op.SCRATCH: scratch.address, op.SCRATCH_STRIDE: scratch.stride}
+        if kernel is matmul_tiles:
+            tiles = self._buffer("tiles", 1, tile_bytes(form, k, self.most))
+            packed[op.TILES] = tiles.address
+            self._record(activation_tiles.tiles_of(form), "none", {
+                op.X: x.address, op.X_STRIDE: x.stride, op.K: k, op.CODES: held.address,
+                op.CODES_STRIDE: held.stride, op.FLOATS: bool(kinds - int8_tile_types()), **packed,
+            })  # fmt: skip
+        for weight, out in group:
+            self._kept.append(weight)
+            self._record(kernel, weight.type, {
+                op.X: held.address, op.X_STRIDE: held.stride,
+                op.W: weight.data.ctypes.data, op.W_STRIDE: weight.stride, op.N: weight.n,
+                op.K: k, op.OUT: out.address, op.OUT_STRIDE: out.stride, op.ADD: add,
+                op.SCALE: float_bits(weight.scale),
+                op.BIAS: 0 if weight.bias is None else weight.bias.ctypes.data, **packed,
+            }, weight is group[-1][0])  # fmt: skip
+
+    def _buffer(self, use: str, rows: int, stride: int) -> Place:
+        """Memory that one linear needs while it works: the next one of its sizes has the same."""
+        key = use, rows, stride
+        if key not in self._buffers:
+            self._buffers[key] = Rows(rows, stride // 4)
+        return self._buffers[key].at()
 
     def activation(self, name: str, x: Place, width: int) -> None:
         """x = act(x)."""
@@ -189,6 +236,31 @@ class Recorder:
             self._record(op.attention_merge, "none", values)
         else:
             self._record(op.attention, KV_TYPE, values)
+
+    def has_byte_attention(self) -> bool:
+        """Whether attention over bytes works here and is faster than that of float32."""
+        op, choice = byte_attention, self._choice
+        kernels = (op.pack_bytes, op.byte_attention)
+        return choice.level in op.LEVELS and all(choice.work(one, ["none"]) for one in kernels)
+
+    def byte_attention(self, q: Place, k: Place, v: Place, heads: Heads, out: Place) -> None:
+        """Every row's queries over all rows' keys and values, brought to bytes; rows are ``most``.
+
+        The places have one stride.
+        """
+        op, most = byte_attention, self.most
+        packed = self._buffer("heads", heads.number, op.head_bytes(most, heads.dim))
+        stride = -(-op.scratch_bytes(most, heads.dim) // 64) * 64
+        scratch = self._buffer("scratch", self._threads, stride)
+        values = {
+            op.Q: q.address, op.K: k.address, op.V: v.address, op.STRIDE: q.stride,
+            op.OUT: out.address, op.OUT_STRIDE: out.stride, op.PACKED: packed.address,
+            op.HEADS: heads.number, op.HEAD_DIM: heads.dim,
+            op.SCALE: float_bits(float(np.float32(heads.dim**-0.5))),
+            op.SCRATCH: scratch.address, op.SCRATCH_STRIDE: stride,
+        }  # fmt: skip
+        self._record(op.pack_bytes, "none", values)
+        self._record(op.byte_attention, "none", values)
 
     def _record(
         self, kernel: Kernel, tag: str, values: dict[int, int], barrier: bool = True

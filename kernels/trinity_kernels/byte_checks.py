@@ -1,0 +1,77 @@
+"""Checks of attention over rows of bytes, a part of selftest.py: more positions than a block has,
+heads of a size that fills no vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity_kernels._jit import Kernel
+from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
+from trinity_kernels.ops import byte_attention as op
+from trinity_kernels.record import float_bits
+
+Array = NDArray[Any]
+_POSITIONS, _HEADS, _SCALE = 71, 2, 0.75
+
+
+def _coded(values: Array, axis: int) -> Array:
+    """Values as codes up to 127 times the scale of their row or column."""
+    scales = np.abs(values).max(axis, keepdims=True) / 127
+    coded: Array = np.rint(values / scales) * scales
+    return coded
+
+
+def _expected(q: Array, k: Array, v: Array) -> Array:
+    """Rows (positions, heads, dim) of float64."""
+    q, k, v = _coded(q, 2), _coded(k - k.mean(0), 2), _coded(v, 0)
+    scores = np.einsum("ihd,jhd->hij", q, k) * _SCALE
+    p = np.exp(scores - scores.max(2, keepdims=True))
+    rounded = np.rint(p * 65535) / 65535
+    found: Array = np.einsum("hij,jhd->ihd", rounded / p.sum(2, keepdims=True), v)
+    return found
+
+
+def _case(level: str, dim: int) -> tuple[Array, Array]:
+    """What both kernels give, and the formula's."""
+    shape = (3, _POSITIONS, _HEADS, dim)
+    values = random_numbers().standard_normal(shape).astype(np.float32)
+    q, k, v = np.ascontiguousarray(values)
+    out = np.full_like(q, np.nan)
+    packed = np.zeros(_HEADS * op.head_bytes(_POSITIONS, dim), np.uint8)
+    scratch = np.zeros(op.scratch_bytes(_POSITIONS, dim), np.uint8)
+    slots = {
+        op.Q: at(q), op.K: at(k), op.V: at(v), op.STRIDE: 4 * _HEADS * dim, op.OUT: at(out),
+        op.OUT_STRIDE: 4 * _HEADS * dim, op.PACKED: at(packed), op.HEADS: _HEADS,
+        op.HEAD_DIM: dim, op.SCALE: float_bits(_SCALE), op.SCRATCH: at(scratch),
+        op.SCRATCH_STRIDE: 0,
+    }  # fmt: skip
+    run_kernel(op.pack_bytes, level, "none", _POSITIONS, slots)
+    run_kernel(op.byte_attention, level, "none", _POSITIONS, slots)
+    return out, _expected(*values.astype(np.float64))
+
+
+def check_byte_attention(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Packing and attention together."""
+    for dim in (64, 18):
+        out, expected = _case(level, dim)
+        # A code that is rounded the other way is a 127th of its row's largest.
+        error = differs(out, expected, 2e-2)
+        if error:
+            return error
+        if np.abs(out - expected).mean() > 1e-4:
+            return f"off by {np.abs(out - expected).mean():.2g} in the mean, of heads of {dim}"
+    return None
+
+
+KERNELS: dict[str, tuple[Kernel, tuple[str, ...]]] = {
+    "pack_bytes": (op.pack_bytes, ("none",)),
+    "byte_attention": (op.byte_attention, ("none",)),
+}
+CHECKS: dict[str, Callable[[Kernel, str, str], str | None]] = {
+    "pack_bytes": check_byte_attention,
+    "byte_attention": check_byte_attention,
+}

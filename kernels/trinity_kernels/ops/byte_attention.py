@@ -1,0 +1,483 @@
+"""Attention in both directions over rows of bytes: an encoder's, whose weights are quantized.
+
+Shapes: Q, K, V and OUT are M rows of HEADS * HEAD_DIM float32; every row sees all M of them. A
+score is q k * SCALE. ``pack_bytes`` brings keys and values to PACKED, HEADS times ``head_bytes``:
+
+    keys     [16 positions][HEAD_DIM / 4][16][4] bytes: code + 128, less the keys' mean, which
+             adds the same to all scores of a query; then a float32 scale for each position
+    values   [4 positions][HEAD_DIM / 16][16][4] int8 codes; then a float32 scale for each dimension
+
+Positions are padded to 64, dimensions of keys to 4, of values to 64.
+Numerics: queries and keys have 8 bits and a scale for each row of a head, values 8 bits and a scale
+for each dimension, probabilities 16 bits below the row's largest. Sums of products are exact.
+"""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Any
+
+import numpy as np
+
+from trinity_kernels._jit import inline, kernel
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.memory import (
+    get_f32,
+    get_f64,
+    get_i8,
+    get_i32,
+    get_i64,
+    set_f32,
+    set_i8,
+    set_i32,
+)
+from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.record import ROWS
+from trinity_kernels.tags import per_level, shared
+
+if not jit_disabled():
+    from trinity_kernels import simd
+    from trinity_kernels.ops.byte_blocks import score_block, value_block
+
+Q, K, V, STRIDE, OUT, OUT_STRIDE, PACKED, HEADS, HEAD_DIM, SCALE = range(3, 13)
+SCRATCH, SCRATCH_STRIDE = 13, 14
+AT_ONCE = 4  # queries
+LEVELS = frozenset({"amx", "avx512vnni"})  # where it is faster than products of float32
+_TOP = np.float32(127)
+_PARTS = np.float32(65535)
+_TINY = np.float32(1e-30)
+_LOG2E = np.float32(1.4426950408889634)
+# Of 2**r, r up to 1/2: Taylor's.
+_POWERS = tuple(np.float32(np.log(2) ** n / factorial(n)) for n in range(6))
+
+
+@shared
+def padded_positions(positions: int) -> int:
+    """Positions with those that fill a block."""
+    return (positions + 63) // 64 * 64
+
+
+@shared
+def _key_dims(head_dim: int) -> int:
+    return (head_dim + 3) // 4 * 4
+
+
+@shared
+def _value_dims(head_dim: int) -> int:
+    return (head_dim + 63) // 64 * 64
+
+
+@shared
+def _values_at(positions: int, head_dim: int) -> int:
+    """Bytes from a head's keys to its values."""
+    return padded_positions(positions) * (_key_dims(head_dim) + 4)
+
+
+@shared
+def head_bytes(positions: int, head_dim: int) -> int:
+    """Bytes of a head's packed keys and values."""
+    values = (padded_positions(positions) + 4) * _value_dims(head_dim)
+    return _values_at(positions, head_dim) + values
+
+
+def scratch_bytes(positions: int, head_dim: int) -> int:
+    """Bytes that a thread needs: queries, scores, probabilities, sums; or a head's mean."""
+    padded = padded_positions(positions)
+    queries = 4 * (_key_dims(head_dim) + 64) + 4 * _value_dims(head_dim)
+    return queries + AT_ONCE * 6 * padded + AT_ONCE * 8 * _value_dims(head_dim)
+
+
+@inline
+def _code(x: Any, factor: Any) -> Any:
+    return np.int32(np.rint(np.float32(x * factor)))
+
+
+@inline
+def _scale_of(largest: Any) -> Any:
+    """The scale of codes up to 127; what is not finite makes it NaN."""
+    return np.float32(largest / _TOP)
+
+
+@inline
+def _factor_of(scale: Any) -> Any:
+    """What values are multiplied by to become codes; 0 where there is nothing, or no number."""
+    if scale > _TINY and scale < np.float32(1e30):
+        return np.float32(np.float32(1) / scale)
+    return np.float32(0)
+
+
+def _largest(isa: Any, x: int, mean: int, count: int) -> Any:
+    """The largest |x - mean| of ``count`` values; NaN where one is no finite number."""
+    found = np.float32(0)
+    poison = np.float32(0)
+    for d in range(count):
+        v = np.float32(get_f32(x + 4 * d) - get_f32(mean + 4 * d))
+        found = max(found, np.float32(abs(v)))
+        poison = np.float32(poison + np.float32(v * np.float32(0)))
+    return np.float32(found + poison)
+
+
+def _vector_largest(isa: Any, x: int, mean: int, count: int) -> Any:
+    zero = simd.splat_f32x16(np.float32(0))
+    found = zero
+    poison = zero
+    for d in range(0, count, 16):
+        v = zero
+        if d + 16 <= count:
+            v = simd.load_f32x16(x + 4 * d) - simd.load_f32x16(mean + 4 * d)
+        else:
+            left = count - d
+            v = simd.load_tail_f32(x + 4 * d, left) - simd.load_tail_f32(mean + 4 * d, left)
+        found = simd.max_f32x16(found, simd.abs_f32x16(v))
+        poison = poison + v * zero
+    return simd.max_lane_f32x16(found) + simd.sum_f32x16(poison)
+
+
+per_level(_vector_largest)(_largest)
+
+
+def _four_values(
+    isa: Any, v: int, stride: int, rows: int, scales: int, count: int, to: int
+) -> None:
+    """Codes of ``count`` dimensions of up to 4 rows, side by side."""
+    for d in range(count):
+        for r in range(4):
+            code = np.int32(0)
+            if r < rows:
+                factor = _factor_of(get_f32(scales + 4 * d))
+                code = _code(get_f32(v + r * stride + 4 * d), factor)
+            set_i8(to + 4 * d + r, np.int8(code))
+
+
+def _vector_four_values(
+    isa: Any, v: int, stride: int, rows: int, scales: int, count: int, to: int
+) -> None:
+    one = simd.splat_f32x16(np.float32(1))
+    low = simd.splat_f32x16(_TINY)
+    high = simd.splat_f32x16(np.float32(1e30))
+    zero = simd.splat_f32x16(np.float32(0))
+    for d in range(0, count, 16):
+        scale = simd.load_f32x16(scales + 4 * d)
+        factor = simd.select_less(low, scale, one / scale, zero)
+        factor = simd.select_less(scale, high, factor, zero)
+        word = simd.splat_i32x16(0)
+        for r in range(rows):
+            x = v + r * stride + 4 * d
+            value = zero
+            if d + 16 <= count:
+                value = simd.load_f32x16(x)
+            else:
+                value = simd.load_tail_f32(x, count - d)
+            byte = simd.round_i32x16(value * factor) & simd.splat_i32x16(255)
+            word = word | (byte << simd.splat_i32x16(8 * r))
+        simd.store_i32x16(to + 4 * d, word)
+
+
+per_level(_vector_four_values)(_four_values)
+
+
+def _add_row(isa: Any, x: int, to: int, peaks: int, count: int) -> None:
+    """Add a row to sums at ``to``; ``peaks``, where not 0, become the largest of it and |x|."""
+    for d in range(count):
+        v = get_f32(x + 4 * d)
+        if peaks == 0:
+            set_f32(to + 4 * d, np.float32(get_f32(to + 4 * d) + v))
+        else:
+            peak = max(get_f32(peaks + 4 * d), np.float32(abs(v)))
+            set_f32(peaks + 4 * d, np.float32(peak + np.float32(v * np.float32(0))))
+
+
+def _vector_add_row(isa: Any, x: int, to: int, peaks: int, count: int) -> None:
+    whole = count // 16 * 16
+    for d in range(0, whole, 16):
+        v = simd.load_f32x16(x + 4 * d)
+        if peaks == 0:
+            simd.store_f32x16(to + 4 * d, simd.load_f32x16(to + 4 * d) + v)
+        else:
+            peak = simd.max_f32x16(simd.abs_f32x16(v), simd.load_f32x16(peaks + 4 * d))
+            simd.store_f32x16(peaks + 4 * d, peak + v * simd.splat_f32x16(np.float32(0)))
+    for d in range(whole, count):
+        v1 = get_f32(x + 4 * d)
+        if peaks == 0:
+            set_f32(to + 4 * d, np.float32(get_f32(to + 4 * d) + v1))
+        else:
+            peak1 = max(get_f32(peaks + 4 * d), np.float32(abs(v1)))
+            set_f32(peaks + 4 * d, np.float32(peak1 + np.float32(v1 * np.float32(0))))
+
+
+per_level(_vector_add_row)(_add_row)
+
+
+def _row_codes(isa: Any, x: int, mean: int, count: int, factor: Any, to: int) -> None:
+    """Codes of x - mean at ``to``."""
+    for d in range(count):
+        v = np.float32(get_f32(x + 4 * d) - get_f32(mean + 4 * d))
+        set_i8(to + d, np.int8(_code(v, factor)))
+
+
+def _vector_row_codes(isa: Any, x: int, mean: int, count: int, factor: Any, to: int) -> None:
+    factors = simd.splat_f32x16(factor)
+    whole = count // 16 * 16
+    for d in range(0, whole, 16):
+        v = simd.load_f32x16(x + 4 * d) - simd.load_f32x16(mean + 4 * d)
+        simd.store_i8x16(to + d, simd.narrow_i8x16(simd.round_i32x16(v * factors)))
+    for d in range(whole, count):
+        v1 = np.float32(get_f32(x + 4 * d) - get_f32(mean + 4 * d))
+        set_i8(to + d, np.int8(_code(v1, factor)))
+
+
+per_level(_vector_row_codes)(_row_codes)
+
+
+@inline
+def _pack_keys(
+    isa: Any, k: int, stride: int, positions: int, dim: int, to: int, scratch: int
+) -> None:
+    """Keys of one head; ``scratch``: the mean, then a row's codes."""
+    padded, dims = padded_positions(positions), _key_dims(dim)
+    codes = scratch + 4 * _value_dims(dim)
+    for d in range(_value_dims(dim)):
+        set_f32(scratch + 4 * d, np.float32(0))
+    for j in range(positions):
+        _add_row(isa, k + j * stride, scratch, 0, dim)
+    for d in range(dim):
+        set_f32(scratch + 4 * d, np.float32(get_f32(scratch + 4 * d) / np.float32(positions)))
+    for d in range(dims):
+        set_i8(codes + d, np.int8(0))
+    for j in range(padded):
+        scale = np.float32(0)
+        if j < positions:
+            scale = _scale_of(_largest(isa, k + j * stride, scratch, dim))
+            _row_codes(isa, k + j * stride, scratch, dim, _factor_of(scale), codes)
+        set_f32(to + padded * dims + 4 * j, scale)
+        line = to + j // 16 * 16 * dims + j % 16 * 4
+        for group in range(dims // 4):
+            # Adding 128 to a byte is changing its highest bit.
+            word = get_i32(codes + 4 * group) ^ np.int32(-2139062144)
+            set_i32(line + 64 * group, word)
+
+
+@inline
+def _pack_values(isa: Any, v: int, stride: int, positions: int, dim: int, to: int) -> None:
+    """Values of one head."""
+    padded, dims = padded_positions(positions), _value_dims(dim)
+    scales = to + padded * dims
+    for d in range(dims):
+        set_f32(scales + 4 * d, np.float32(0))
+    for j in range(positions):
+        _add_row(isa, v + j * stride, 0, scales, dim)
+    for d in range(dim):
+        set_f32(scales + 4 * d, _scale_of(get_f32(scales + 4 * d)))
+    for j in range(0, positions, 4):
+        rows = min(4, positions - j)
+        _four_values(isa, v + j * stride, stride, rows, scales, dim, to + j * dims)
+
+
+@kernel
+def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """Keys and values of each head; PACKED is zeros before the first time."""
+    positions = get_i64(get_i64(record + 8 * ROWS))
+    heads = get_i64(record + 8 * HEADS)
+    dim = get_i64(record + 8 * HEAD_DIM)
+    stride = get_i64(record + 8 * STRIDE)
+    scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    for head in range(thread, heads, threads):
+        to = get_i64(record + 8 * PACKED) + head * head_bytes(positions, dim)
+        k = get_i64(record + 8 * K) + 4 * head * dim
+        v = get_i64(record + 8 * V) + 4 * head * dim
+        _pack_keys(isa, k, stride, positions, dim, to, scratch)
+        _pack_values(isa, v, stride, positions, dim, to + _values_at(positions, dim))
+
+
+def _scores(isa: Any, keys: int, dims: int, positions: int, codes: int, to: int) -> None:
+    """Products of codes, AT_ONCE rows at ``codes`` by 64 positions at a time, as int32."""
+    for i in range(4):
+        for j in range(positions):
+            total = np.int32(0)
+            for d in range(dims):
+                line = keys + (j // 16 * 16 * dims) + d // 4 * 64 + j % 16 * 4 + d % 4
+                byte = np.int32(get_i8(line)) & np.int32(255)
+                code = np.int32(get_i8(codes + i * dims + d))
+                total = np.int32(total + (byte - np.int32(128)) * code)
+            set_i32(to + 4 * (i * positions + j), total)
+
+
+def _vector_scores(isa: Any, keys: int, dims: int, positions: int, codes: int, to: int) -> None:
+    for j in range(0, positions, 64):
+        score_block(
+            isa, keys + j * dims, 16 * dims, 64, dims // 4, codes, dims, to + 4 * j, 4 * positions
+        )
+
+
+per_level(_vector_scores)(_scores)
+
+
+def _mixed(isa: Any, values: int, dims: int, positions: int, p: int, to: int) -> None:
+    """Sums of values times bytes of probabilities, AT_ONCE rows, as int32 (row, dims)."""
+    for i in range(4):
+        for d in range(dims):
+            total = np.int32(0)
+            for j in range(positions):
+                byte = np.int32(get_i8(p + i * positions + j)) & np.int32(255)
+                code = np.int32(get_i8(values + j // 4 * 4 * dims + 4 * d + j % 4))
+                total = np.int32(total + byte * code)
+            set_i32(to + 4 * (i * dims + d), total)
+
+
+def _vector_mixed(isa: Any, values: int, dims: int, positions: int, p: int, to: int) -> None:
+    for d in range(0, dims, 64):
+        value_block(
+            isa, values + 4 * d, 64, 4 * dims, positions // 4, p, positions, to + 4 * d, 4 * dims
+        )
+
+
+per_level(_vector_mixed)(_mixed)
+
+
+def _softmax(
+    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, high: int, low: int
+) -> Any:
+    """Scores of ``count`` positions to bytes of exp(s - m) * 65535; the sum of exp(s - m)."""
+    m = np.float32(-np.inf)
+    for j in range(count):
+        s = np.float32(np.float32(get_i32(scores + 4 * j)) * get_f32(scales + 4 * j))
+        s = np.float32(s * factor)
+        set_f32(scores + 4 * j, s)
+        m = max(m, s)
+    total = np.float32(0)
+    for j in range(padded):
+        code = np.int32(0)
+        if j < count:
+            e = exp_f32(np.float32(get_f32(scores + 4 * j) - m))
+            total = np.float32(total + e)
+            # No number is left to the sum to show.
+            code = _code(e, _PARTS) if e == e else np.int32(0)
+        set_i8(high + j, np.int8(code >> 8))
+        set_i8(low + j, np.int8(code & 255))
+    return total
+
+
+if not jit_disabled():
+
+    @inline
+    def _power_of_2(x: Any) -> Any:
+        """2**x of 16 float32 up to 0, within 3e-6 of it: probabilities keep 16 bits."""
+        x = simd.max_f32x16(x, simd.splat_f32x16(np.float32(-126)))
+        whole = simd.round_i32x16(x)
+        r = x - simd.to_f32x16(whole)
+        p = simd.splat_f32x16(_POWERS[5])
+        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[4]))
+        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[3]))
+        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[2]))
+        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[1]))
+        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[0]))
+        bits = simd.f32x16_as_i32x16(p) + (whole << simd.splat_i32x16(23))
+        return simd.i32x16_as_f32x16(bits)
+
+
+def _vector_softmax(
+    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, high: int, low: int
+) -> Any:
+    factors = simd.splat_f32x16(np.float32(factor * _LOG2E))
+    lowest = simd.splat_f32x16(np.float32(-np.inf))
+    largest = lowest
+    for j in range(0, count, 16):
+        s = simd.to_f32x16(simd.load_i32x16(scores + 4 * j)) * simd.load_f32x16(scales + 4 * j)
+        s = s * factors
+        if j + 16 > count:
+            s = simd.select_below(simd.lane_index(), count - j, s, lowest)
+        simd.store_f32x16(scores + 4 * j, s)
+        largest = simd.max_f32x16(largest, s)
+    shift = simd.splat_f32x16(simd.max_lane_f32x16(largest))
+    parts = simd.splat_f32x16(_PARTS)
+    total = simd.splat_f32x16(np.float32(0))
+    for j in range(0, count, 16):
+        e = _power_of_2(simd.load_f32x16(scores + 4 * j) - shift)
+        total = total + e
+        code = simd.round_i32x16(e * parts)
+        simd.store_i8x16(high + j, simd.narrow_i8x16(code >> simd.splat_i32x16(8)))
+        simd.store_i8x16(low + j, simd.narrow_i8x16(code))
+    zeros = simd.splat_i8x16(0)
+    for j in range((count + 15) // 16 * 16, padded, 16):
+        simd.store_i8x16(high + j, zeros)
+        simd.store_i8x16(low + j, zeros)
+    return simd.sum_f32x16(total)
+
+
+per_level(_vector_softmax)(_softmax)
+
+
+def _finish(isa: Any, high: int, low: int, scales: int, factor: Any, dim: int, out: int) -> None:
+    """Both sums of a row to the result."""
+    for d in range(dim):
+        whole = np.float32(np.float32(get_i32(high + 4 * d)) * np.float32(256))
+        whole = np.float32(whole + np.float32(get_i32(low + 4 * d)))
+        set_f32(out + 4 * d, np.float32(whole * np.float32(get_f32(scales + 4 * d) * factor)))
+
+
+def _vector_finish(
+    isa: Any, high: int, low: int, scales: int, factor: Any, dim: int, out: int
+) -> None:
+    for d in range(0, dim, 16):
+        whole = simd.to_f32x16(simd.load_i32x16(high + 4 * d)) * simd.splat_f32x16(np.float32(256))
+        whole = whole + simd.to_f32x16(simd.load_i32x16(low + 4 * d))
+        whole = whole * (simd.load_f32x16(scales + 4 * d) * simd.splat_f32x16(factor))
+        if d + 16 <= dim:
+            simd.store_f32x16(out + 4 * d, whole)
+        else:
+            simd.store_f32x16(high + 4 * d, whole)
+            for i in range(d, dim):
+                set_f32(out + 4 * i, get_f32(high + 4 * i))
+
+
+per_level(_vector_finish)(_finish)
+
+
+@kernel
+def byte_attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
+    """AT_ONCE queries of a head are a share; what is packed is read once for them."""
+    positions = get_i64(get_i64(record + 8 * ROWS))
+    heads = get_i64(record + 8 * HEADS)
+    dim = get_i64(record + 8 * HEAD_DIM)
+    scale = np.float32(get_f64(record + 8 * SCALE))
+    padded, dims, value_dims = padded_positions(positions), _key_dims(dim), _value_dims(dim)
+    nothing = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
+    codes = nothing + 4 * value_dims
+    scores = codes + 4 * (dims + 64)
+    p = scores + 16 * padded
+    sums = p + 8 * padded
+    for d in range(value_dims):
+        set_f32(nothing + 4 * d, np.float32(0))
+    for d in range(4 * (dims + 64)):
+        set_i8(codes + d, np.int8(0))
+    blocks = (positions + 3) // 4
+    for unit in range(heads * blocks * thread // threads, heads * blocks * (thread + 1) // threads):
+        head = unit // blocks
+        first = unit % blocks * 4
+        keys = get_i64(record + 8 * PACKED) + head * head_bytes(positions, dim)
+        values = keys + _values_at(positions, dim)
+        count = min(4, positions - first)
+        at = 4 * head * dim
+        q = get_i64(record + 8 * Q) + first * get_i64(record + 8 * STRIDE) + at
+        factors = codes + 4 * dims
+        for i in range(count):
+            row = q + i * get_i64(record + 8 * STRIDE)
+            found = _scale_of(_largest(isa, row, nothing, dim))
+            set_f32(factors + 4 * i, np.float32(found * scale))
+            _row_codes(isa, row, nothing, dim, _factor_of(found), codes + i * dims)
+        _scores(isa, keys, dims, padded, codes, scores)
+        for i in range(count):
+            total = _softmax(
+                isa, scores + 4 * i * padded, keys + padded * dims, get_f32(factors + 4 * i),
+                positions, padded, p + i * padded, p + (4 + i) * padded,
+            )  # fmt: skip
+            set_f32(factors + 4 * i, np.float32(np.float32(1) / np.float32(total * _PARTS)))
+        _mixed(isa, values, value_dims, padded, p, sums)
+        _mixed(isa, values, value_dims, padded, p + 4 * padded, sums + 16 * value_dims)
+        out = get_i64(record + 8 * OUT) + first * get_i64(record + 8 * OUT_STRIDE) + at
+        for i in range(count):
+            _finish(
+                isa, sums + 4 * i * value_dims, sums + 4 * (4 + i) * value_dims,
+                values + padded * value_dims, get_f32(factors + 4 * i), dim,
+                out + i * get_i64(record + 8 * OUT_STRIDE),
+            )  # fmt: skip
