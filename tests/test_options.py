@@ -189,7 +189,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
     "rank": LOADING,
     "inspect": [],
     "tokenize": only(GENERATION, "add_bos", "parse_special"),
-    "transcribe": [*SPEECH, *only(LOADING, "threads", "isa")],
+    "transcribe": [*SPEECH, *only(LOADING, "threads", "isa", "quantize")],
     "schema": [],
     "convert": only(LOADING, "weight_scale"),
     "quantize": only(LOADING, "threads"),

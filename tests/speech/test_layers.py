@@ -58,9 +58,7 @@ def _cosines(found: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("level", available_levels())
-@pytest.mark.parametrize(
-    ("quantize", "least"), [("Q8_0", 0.998), ("Q4_0", 0.9), ("Q6_K", 0.998)]
-)
+@pytest.mark.parametrize(("quantize", "least"), [("Q8_0", 0.998), ("Q4_0", 0.9), ("Q6_K", 0.998)])
 def test_quantized_linears_stay_close(
     tmp_path: Path, level: str, quantize: str, least: float
 ) -> None:

@@ -26,6 +26,7 @@ from trinity.server.models import Models
 from trinity.server.security import Guard
 from trinity.server.service import NO_DEFAULTS, Service
 from trinity.server.settings import ServerOptions
+from trinity.server.speech import Speech
 
 
 def make_app(
@@ -33,19 +34,22 @@ def make_app(
     settings: ServerOptions | None = None,
     failed: Callable[[BaseException], None] = lambda error: None,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
+    speech: Speech | None = None,
 ) -> Starlette:
     """The application that answers for ``models``, loading the first at its start, if it shall.
 
     ``failed`` is told why, if that cannot be loaded. ``defaults`` are GenerationOptions of requests
-    that do not give them.
+    that do not give them. ``speech`` is the model for recordings, loaded at the start, too.
     """
     settings = settings or ServerOptions()
-    service = Service(settings, models, Metrics(), defaults)
+    service = Service(settings, models, Metrics(), defaults, speech)
     service.kept.repeat = partial(repeated, service, ENDPOINTS)
 
     async def load_first() -> None:
         try:
             await models.load_first()
+            if speech is not None:
+                await speech.load_now()
         except Exception as error:
             failed(error)
 
@@ -61,6 +65,8 @@ def make_app(
                 loading.cancel()
             service.kept.close()
             service.threads.close()
+            if speech is not None:
+                await asyncio.to_thread(speech.close)
             await models.close()
 
     def refuse(path: str, error: ApiError) -> ASGI:
@@ -82,7 +88,7 @@ def make_app(
     for endpoint in ENDPOINTS:
         served = endpoint
         if endpoint.path in settings.disable:
-            served = replace(endpoint, handle=turned_off, body=None, query=None)
+            served = replace(endpoint, handle=turned_off, body=None, form=None, query=None)
         by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(served, service)
     routes = [
         Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()

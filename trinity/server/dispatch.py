@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
 from trinity.server.kept import HEADER, LAST_EVENT, Source
+from trinity.server.multipart import form_fields
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
 from trinity.server.stream import Stream, failure
@@ -67,13 +68,14 @@ class Dispatch:
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope["trinity.deadline"] = deadline
         check_encoding(scope)
+        most = settings.max_body if self._endpoint.form is None else settings.max_audio
         try:
             async with asyncio.timeout_at(deadline):
-                body = await read_body(scope, receive, settings.max_body)
+                body = await read_body(scope, receive, most)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
-        content = content_of(self._endpoint, body)
+        content = content_of(self._endpoint, body, Headers(scope=scope).get("content-type", ""))
         if self._service.settings.state is None or Headers(scope=scope).get(HEADER) is None:
             body = b""  # which may be large, and the answer may take long
         working = asyncio.ensure_future(self._work(content, body, scope, receive, send))
@@ -107,8 +109,10 @@ class Dispatch:
         await answer(scope, receive, send)
 
 
-def content_of(endpoint: Endpoint, body: bytes) -> Any:
-    """What an endpoint takes of a body. Raises: ApiError."""
+def content_of(endpoint: Endpoint, body: bytes, kind: str = "") -> Any:
+    """What an endpoint takes of a body, whose content-type is ``kind``. Raises: ApiError."""
+    if endpoint.form is not None:
+        return converted(form_fields(body, kind), endpoint.form, "", strict=False)
     if endpoint.body is not None:
         return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
     if body and endpoint.method in ("GET", "DELETE"):

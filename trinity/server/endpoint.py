@@ -34,7 +34,8 @@ class Call(Generic[B]):
 class Endpoint:
     """A method and a path, and the function that answers.
 
-    ``body`` is the Struct of the request's JSON body, if it has one. ``answer`` is the type of the
+    ``body`` is the Struct of the request's JSON body, if it has one, ``form`` that of a body of
+    multipart/form-data, whose size ``max_audio`` limits. ``answer`` is the type of the
     JSON answer, ``event`` that of the data of a streamed one.
     ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
     ``chosen``: a request may say which fields the answer has.
@@ -48,6 +49,7 @@ class Endpoint:
     handle: Callable[[Call[Any]], Awaitable[ASGI]]
     summary: str
     body: Any = None
+    form: Any = None
     answer: Any = None
     event: Any = None
     media_type: str = "application/json"
@@ -59,6 +61,24 @@ class Endpoint:
     query: Any = None
     empty: bool = False
     bodiless: bool = False
+
+
+class Text:
+    """An answer of text in UTF-8."""
+
+    __slots__ = ("body", "headers")
+
+    def __init__(self, text: str, media_type: str) -> None:
+        self.body = text.encode()
+        self.headers = [
+            (b"content-type", f"{media_type}; charset=utf-8".encode()),
+            (b"content-length", b"%d" % len(self.body)),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 class Json:

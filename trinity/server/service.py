@@ -40,6 +40,7 @@ from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.settings import ServerOptions
+from trinity.server.speech import Speech
 from trinity.server.stream_log import StreamLog, StreamLogs, recording
 from trinity.server.threads import Threads
 
@@ -166,12 +167,13 @@ class Service:
 
     def __init__(
         self, settings: ServerOptions, models: Models, metrics: Metrics,
-        defaults: Mapping[str, Any] = NO_DEFAULTS,
+        defaults: Mapping[str, Any] = NO_DEFAULTS, speech: Speech | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.defaults = defaults
         self.models = models
         self.metrics = metrics
+        self.speech = speech
         self.kept = KeptStreams(stream_logs(settings))
         self.threads = Threads()
         self.canary = Canary(models)

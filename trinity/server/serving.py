@@ -25,6 +25,8 @@ from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
 from trinity.server.settings import ServerOptions, check_folder, read_template
+from trinity.server.speech import Speech
+from trinity.speech.model import SpeechModel
 
 Say = Callable[[str], None]
 # A name before "=": nothing that begins a path or another form of reference.
@@ -66,7 +68,10 @@ def serve(
         errors.append(error)
         server.should_exit = True
 
-    app = make_app(models, options, failed, defaults)
+    speech = None
+    if options.speech_model is not None:
+        speech = speech_of(options.speech_model, loading, say)
+    app = make_app(models, options, failed, defaults, speech)
     if options.log_requests:
         log_to(say)
     with ExitStack() as open_sockets:
@@ -159,6 +164,13 @@ def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model
     model = loaded()
     model.keep_prefixes(folder, limit)
     return model
+
+
+def speech_of(text: str, loading: Mapping[str, Any], notice: Say) -> Speech:
+    """The speech model of NAME=REF or REF; of the options of loading it has three."""
+    name, ref = name_and_ref(text)
+    given = {key: loading.get(key) for key in ("threads", "isa", "quantize")}
+    return Speech(name, partial(SpeechModel, ref, progress=notice, **given))
 
 
 def name_and_ref(text: str) -> tuple[str, str]:

@@ -123,6 +123,15 @@ class ServerOptions:
             ("--any-model-name",),
         ),
     ] = False
+    speech_model: Annotated[
+        str | None,
+        Option(
+            "Whisper model for /v1/audio/transcriptions, beside those that write.",
+            ("--speech-model",),
+            values="text",
+            metavar="[NAME=]MODEL",
+        ),
+    ] = None
     chat_template: Annotated[
         str | os.PathLike[str] | None,
         Option(
@@ -154,6 +163,16 @@ class ServerOptions:
             metavar="SIZE",
         ),
     ] = 4 << 20
+    max_audio: Annotated[
+        int,
+        Option(
+            "Most bytes of a body with a recording.",
+            ("--max-audio",),
+            low=1,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = 32 << 20
     max_header: Annotated[
         int,
         Option(

@@ -45,6 +45,15 @@ class SpeechOptions:
             high=MOST_BEAMS,
         ),
     ] = 1
+    first_temperature: Annotated[
+        float,
+        Option(
+            "How freely tokens are drawn in the first try; 0 takes the best ones.",
+            ("--first-temperature",),
+            low=0,
+            high=1,
+        ),
+    ] = 0.0
     initial_prompt: Annotated[
         str,
         Option("What the audio is about: names and words that it has.", ("--prompt",)),

@@ -91,7 +91,8 @@ class Windows:
         shown = [*self._shown, *self._carried[max(0, len(self._carried) - room) :]]
         if shown and before is not None:
             prompt = [before, *shown, *prompt]
-        for temperature in TEMPERATURES:
+        first = self._options.first_temperature
+        for temperature in (first, *(one for one in TEMPERATURES if one > first)):
             if temperature == 0 and self._options.beams > 1:
                 found = self._search.beams(prompt, self._rules, self._options.beams)
             else:

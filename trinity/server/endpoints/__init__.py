@@ -22,6 +22,7 @@ from trinity.server.endpoints import (
     rerank,
     responses,
     tokens,
+    transcriptions,
 )
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -31,6 +32,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *anthropic.ENDPOINTS,
     *embeddings.ENDPOINTS,
     *rerank.ENDPOINTS,
+    *transcriptions.ENDPOINTS,
     *ollama.ENDPOINTS,
     *completions.ENDPOINTS,
     *models.ENDPOINTS,

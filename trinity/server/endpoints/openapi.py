@@ -57,7 +57,13 @@ def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
 def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
     found: dict[str, Any] = {}
     for endpoint in endpoints:
-        for kind in (endpoint.body, endpoint.answer, endpoint.event, endpoint.family.schema):
+        for kind in (
+            endpoint.body,
+            endpoint.form,
+            endpoint.answer,
+            endpoint.event,
+            endpoint.family.schema,
+        ):
             if kind is not None:
                 found.setdefault(repr(kind), kind)
     return list(found.values())
@@ -91,6 +97,11 @@ def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[s
         operation["requestBody"] = {
             "required": not endpoint.bodiless,
             "content": {"application/json": {"schema": schemas[repr(endpoint.body)]}},
+        }
+    if endpoint.form is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": schemas[repr(endpoint.form)]}},
         }
     names = re.findall(r"\{(\w+)\}", path)
     found: list[dict[str, Any]] = [
