@@ -12,6 +12,7 @@ from tests.speech import naive_whisper
 from tests.speech.small_whisper import write_model
 from trinity.errors import ConfigError, FormatError, UnsupportedError
 from trinity.formats.checkpoint import Checkpoint
+from trinity.providers import open_weights
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.speech.config import read_config
 from trinity.speech.decoder import Decoder
@@ -141,6 +142,12 @@ def test_wrong_configurations(
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **changes}), encoding="utf-8")
     with pytest.raises(error, match=message):
         read_config(str(tmp_path))
+
+
+def test_what_is_for_texts_says_where_speech_models_run(tmp_path: Path) -> None:
+    write_model(tmp_path, "F32", architectures=["WhisperForConditionalGeneration"])
+    with pytest.raises(UnsupportedError, match=r"a Whisper model, .* `trinity transcribe`"):
+        open_weights(tmp_path)
 
 
 def test_tensors_of_another_model(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def serve(
 
     speech = None
     if options.speech_model is not None:
-        speech = speech_of(options.speech_model, loading, say)
+        speech = speech_of(options.speech_model, options.speech_quantize, loading, say)
     app = make_app(models, options, failed, defaults, speech)
     if options.log_requests:
         log_to(say)
@@ -166,11 +166,11 @@ def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model
     return model
 
 
-def speech_of(text: str, loading: Mapping[str, Any], notice: Say) -> Speech:
-    """The speech model of NAME=REF or REF; of the options of loading it has three."""
+def speech_of(text: str, quantize: str | None, loading: Mapping[str, Any], notice: Say) -> Speech:
+    """The speech model of NAME=REF or REF; of the options of loading it has threads and isa."""
     name, ref = name_and_ref(text)
-    given = {key: loading.get(key) for key in ("threads", "isa", "quantize")}
-    return Speech(name, partial(SpeechModel, ref, progress=notice, **given))
+    given = {key: loading.get(key) for key in ("threads", "isa")}
+    return Speech(name, partial(SpeechModel, ref, quantize=quantize, progress=notice, **given))
 
 
 def name_and_ref(text: str) -> tuple[str, str]:

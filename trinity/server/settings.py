@@ -132,6 +132,15 @@ class ServerOptions:
             metavar="[NAME=]MODEL",
         ),
     ] = None
+    speech_quantize: Annotated[
+        str | None,
+        Option(
+            "Type that the speech model's weights are quantized to while loading, such as Q8_0.",
+            ("--speech-quantize",),
+            values="a type of `trinity quantize`",
+            metavar="TYPE",
+        ),
+    ] = None
     chat_template: Annotated[
         str | os.PathLike[str] | None,
         Option(
