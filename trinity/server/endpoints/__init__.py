@@ -19,6 +19,7 @@ from trinity.server.endpoints import (
     models,
     ollama,
     openapi,
+    page,
     rerank,
     responses,
     tokens,
@@ -45,4 +46,5 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *llama_streams.ENDPOINTS,
     *metrics.ENDPOINTS,
     *openapi.ENDPOINTS,
+    *page.ENDPOINTS,
 )

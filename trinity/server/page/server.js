@@ -1,0 +1,61 @@
+// What the page asks the server: models, answers, figures. Nothing else is asked.
+
+export class ServerError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem("trinity.key") ?? "",
+  set: (value) => sessionStorage.setItem("trinity.key", value),
+};
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers };
+  if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
+  const response = await fetch(path, { ...options, headers, credentials: "omit" });
+  if (response.ok) return response;
+  let message = `The server answered ${response.status}.`;
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    // It is no JSON; the status says enough.
+  }
+  throw new ServerError(response.status, message);
+}
+
+export async function models() {
+  return (await (await ask("v1/models")).json()).data;
+}
+
+export async function metrics() {
+  return (await ask("metrics")).text();
+}
+
+/** The events of an answer; `signal` stops it. */
+export async function* answer(body, signal) {
+  const response = await ask("v1/chat/completions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new ServerError(0, "The connection ended before the answer did.");
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data:")) continue;
+      const data = line.slice(5).trim();
+      if (data === "[DONE]") return;
+      const event = JSON.parse(data);
+      if (event.error) throw new ServerError(0, event.error.message);
+      yield event;
+    }
+  }
+}

@@ -1,0 +1,126 @@
+// The messages of one conversation on the screen.
+
+import { Growing, element, render } from "./markdown.js";
+
+const NAMES = { user: "You", assistant: "Answer" };
+// Of the time, drawing a growing answer takes at most this share.
+const SHARE = 0.25;
+
+export class Thread {
+  #views = new Map();
+  #follow = true;
+
+  /** `acts`: what the buttons of a message do: edit(message, text), regenerate(message). */
+  constructor(place, scroll, acts) {
+    this.place = place;
+    this.scroll = scroll;
+    this.acts = acts;
+    scroll.addEventListener("scroll", () => {
+      this.#follow = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
+    }, { passive: true });
+  }
+
+  show(messages) {
+    this.#views.clear();
+    this.place.replaceChildren(...messages.map((message) => this.#made(message)));
+    this.toEnd();
+  }
+
+  add(message) {
+    this.place.append(this.#made(message));
+    this.toEnd();
+  }
+
+  toEnd() {
+    this.#follow = true;
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+  }
+
+  /** Draw a growing answer, at most once a frame. */
+  grow(message) {
+    const view = this.#views.get(message);
+    if (!view || view.asked) return;
+    view.asked = true;
+    requestAnimationFrame(() => {
+      view.asked = false;
+      const began = performance.now();
+      if (view.ended || began < view.next) return;
+      view.growing ??= new Growing(view.body);
+      view.growing.show(message.content);
+      this.#thought(view, message);
+      if (this.#follow) this.scroll.scrollTop = this.scroll.scrollHeight;
+      const cost = performance.now() - began;
+      view.next = performance.now() + cost / SHARE - cost - 16;
+    });
+  }
+
+  /** Draw an answer that is whole. */
+  end(message) {
+    const view = this.#views.get(message);
+    if (!view) return;
+    view.ended = true;
+    render(view.body, message.content);
+    this.#thought(view, message);
+    view.note.textContent = message.note ?? "";
+    view.article.removeAttribute("aria-busy");
+    if (this.#follow) this.scroll.scrollTop = this.scroll.scrollHeight;
+  }
+
+  #thought(view, message) {
+    view.thought.hidden = !message.reasoning;
+    view.thinking.textContent = message.reasoning ?? "";
+  }
+
+  #made(message) {
+    const who = element("h2", {}, NAMES[message.role]);
+    const body = element("div", { class: "body" });
+    const thinking = element("div", { class: "thinking" });
+    const thought = element("details", {}, element("summary", {}, "Thinking"), thinking);
+    const note = element("span", { class: "note" }, message.note ?? "");
+    const buttons = element("div", { class: "actions" });
+    const article = element("article", { class: message.role }, who, thought, body, buttons);
+    article.setAttribute("aria-label", NAMES[message.role]);
+    const view = { article, body, thinking, thought, note, next: 0 };
+    const button = (name, act) => {
+      const made = element("button", { type: "button" }, name);
+      made.addEventListener("click", act);
+      return made;
+    };
+    buttons.append(button("Copy", () => navigator.clipboard.writeText(message.content)));
+    if (message.role === "user") buttons.append(button("Edit", () => this.#edit(view, message)));
+    else buttons.append(button("Regenerate", () => this.acts.regenerate(message)));
+    buttons.append(note);
+    this.#views.set(message, view);
+    this.#thought(view, message);
+    render(body, message.content);
+    return article;
+  }
+
+  #edit(view, message) {
+    const input = element("textarea", { "aria-label": "Edit the message", rows: "3" });
+    input.value = message.content;
+    const save = element("button", { type: "button", class: "primary" }, "Send");
+    const cancel = element("button", { type: "button" }, "Cancel");
+    const back = () => {
+      render(view.body, message.content);
+      view.article.classList.remove("editing");
+      view.article.querySelector(".actions button:nth-child(2)").focus();
+    };
+    save.addEventListener("click", () => {
+      if (input.value.trim()) this.acts.edit(message, input.value.trim());
+    });
+    cancel.addEventListener("click", back);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        event.stopPropagation();
+        back();
+      } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        save.click();
+      }
+    });
+    view.article.classList.add("editing");
+    view.body.replaceChildren(input, element("div", { class: "buttons" }, cancel, save));
+    input.focus();
+  }
+}
