@@ -92,7 +92,7 @@ function node(token) {
       return [link(token.href, inside(token))];
     case "image":
       // It is not loaded: that would tell its server who reads this.
-      return [link(token.href, [`🖼 ${decoded(token.text) || decoded(token.href)}`])];
+      return [link(token.href, [`Image: ${decoded(token.text) || decoded(token.href)}`])];
     case "list": {
       const start = token.ordered && token.start !== 1 ? { start: token.start } : {};
       return [element(token.ordered ? "ol" : "ul", start, ...token.items.map(item))];

@@ -72,9 +72,10 @@ class Chart {
     }
     this.#values = [...this.#values, Math.max(value, 0)].slice(-KEPT);
     const top = Math.max(...this.#values, 1e-9);
-    const text = value >= 100 ? value.toFixed(0) : String(+value.toFixed(2));
+    const short = (number) => String(+number.toFixed(number >= 10 ? 0 : 2));
+    const text = short(value);
     this.value.textContent = text;
-    this.top.textContent = `highest of 2 minutes: ${+top.toFixed(2)}`;
+    this.top.textContent = `highest of 2 minutes: ${short(top)}`;
     this.picture.setAttribute("aria-label", `${this.name}: ${text} ${this.unit}`);
     const start = WIDTH - ((this.#values.length - 1) * WIDTH) / (KEPT - 1);
     const points = this.#values.map((one, i) =>

@@ -298,6 +298,10 @@ addEventListener("keydown", (event) => {
     id("menu").focus();
   } else halt();
 });
+// No submit button: Enter takes the first of those.
+for (const button of document.querySelectorAll("dialog .cancel")) {
+  button.addEventListener("click", () => button.closest("dialog").close());
+}
 id("new").addEventListener("click", begin);
 id("settings-button").addEventListener("click", settings);
 id("model").addEventListener("change", () => localStorage.setItem("trinity.model", id("model").value));

@@ -18,6 +18,8 @@ export class Thread {
     scroll.addEventListener("scroll", () => {
       this.#follow = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
     }, { passive: true });
+    // Messages have their true height only when they are drawn.
+    new ResizeObserver(() => this.#atEnd()).observe(place);
   }
 
   show(messages) {
@@ -33,7 +35,11 @@ export class Thread {
 
   toEnd() {
     this.#follow = true;
-    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.#atEnd();
+  }
+
+  #atEnd() {
+    if (this.#follow) this.scroll.scrollTop = this.scroll.scrollHeight;
   }
 
   /** Draw a growing answer, at most once a frame. */
@@ -48,7 +54,7 @@ export class Thread {
       view.growing ??= new Growing(view.body);
       view.growing.show(message.content);
       this.#thought(view, message);
-      if (this.#follow) this.scroll.scrollTop = this.scroll.scrollHeight;
+      this.#atEnd();
       const cost = performance.now() - began;
       view.next = performance.now() + cost / SHARE - cost - 16;
     });
@@ -63,7 +69,7 @@ export class Thread {
     this.#thought(view, message);
     view.note.textContent = message.note ?? "";
     view.article.removeAttribute("aria-busy");
-    if (this.#follow) this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.#atEnd();
   }
 
   #thought(view, message) {
