@@ -10,6 +10,7 @@ from math import prod
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.models.architecture import Architecture, Has
+from trinity.models.input_norms import with_input_norms
 from trinity.models.operations import (
     Attention,
     CausalConv,
@@ -49,8 +50,9 @@ class Decoder:
         if architecture.encodes:
             self.head = ""
         self.layers: list[list[Operation]] = [
-            architecture.layer(config, index, self._has(index, names))
+            with_input_norms(architecture.layer(config, index, has), has)
             for index in range(config.num_layers)
+            for has in [self._has(index, names)]
         ]
         self.prologue: list[Operation] = architecture.prologue(config)
         self._names = names

@@ -27,7 +27,7 @@ class Pooled(Sequence):
 
     ``pooling``: "mean" of all tokens' states, "cls" the first one's, "last" the last one's.
     ``head``: what is made of that. ``normalize`` divides by the Euclidean norm; a vector of zeros
-    stays as it is. ``encodes``: the text is evaluated in one step, in float32; ``second``: where
+    stays as it is. ``encodes``: the text is evaluated in one step; ``second``: where
     the second text of a pair begins.
     It fails with a TrinityError where the model's output is not finite.
     Source: llama.cpp, llm_graph_context::build_pooling and common_embd_normalize.
@@ -40,8 +40,7 @@ class Pooled(Sequence):
         cancel: Cancel | None = None, adapters: AdapterWeights | None = None, *,
         head: Head | None = None, encodes: bool = False, second: int | None = None,
     ) -> None:  # fmt: skip
-        kv_type = "F32" if encodes else None
-        super().__init__(tokens, sink, cancel=cancel, adapters=adapters, kv_type=kv_type)
+        super().__init__(tokens, sink, cancel=cancel, adapters=adapters)
         self.whole, self.second = encodes, second
         self._head = head
         self._pooling = pooling

@@ -1,0 +1,36 @@
+"""Norms at the inputs of linears, which a file may have in any family.
+
+BitNet's embedding models are Qwen 3 and Gemma 3 with a root-mean-square norm before each linear, of
+the weight's name with ``_norm_in``: of linears that share an input each has its own.
+Source: BitNet docs/bitnet-embeddings-i2s-guide.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trinity.models.architecture import Has
+from trinity.models.operations import Linear, Norm, Operation
+
+SUFFIX = "_norm_in"
+
+
+def with_input_norms(layer: list[Operation], has: Has) -> list[Operation]:
+    """The operations of a layer, with the norms that the file has before its linears."""
+    return [part for operation in layer for part in _parts(operation, has)]
+
+
+def _parts(operation: Operation, has: Has) -> Iterator[Operation]:
+    weights = operation.weights() if isinstance(operation, Linear) else {}
+    normed = [name for name in weights if has(name + SUFFIX)]
+    if not isinstance(operation, Linear) or not normed:
+        yield operation
+        return
+    # Each in a buffer of its own: what follows may begin while another is still read.
+    for name in normed:
+        yield Norm(operation.x, name + SUFFIX, name + SUFFIX, operation.width)
+    for name in weights:
+        products = tuple(one for one in operation.products if one.weight == name)
+        x = name + SUFFIX if name in normed else operation.x
+        yield replace(operation, x=x, products=products)
