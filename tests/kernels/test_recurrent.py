@@ -29,7 +29,7 @@ class Case:
         self.kernel, self.tag, self.row, self.out = kernel, tag, row, out
         self.parts = np.zeros((PAGES, count), np.float32)
         self.table = np.array([at(part) for part in self.parts], np.int64)
-        self.caches = np.full(TOKENS, at(self.table), np.int64)
+        self.tables = np.full((TOKENS, 2), at(self.table), np.int64)
         self.positions = np.arange(TOKENS, dtype=np.int32)
         self.values: dict[int, int] = {}
         self.kept: list[Array] = []
@@ -76,12 +76,12 @@ def cases() -> Iterator[Case]:
         op.STRIDE: row.strides[0], op.BETA: at(gates[0]), op.BETA_STRIDE: 4 * HEADS,
         op.ALPHA: at(gates[1]), op.ALPHA_STRIDE: 4 * HEADS, op.A: at(a), op.DT_BIAS: at(bias),
         op.OUT: at(out), op.OUT_STRIDE: out.strides[0], op.POSITIONS: at(case.positions),
-        op.CACHES: at(case.caches), op.SCALE: record.float_bits(0.25), op.HEADS: HEADS,
+        op.TABLES: at(case.tables), op.SCALE: record.float_bits(0.25), op.HEADS: HEADS,
         op.KEY_HEADS: GROUPS, op.KEYS: KEYS, op.VALUES: VALUES, op.TILED: 1,
     }  # fmt: skip
     case.moving = {
         op.QUERY: row, op.KEY: row, op.VALUE: row, op.BETA: gates[0], op.ALPHA: gates[1],
-        op.OUT: out, op.POSITIONS: case.positions, op.CACHES: case.caches,
+        op.OUT: out, op.POSITIONS: case.positions, op.TABLES: case.tables,
     }  # fmt: skip
     case.kept = [gates, a, bias]
     yield case
@@ -93,12 +93,12 @@ def cases() -> Iterator[Case]:
         op.X: at(row), op.B: b, op.C: b + 4 * per_row, op.STRIDE: row.strides[0],
         op.DT: at(gates[0]), op.DT_STRIDE: 4 * HEADS, op.A: at(a), op.D: at(d),
         op.DT_BIAS: at(bias), op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
-        op.POSITIONS: at(case.positions), op.CACHES: at(case.caches), op.HEADS: HEADS,
+        op.POSITIONS: at(case.positions), op.TABLES: at(case.tables), op.HEADS: HEADS,
         op.GROUPS: GROUPS, op.KEYS: KEYS, op.VALUES: VALUES,
     }  # fmt: skip
     case.moving = {
         op.X: row, op.B: row, op.C: row, op.DT: gates[0], op.OUT: out,
-        op.POSITIONS: case.positions, op.CACHES: case.caches,
+        op.POSITIONS: case.positions, op.TABLES: case.tables,
     }  # fmt: skip
     case.kept = [gates, a, d, bias]
     yield case
@@ -109,9 +109,9 @@ def cases() -> Iterator[Case]:
     case = Case(op.causal_conv, "silu", (taps - 1) * k, x, x)
     case.values = {
         op.X: at(x), op.STRIDE: x.strides[0], op.WEIGHT: at(weight), op.K: k, op.TAPS: taps,
-        op.POSITIONS: at(case.positions), op.CACHES: at(case.caches),
+        op.POSITIONS: at(case.positions), op.TABLES: at(case.tables),
     }  # fmt: skip
-    case.moving = {op.X: x, op.POSITIONS: case.positions, op.CACHES: case.caches}
+    case.moving = {op.X: x, op.POSITIONS: case.positions, op.TABLES: case.tables}
     case.kept = [weight]
     yield case
 

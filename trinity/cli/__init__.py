@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from trinity.cli import (
+    batch,
     bench,
     chat,
     convert,
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate.generate,
     "chat": chat.chat,
     "serve": serve.serve,
+    "batch": batch.batch,
     "pull": pull.pull,
     "list": listing.list_models,
     "rm": remove.remove,

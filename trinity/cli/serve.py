@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -20,6 +22,20 @@ DEFAULTS = options.only(
     "speculative", "context_shift", "keep",
 )  # fmt: skip
 NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client", "llguidance")
+
+
+@contextmanager
+def libraries() -> Iterator[None]:
+    """What is imported within may be missing: an InputError then says what to do."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in NEEDED:
+            raise
+        raise InputError(
+            f"the server needs libraries that are not installed ({error}); install them with: "
+            'pip install "trinity-llm[serve]"'
+        ) from error
 
 
 @options.takes(serving=options.SERVING, generation=DEFAULTS, loading=options.LOADING)
@@ -44,15 +60,8 @@ def serve(
     Options of generation are for requests that do not give them.
     """
     settings = ServerOptions(**serving)
-    try:
+    with libraries():
         from trinity.server import serving as server
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in NEEDED:
-            raise
-        raise InputError(
-            f"the server needs libraries that are not installed ({error}); install them with: "
-            'pip install "trinity-llm[serve]"'
-        ) from error
     refs = model or [f"demo={model_or_chat_demo(None)}"]
     if server.serve(refs, settings, loading, say, generation) == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,102 @@
+"""A file of requests answered without a server: each row goes to the application as a request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from starlette.types import ASGIApp, Message
+
+from trinity.errors import InputError
+from trinity.server.app import make_app
+from trinity.server.batch_output import BatchOutput
+from trinity.server.batch_rows import Row, rows_of
+from trinity.server.models import Models
+from trinity.server.serving import served_models
+from trinity.server.settings import ServerOptions
+
+TELL_SECONDS = 2.0  # between lines of progress
+Say = Callable[[str], None]
+
+
+def run_batch(
+    source: Path, out: Path, ref: str, *, at_once: int, loading: Mapping[str, Any],
+    defaults: Mapping[str, Any], say: Say,
+) -> int:  # fmt: skip
+    """Answer the rows of ``source`` into ``out``, those that are there already left out.
+
+    ``at_once`` rows are under way together. All rows name the model ``ref``, whatever they call it.
+    Returns: how many answers in the file are errors. Raises: InputError; what loading raises.
+    """
+    known = {row.custom_id for row in rows_of(source)}
+    if not known:
+        raise InputError(f"{source}: there is no row in it")
+    output = BatchOutput(out, known)
+    try:
+        if output.done:
+            say(f"{out}: {len(output.done)} of {len(known)} rows are answered already")
+        left = (row for row in rows_of(source) if row.custom_id not in output.done)
+        if len(output.done) < len(known):
+            models = Models(served_models([ref], loading, say), any_name=True)
+            settings = ServerOptions(any_model_name=True, preload=False, max_queue=at_once)
+            app = make_app(models, settings, defaults=defaults)
+            asyncio.run(_answer_all(app, models, left, output, len(known), at_once, say))
+        return output.failed
+    finally:
+        output.close()
+
+
+async def _answer_all(
+    app: Any, models: Models, rows: Iterator[Row], output: BatchOutput, count: int, at_once: int,
+    say: Say,
+) -> None:  # fmt: skip
+    began, before = monotonic(), len(output.done)
+    told = began
+
+    async def work() -> None:
+        nonlocal told
+        for row in rows:
+            output.add(row.custom_id, row.number, *await _answer(app, row))
+            now = monotonic()
+            if now - told >= TELL_SECONDS or len(output.done) == count:
+                told = now
+                rate = (len(output.done) - before) / (now - began)
+                say(f"{len(output.done)} of {count} rows, {rate:.3g} a second")
+
+    async with app.router.lifespan_context(app):
+        await models.load_first()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:  # one of them says enough
+            raise errors.exceptions[0] from None
+
+
+async def _answer(app: ASGIApp, row: Row) -> tuple[int, Any]:
+    """Status and body of the answer to a row."""
+    sent: list[Message] = []
+    body: list[bytes] = [json.dumps(row.body).encode()]
+    left = asyncio.Event()  # never: nobody leaves
+
+    async def receive() -> Message:
+        if body:
+            return {"type": "http.request", "body": body.pop(), "more_body": False}
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app({
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+        "path": row.url, "raw_path": row.url.encode(), "query_string": b"", "root_path": "",
+        "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }, receive, send)  # fmt: skip
+    whole = b"".join(message.get("body", b"") for message in sent)
+    return int(sent[0]["status"]), json.loads(whole)

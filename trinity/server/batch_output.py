@@ -1,0 +1,94 @@
+"""The answers of a batch in a file, a line each, written so that a later run goes on with it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from trinity.errors import InputError
+from trinity.server.batch_rows import lines_of
+
+SYNCED = 64  # lines, after which they are on the disk
+
+
+class BatchOutput:
+    """A file of answers, which one process at a time adds to.
+
+    What an earlier process has left stays: ``done`` are the ids of its rows, and a last line that
+    it did not finish is cut off. ``known`` are the ids that may be there.
+    Raises: InputError for a file that another process writes, that is no such file, or of another
+    batch; OSError.
+    """
+
+    def __init__(self, path: Path, known: Collection[str]) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self.done, self.failed = self._begin(known)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._unsynced = 0
+
+    def _begin(self, known: Collection[str]) -> tuple[set[str], int]:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"{self._path}: another process writes to it; wait for it") from error
+        done, failed, end = set[str](), 0, 0
+        for number, line in enumerate(lines_of(self._path), 1):
+            if not line.endswith(b"\n"):
+                break  # of a process that was killed
+            name, status = self._line(number, line)
+            if name not in known or name in done:
+                twice = "is there twice" if name in done else "is of no row of this batch"
+                raise InputError(
+                    f"{self._path}: line {number}: custom_id {name!r:.80} {twice}; give another "
+                    "file for the answers, or remove this one"
+                )
+            done.add(name)
+            failed += status != 200
+            end += len(line)
+        os.ftruncate(self._file, end)
+        os.lseek(self._file, end, os.SEEK_SET)
+        return done, failed
+
+    def _line(self, number: int, line: bytes) -> tuple[str, int]:
+        try:
+            found = json.loads(line)
+            return str(found["custom_id"]), int(found["response"]["status_code"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{self._path}: line {number} is no answer to a row of a batch; give another file "
+                "for the answers"
+            ) from error
+
+    def add(self, custom_id: str, number: int, status: int, body: Any) -> None:
+        """Write the answer to row ``number``. Raises: OSError."""
+        line = json.dumps({
+            "id": f"batch_req_{number}", "custom_id": custom_id,
+            "response": {"status_code": status, "request_id": f"row_{number}", "body": body},
+            "error": None,
+        }, ensure_ascii=False)  # fmt: skip
+        data = memoryview(line.encode("utf-8", "backslashreplace") + b"\n")
+        while data:
+            data = data[os.write(self._file, data) :]
+        self.done.add(custom_id)
+        self.failed += status != 200
+        self._unsynced += 1
+        if self._unsynced >= SYNCED:
+            self.sync()
+
+    def sync(self) -> None:
+        """See to it that what was written outlasts the machine."""
+        os.fsync(self._file)
+        self._unsynced = 0
+
+    def close(self) -> None:
+        """End writing."""
+        self.sync()
+        os.close(self._file)

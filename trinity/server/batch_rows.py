@@ -1,0 +1,88 @@
+"""The rows of a batch: a file of requests, one a line, in the form of OpenAI's batches.
+
+A row is `{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {...}}`.
+Source: platform.openai.com/docs/api-reference/batch, the request input and output objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trinity.errors import InputError
+
+URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+LONGEST_LINE = 32 << 20  # bytes
+LONGEST_ID = 512  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request; ``number`` is its line's, from 1 on."""
+
+    number: int
+    custom_id: str
+    url: str
+    body: dict[str, Any]
+
+
+def rows_of(path: Path) -> Iterator[Row]:
+    """The rows of a file, one line in memory at a time; lines of white space are left out.
+
+    Raises: InputError that names the line, for one that is no row, or an id that was there before.
+    """
+    seen: set[str] = set()
+    for number, line in enumerate(lines_of(path), 1):
+        if not line.strip():
+            continue
+        row = _row(f"{path}: line {number}", number, line)
+        if row.custom_id in seen:
+            raise InputError(
+                f"{path}: line {number}: custom_id {row.custom_id!r:.80} was there before; give "
+                "each row one of its own, by which its answer is found"
+            )
+        seen.add(row.custom_id)
+        yield row
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, none of them longer than a row may be. Raises: InputError."""
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise InputError(
+                        f"{path}: line {number} has more than {LONGEST_LINE} bytes, which is no row"
+                    )
+                yield line
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _row(where: str, number: int, line: bytes) -> Row:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{where} is no JSON object, but {line[:40]!r}")
+    custom_id, url, body = found.get("custom_id"), found.get("url"), found.get("body")
+    if not isinstance(custom_id, str) or not 0 < len(custom_id) <= LONGEST_ID:
+        raise InputError(
+            f"{where}: custom_id is {custom_id!r:.40}; it must be a text of at most {LONGEST_ID} "
+            "characters"
+        )
+    if found.get("method", "POST") != "POST":
+        raise InputError(f"{where}: method is {found['method']!r:.40}; it must be POST")
+    if url not in URLS:
+        raise InputError(f"{where}: url is {url!r:.80}; it must be one of {', '.join(URLS)}")
+    if not isinstance(body, dict):
+        raise InputError(f"{where}: body is {body!r:.40}; it must be an object")
+    if body.get("stream"):
+        raise InputError(f"{where}: body.stream is true; the answer to a row is one line")
+    return Row(number, custom_id, url, body)
