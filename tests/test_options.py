@@ -182,6 +182,7 @@ TAKEN: dict[str, Sequence[Declared]] = {
         *LOADING,
     ],
     "serve": [*SERVING, *DEFAULTS, *LOADING],
+    "batch": [*DEFAULTS, *LOADING],
     "pull": [],
     "list": [],
     "rm": [],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Collection
@@ -11,6 +10,11 @@ from typing import Any
 
 from trinity.errors import InputError
 from trinity.server.batch_rows import lines_of
+
+try:
+    import fcntl
+except ImportError:  # nothing tells of other processes there
+    fcntl = None  # type: ignore[assignment]
 
 SYNCED = 64  # lines, after which they are on the disk
 
@@ -36,7 +40,8 @@ class BatchOutput:
 
     def _begin(self, known: Collection[str]) -> tuple[set[str], int]:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(f"{self._path}: another process writes to it; wait for it") from error
         done, failed, end = set[str](), 0, 0
