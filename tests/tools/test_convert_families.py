@@ -241,7 +241,7 @@ def test_older_words_for_the_same_configuration(
                             "linear_attention"],
         },
         "nemotron_h": {
-            "hybrid_override_pattern": None,
+            "hybrid_override_pattern": None, "num_hidden_layers": None, "n_routed_experts": 8,
             "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
         },
         "olmo3": {"layer_types": None},
@@ -307,8 +307,7 @@ def test_qwen_35_within_a_model_that_sees(
         ("granitehybrid", {"mamba_n_heads": 7}, "mamba_n_heads is 7; it must divide the inner"),
         ("nemotron_h", {"hybrid_override_pattern": "M-*"}, "expected a letter of"),
         ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is 16"),
-        ("nemotron_h", {"n_routed_experts": 4, "num_experts_per_tok": 2,
-                        "moe_intermediate_size": 32}, "E stands for a layer with experts"),
+        ("nemotron_h", {"hybrid_override_pattern": "ME*EM"}, "E stands for a layer with experts"),
         ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before the norm"),
         ("falcon_h1", {"ssm_multipliers": [1.0]}, "expected a list of 5"),
         ("lfm2", {"conv_bias": True}, "conv_bias is true"),
@@ -325,3 +324,28 @@ def test_what_is_refused_of_layers_with_a_state(
     with pytest.raises(TrinityError) as caught:
         open_weights(directory(folder(name), tmp_path, config=values))
     assert message in str(caught.value)
+
+
+def test_nemotron_never_ties_its_output(converted: Folder, folder: Folder, tmp_path: Path) -> None:
+    """transformers' class has no weights that are tied, whatever the configuration says."""
+    values = json.loads((folder("nemotron_h") / "hf" / "config.json").read_text("utf-8"))
+    values["tie_word_embeddings"] = True
+    made = tmp_path / "made.gguf"
+    convert(directory(folder("nemotron_h"), tmp_path / "hf", config=values), made, "f32")
+    assert made.read_bytes() == converted("nemotron_h").read_bytes()
+
+
+def test_a_tied_output_with_a_factor_of_its_own(folder: Folder, tmp_path: Path) -> None:
+    """Falcon-H1 multiplies embeddings and logits by numbers that differ."""
+    values = json.loads((folder("falcon_h1") / "hf" / "config.json").read_text("utf-8"))
+    values["tie_word_embeddings"] = True
+    arrays = arrays_of(folder("falcon_h1"))
+    del arrays["lm_head.weight"]
+    tied = directory(folder("falcon_h1"), tmp_path / "tied", arrays, config=values)
+    arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"]
+    values = values | {"tie_word_embeddings": False}
+    apart = directory(folder("falcon_h1"), tmp_path / "apart", arrays, config=values)
+    made = [tmp_path / name for name in ("tied.gguf", "apart.gguf")]
+    for source, path in zip((tied, apart), made, strict=True):
+        convert(source, path, "f32")
+    assert made[0].read_bytes() == made[1].read_bytes()

@@ -28,7 +28,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 def _mixer(config: ModelConfig, has: Has) -> list[Operation]:
     if config.intermediate_size:
-        return _experts(config, has) if config.experts else _feed_forward(config)
+        return _experts(config, has) if has("ffn_gate_inp") else _feed_forward(config)
     if not config.num_kv_heads:
         return mamba_blocks.mamba(config, has)
     return [

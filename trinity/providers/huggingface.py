@@ -58,7 +58,7 @@ class HuggingFaceProvider:
         self._description = HuggingFaceDescription(path, files, name=name)
         self._hf, self._family = self._description.config, self._description.family
         family = self._family
-        if family.mlx_head and is_packed(checkpoint):
+        if not family.ties or (family.mlx_head and is_packed(checkpoint)):
             self._hf = replace(self._hf, tied=None)  # the tensor itself tells
         ternary = family.ternary_form(self._hf)
         if weight_scale is not None:

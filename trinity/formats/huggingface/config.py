@@ -23,7 +23,8 @@ class ExpertTerms:
     """The keys of a class's experts; of several for one value the first that is there.
 
     ``switch``: the key that says whether there are any, where a class has one; ``optional``: there
-    are none where their number is missing or 0.
+    are none where their number is missing or 0; ``kinds``: words for a layer with experts; there
+    are none where layers are listed and no layer has such a word.
     """
 
     count: tuple[str, ...]
@@ -31,6 +32,7 @@ class ExpertTerms:
     width: str = "moe_intermediate_size"
     switch: str | None = None
     optional: bool = False
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Terms:
     here where configurations lack the key. ``window_period``: where layers are not listed, each
     last of so many has no window; 0: all have it. ``rope_types``: scaling that GGUF can say of the
     architecture. ``partial_rope``: a part of a head may rotate. ``quantization``: known methods.
-    ``windows``: layers may see a window of positions, which ``layer_types`` tells.
+    ``windows``: layers may see a window of positions, which ``layer_types`` tells. ``kinds``: what
+    has an entry for each layer, where their number may be missing.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -54,6 +57,7 @@ class Terms:
     partial_rope: bool = False
     quantization: tuple[str, ...] = ()
     windows: bool = True
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,9 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
         raise values.error(
             "head_dim", f"gives heads of {head_dim} dimensions; rotation needs pairs"
         )
-    num_layers = values.size("num_hidden_layers", "num_layers")
+    kinds = values.values.get(values.first_of(terms.kinds)) if terms.kinds else None
+    counted = len(kinds) if isinstance(kinds, list | str) else None
+    num_layers = values.size("num_hidden_layers", "num_layers", counted)
     check_heads(values, num_layers, num_heads, num_kv_heads, head_dim)
     context_length = values.size(values.first_of(terms.context), "context_length")
     window, windowed = _windows(values, terms, num_layers)
@@ -166,7 +172,7 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
         rope=_rope(values, terms, context_length, head_dim),
         sliding_window=window,
         windowed=windowed,
-        experts=_experts(values, terms.experts),
+        experts=_experts(values, terms.experts, kinds),
         tied=values.flag("tie_word_embeddings") if values.has("tie_word_embeddings") else None,
         quantization=read_quantization(values, terms.quantization),
     )
@@ -249,8 +255,10 @@ def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ..
     return tuple(period == 0 or (layer + 1) % period != 0 for layer in range(num_layers))
 
 
-def _experts(values: Values, terms: ExpertTerms | None) -> Experts | None:
+def _experts(values: Values, terms: ExpertTerms | None, kinds: object) -> Experts | None:
     if terms is None or (terms.switch is not None and not values.flag(terms.switch)):
+        return None
+    if terms.kinds and isinstance(kinds, list | str) and not any(k in kinds for k in terms.kinds):
         return None
     count_key = values.first_of(terms.count)
     if terms.optional and not values.values.get(count_key):

@@ -42,8 +42,9 @@ class Family:
     what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by a weight
     of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what
     names begin with, and what modules have for it; the first that fits counts. ``headless``: there
-    is no output matrix. ``drafting(config)``: the modules of a layer that proposes tokens, which a
-    checkpoint may have, in groups, each after what its names begin with.
+    is no output matrix. ``ties``: False where the class ignores tie_word_embeddings.
+    ``drafting(config)``: the modules of a layer that proposes tokens, which a checkpoint may have,
+    in groups, each after what its names begin with.
     """
 
     class_names: tuple[str, ...]
@@ -63,6 +64,7 @@ class Family:
     mlx_head: bool = False
     renames: tuple[tuple[str, str], ...] = ()
     headless: bool = False
+    ties: bool = True
     drafting: Callable[[HFConfig], Iterable[Group]] = lambda config: ()
 
     def architecture(self, config: HFConfig) -> str:

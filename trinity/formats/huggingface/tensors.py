@@ -20,7 +20,7 @@ from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
 from trinity.formats.huggingface.stored import Change, Kind, Module, Stored, as_it_is
 
 SCALE_SUFFIX = "_scale"  # of a packed weight's companion
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_HEAD = "lm_head.weight"
 # Derived values that old versions of transformers saved beside the weights.
 _DERIVED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
 # What stands before the names of a model within another one, and for what.
@@ -75,7 +75,7 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) 
             "to another one"
         )
     if _HEAD in actual and _HEAD not in used and not family.headless:
-        _check_tied(config, checkpoint, actual)
+        _check_tied(config, checkpoint, actual, tensors[0].source)
         used.add(_HEAD)
     known = re.compile("|".join(filter(None, (_DERIVED, family.unused(config)))))
     left = sorted(name for name in actual.keys() - used if not known.fullmatch(name))
@@ -176,10 +176,12 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
         yield _tensor(module, "", "", names)
     # Where the configuration does not say, the tensor itself tells.
     separate = config.tied is False or (config.tied is None and _HEAD in names)
-    if separate and not family.headless:
+    factor = family.head_factor(config)
+    # Tied weights that are multiplied in one place, or by unlike factors, are two tensors here.
+    unlike = first.factors != (((factor,),) if factor != 1.0 else ())
+    if (separate or unlike) and not family.headless:
         shape = (config.vocab_size, config.hidden_size)
-        factor = family.head_factor(config)
-        stored = Stored((_HEAD,), shape)
+        stored = Stored((_HEAD if separate else _tensor(first, "", "", names).source,), shape)
         factors: tuple[tuple[float, ...], ...] = ()
         if factor != 1.0:
             stored, factors = replace(stored, parts=(as_it_is,)), ((factor,),)
@@ -228,11 +230,13 @@ def _renamed(tensor: HFTensor, actual: dict[str, str]) -> HFTensor:
     return replace(tensor, stored=replace(tensor.stored, names=names))
 
 
-def _check_tied(config: HFConfig, checkpoint: LogicalCheckpoint, actual: dict[str, str]) -> None:
+def _check_tied(
+    config: HFConfig, checkpoint: LogicalCheckpoint, actual: dict[str, str], embedding: str
+) -> None:  # fmt: skip
     """An output weight beside tied embeddings must be a copy of them."""
-    if not _is_copy(checkpoint, actual[_HEAD], actual[_EMBEDDING]):
+    if not _is_copy(checkpoint, actual[_HEAD], actual[embedding]):
         raise ConfigError(
-            f"{config.source}: tie_word_embeddings is true, but {_HEAD} differs from {_EMBEDDING}; "
+            f"{config.source}: tie_word_embeddings is true, but {_HEAD} differs from {embedding}; "
             "set it to false if the model has an output matrix of its own"
         )
 

@@ -31,6 +31,7 @@ from trinity.formats.huggingface.recurrent import (
 from trinity.formats.huggingface.stored import Module, Stored, as_it_is, rows
 from trinity.formats.huggingface.values import shown
 
+_NEMOTRON_LISTS = ("layers_block_type", "layer_types")
 _GRANITE_KINDS = {
     "mamba": True, "attention": False, "linear_attention": True, "full_attention": False,
 }  # fmt: skip
@@ -159,7 +160,7 @@ def _kv_heads(config: HFConfig, without: tuple[bool, ...]) -> Any:
 def _pattern(config: HFConfig) -> str:
     """A letter for each layer."""
     values = config.values
-    listed = values.values.get(values.first_of(("layers_block_type", "layer_types")))
+    listed = values.values.get(values.first_of(_NEMOTRON_LISTS))
     if isinstance(listed, list):
         unknown = [one for one in listed if one not in _NEMOTRON_KINDS]
         if unknown:
@@ -234,24 +235,21 @@ def _nemotron_experts(config: HFConfig, source: str) -> Iterator[Module]:
         if module.name != "ffn_gate_exps.weight":
             yield module
     shared = _nemotron_shared(config)
-    if shared:
-        yield from linear("ffn_up_shexp", f"{source}.shared_experts.up_proj", shared, hidden)
-        yield from linear("ffn_down_shexp", f"{source}.shared_experts.down_proj", hidden, shared)
+    yield from linear("ffn_up_shexp", f"{source}.shared_experts.up_proj", shared, hidden)
+    yield from linear("ffn_down_shexp", f"{source}.shared_experts.down_proj", hidden, shared)
 
 
 def _nemotron_shared(config: HFConfig) -> int:
+    """The width of the one that every token takes; transformers asks for no number of them."""
     key = "moe_shared_expert_intermediate_size"
-    if not config.values.size("n_shared_experts", "num_shared_experts", 0, smallest=0):
-        return 0
     return config.values.size(key, "shared_intermediate_size")
 
 
 def _nemotron_keys(config: HFConfig) -> Keys:
     pattern, values = _pattern(config), config.values
-    if (config.experts is None) != (_EXPERTS not in pattern):
-        count = config.experts.count if config.experts else 0
+    if config.experts is None and _EXPERTS in pattern:
         raise ConfigError(
-            f"{config.source}: n_routed_experts is {count}, but hybrid_override_pattern is "
+            f"{config.source}: n_routed_experts is missing or 0, but hybrid_override_pattern is "
             f"{shown(pattern)}; E stands for a layer with experts"
         )
     if values.has("moe_latent_size"):
@@ -264,7 +262,7 @@ def _nemotron_keys(config: HFConfig) -> Keys:
     if config.experts is not None:
         widths[_EXPERTS] = config.experts.width
         keys = {
-            "expert_shared_feed_forward_length": _nemotron_shared(config) or None,
+            "expert_shared_feed_forward_length": _nemotron_shared(config),
             "expert_shared_count": values.size(
                 "n_shared_experts", "num_shared_experts", 0, smallest=0
             ) or None,
@@ -360,11 +358,6 @@ def _falcon_keys(config: HFConfig) -> Keys:
             f"{config.source}: mamba_norm_before_gate is true; GGUF cannot say so: trinity reads "
             "this class with the gate before the norm"
         )
-    if config.tied:
-        raise UnsupportedError(
-            f"{config.source}: tie_word_embeddings is true; trinity reads this class with an "
-            "output of its own"
-        )
     return {**_falcon_states(config).keys(), "rope.dimension_count": None}
 
 
@@ -385,10 +378,11 @@ FAMILIES = (
         layer=_nemotron_layer, ends=_nemotron_ends, keys=_nemotron_keys,
         terms=Terms(
             windows=False, activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
-            experts=ExpertTerms(("n_routed_experts",), optional=True),
+            experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
+            kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
         ),
         unused=lambda config: r"(model\.)?mtp\..*", renames=(("backbone.", "model."),),
-        with_experts="nemotron_h_moe",
+        with_experts="nemotron_h_moe", ties=False,
     ),
     Family(
         class_names=("FalconH1ForCausalLM",),
