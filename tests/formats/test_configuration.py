@@ -169,6 +169,8 @@ def test_per_layer_arrays() -> None:
     assert [found.kv_heads_of(layer) for layer in range(2)] == [2, 4]
     assert (found.intermediate_size, found.layer_intermediate_sizes) == (172, (172, 64))
     assert [found.intermediate_size_of(layer) for layer in range(2)] == [172, 64]
+    without = config({"llama.attention.head_count_kv": np.array([0, 0], np.int32)})
+    assert [without.kv_heads_of(layer) for layer in range(2)] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,6 @@ def test_per_layer_arrays() -> None:
         ("attention.head_count_kv", [4], ConfigError, "has 1 values, but llama.block_count is 2"),
         ("attention.head_count_kv", [4, 3], ConfigError, "(num_kv_heads), which is 3"),
         ("attention.head_count_kv", [4, -4], ConfigError, "is -4; it must be 0 to"),
-        ("attention.head_count_kv", [0, 0], UnsupportedError, "is 0 for all layers"),
         ("attention.head_count", [0, 0], ConfigError, "it must be 1 to"),
         ("attention.head_count_kv", [4.0, 2.0], ConfigError, "whole number"),
         ("feed_forward_length", [172, 1 << 30], ConfigError, "it must be 0 to 1048576"),

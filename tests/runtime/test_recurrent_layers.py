@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import trinity
 from trinity.errors import InputError
+from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.providers import open_weights
 from trinity.runtime import account, slot_file
 from trinity.runtime import engine as module
@@ -297,3 +298,49 @@ def test_state_counts(load: Load) -> None:
     assert {one.windowed for one in sizes.values()} == {3 * 4 * (4 * 16 * 16 + 3 * 128)}
     one_more = engine.bytes_per_token(2) - engine.bytes_per_token(1)
     assert engine.bytes_per_token(0) + one_more == engine.bytes_per_token(1)
+
+
+def test_a_model_without_attention(shared_data: Path, tmp_path: Path) -> None:
+    """It gives the bits of one with a layer of attention that adds nothing."""
+    folder = shared_data / "architectures" / "nemotron_h"  # of layers M-*-M
+    without, idle = tmp_path / "without.gguf", tmp_path / "idle.gguf"
+    write_without_attention(folder / "model.gguf", without, idle)
+    options: Any = {"context_length": CONTEXT, "batch_invariant": True}
+    greedy: Any = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
+    with trinity.load(without, **options) as model, trinity.load(idle, **options) as other:
+        texts = [text_of(cast(CPUEngine, model.engine), length) for length in (20, 150, 300, 300)]
+        assert np.array_equal(model.logits(texts[2]), other.logits(texts[2]))
+        found = [model.generate(text, **greedy) for text in texts]
+        assert [one.token_ids for one in found] == [
+            other.generate(text, **greedy).token_ids for text in texts
+        ]
+        assert found[-1].timings.cached_tokens == 2 * PAGE
+        with model.exclusive() as engine:
+            assert {one.full for one in cast(CPUEngine, engine).pool.sizes.values()} == {0}
+
+
+def write_without_attention(source: Path, without: Path, idle: Path) -> None:
+    """Layer 2 of five left out, and its output 0."""
+    heads, widths = "nemotron_h.attention.head_count_kv", "nemotron_h.feed_forward_length"
+    with (
+        GGUFProvider(source) as provider, GGUFWriter(without) as cut, GGUFWriter(idle) as whole
+    ):  # fmt: skip
+        for key in provider.metadata:
+            whole.add_encoded(key, provider.metadata.encoded(key))
+            value = provider.metadata[key]
+            if key in (heads, widths):
+                cut.add(key, np.delete(np.asarray(value), 2))
+            elif key == "nemotron_h.block_count":
+                cut.add(key, 4)
+            else:
+                cut.add_encoded(key, provider.metadata.encoded(key))
+        for name in provider.tensor_names():
+            tensor = provider.tensor(name)
+            data, parts = tensor.data, name.split(".")
+            if parts[:3] == ["blk", "2", "attn_output"]:
+                data = np.zeros_like(data)
+            whole.add_tensor(name, tensor.shape, tensor.type, data)
+            if parts[0] == "blk" and int(parts[1]) > 2:
+                name = ".".join(["blk", str(int(parts[1]) - 1), *parts[2:]])
+            if parts[:2] != ["blk", "2"]:
+                cut.add_tensor(name, tensor.shape, tensor.type, data)

@@ -53,8 +53,8 @@ def config_from_metadata(
     the tensors fit the configuration is for trinity.models to say.
     ``num_tokens`` is the vocabulary's length where the file has one. Raises ConfigError where a
     value is missing, impossible or at odds with another or with a tensor (both are named);
-    UnsupportedError for query heads that vary by layer, for models without attention or
-    feed-forward, and for unknown RoPE scaling.
+    UnsupportedError for query heads that vary by layer, for models without feed-forward, and for
+    unknown RoPE scaling.
     """
     check_is_model(metadata, source)
     architecture = metadata.get("general.architecture")
@@ -72,11 +72,6 @@ def config_from_metadata(
         raise reader.clash("nextn_layers", nextn_layers, "num_layers", num_layers, "must be below")
     num_heads = reader.of_all_layers("num_heads", num_layers)
     num_kv_heads, layer_kv_heads = reader.by_layer("num_kv_heads", num_layers, num_heads)
-    if num_kv_heads == 0:
-        raise UnsupportedError(
-            f"{source}: {reader.key('num_kv_heads')} is 0 for all layers; trinity runs models of "
-            "which at least one has attention"
-        )
     for heads in layer_kv_heads or (num_kv_heads,):
         if heads and num_heads % heads:
             raise reader.clash(

@@ -49,7 +49,7 @@ def _check_kinds(architecture: Architecture, config: ModelConfig, source: str) -
     if config.intermediate_size == 0 and config.experts is None:
         sizes = (0,)
     for name, of_layers in (
-        ("head_count_kv", config.layer_kv_heads),
+        ("head_count_kv", config.layer_kv_heads or (config.num_kv_heads,)),
         ("feed_forward_length", sizes),
     ):
         if 0 in of_layers:

@@ -195,10 +195,10 @@ class Decoder:
         the expected one, or a layer that is to read another's cache and cannot; UnsupportedError
         for a tensor of a layer that no operation reads: without it the model would be another one.
         """
-        if not self.attention:
+        if not self.attention and not self.states:
             raise UnsupportedError(
-                f"{source}: by its metadata no layer has attention; trinity runs models of which "
-                "at least one has"
+                f"{source}: by its metadata no layer has attention or a state; trinity runs models "
+                "of which at least one has"
             )
         self._check_shared_caches(source)
         # One after the other: the metadata can name any number, of which the file has a few.

@@ -50,8 +50,8 @@ class Network:
 
     @property
     def group_size(self) -> int:
-        """Query heads that share one key-value head."""
-        return self.num_heads // self.num_kv_heads
+        """Query heads that share one key-value head; 0 where there is no attention."""
+        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 0
 
     @property
     def is_70b(self) -> bool:

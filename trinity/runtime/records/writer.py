@@ -51,12 +51,12 @@ class Writer:
         self.caches = dict(zip(indices, addresses, strict=True))
         self._states = dict(zip(builder.decoder.states, layout.state_offsets(), strict=True))
         self.scratch_stride = max(
-            -(-attention.scratch_bytes(a.width_of_values) // 64) * 64 for a in layers
+            (-(-attention.scratch_bytes(a.width_of_values) // 64) * 64 for a in layers), default=0
         )
         self.scratch = aligned(self.scratch_stride * builder.threads)
         # The records hold addresses into these: they live as long as the builder.
         builder.kept.append(self.scratch)
-        if kv_type and few:
+        if kv_type and few and layers:
             blocks = -(-builder.context_length // attention.BLOCK)
             part = max(a.num_heads * attention.part_bytes(a.width_of_values) for a in layers)
             self.parts = aligned(few * blocks * part)
