@@ -28,7 +28,8 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 def _mixer(config: ModelConfig, has: Has) -> list[Operation]:
     if config.intermediate_size:
-        return _experts(config, has) if has("ffn_gate_inp") else _feed_forward(config)
+        with_experts = config.experts is not None and has("ffn_gate_inp")
+        return _experts(config, has) if with_experts else _feed_forward(config)
     if not config.num_kv_heads:
         return mamba_blocks.mamba(config, has)
     return [
