@@ -159,3 +159,17 @@ def test_what_a_family_cannot_do_without(name: str, field: str, key: str) -> Non
     draft.set(f"{name}.{key}", Value(U32, 0))
     with pytest.raises(ConfigError, match=rf"{name}\.{key} "):
         opened(draft)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_router_without_experts(name: str) -> None:
+    """A layer's feed-forward follows from its tensors: such a tensor may not lead astray."""
+    draft = sound(name, 5)
+    for key in ("expert_count", "expert_used_count", "expert_feed_forward_length"):
+        draft.keys = [(found, value) for found, value in draft.keys if not found.endswith(key)]
+    width = next(value.content for key, value in draft.keys if key == f"{name}.embedding_length")
+    layers = next(value.content for key, value in draft.keys if key == f"{name}.block_count")
+    for layer in range(int(layers)):
+        draft.tensors.append(Tensor(f"blk.{layer}.ffn_gate_inp.weight", [int(width), 4], 0, b""))
+    with pytest.raises(TrinityError):
+        opened(draft)

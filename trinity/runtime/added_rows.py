@@ -7,11 +7,14 @@ from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, InputError
 from trinity.models.decoder import Decoder, complete
+from trinity.runtime.embedding import Embedding
 from trinity.runtime.weights import Weights
 
 
 class AddedRows:
-    """The rows of a decoder's ``added_rows`` as float32, a table of positions and one of texts.
+    """The rows of a decoder's ``added_rows``: a table of positions and one of texts.
+
+    They stay as they lie in the file.
 
     Raises: InputError for a context beyond the table of positions.
     """
@@ -27,8 +30,7 @@ class AddedRows:
         self._positions = self._texts = None
         if named.positions:
             name = complete(named.positions)
-            tensor = weights.matrix(name, config.context_length, width)
-            self._positions = tensor.dequantize().reshape(-1, width)
+            self._positions = Embedding(weights, name, config.context_length, width, 1)
         if named.texts and weights.has(complete(named.texts)):
             name = complete(named.texts)
             shape = weights.shape(name)
@@ -37,7 +39,8 @@ class AddedRows:
                     f"{weights.provider.path}: tensor {name!r} has shape {shape}, but the metadata "
                     f"implies rows of {width}; the file contradicts itself: convert the model again"
                 )
-            self._texts = weights.provider.tensor(name).dequantize().reshape(-1, width)
+            self._num_texts = 1 if len(shape) == 1 else shape[0]
+            self._texts = Embedding(weights, name, self._num_texts, width, 1)
 
     def add(
         self, x: NDArray[np.float32], positions: NDArray[np.int32], texts: NDArray[np.integer]
@@ -47,6 +50,6 @@ class AddedRows:
         A text beyond the last row of the table has the last.
         """
         if self._positions is not None:
-            x += self._positions[positions]
+            x += self._positions.rows(positions)
         if self._texts is not None:
-            x += self._texts[np.minimum(texts, len(self._texts) - 1)]
+            x += self._texts.rows(np.minimum(texts, self._num_texts - 1))

@@ -30,9 +30,13 @@ class Embedding:
 
     def put(self, ids: NDArray[np.integer], out: NDArray[np.float32]) -> None:
         """The rows of tokens ``ids`` to the first of ``out``, (rows, width)."""
+        out[: len(ids)] = self.rows(ids)
+
+    def rows(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """The rows of ``ids``, (rows, width); they alone are dequantized."""
         rows = np.ascontiguousarray(self._rows[ids])
-        found = out[: len(ids)]
-        found[:] = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
+        found = self._type.dequantize(rows.reshape(-1), (len(ids), self._width))
         if self.scale != 1:
             with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
-                found *= self.scale
+                found = found * self.scale
+        return found
