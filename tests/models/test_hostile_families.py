@@ -164,12 +164,13 @@ def test_what_a_family_cannot_do_without(name: str, field: str, key: str) -> Non
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_router_without_experts(name: str) -> None:
     """A layer's feed-forward follows from its tensors: such a tensor may not lead astray."""
-    draft = sound(name, 5)
-    for key in ("expert_count", "expert_used_count", "expert_feed_forward_length"):
-        draft.keys = [(found, value) for found, value in draft.keys if not found.endswith(key)]
-    width = next(value.content for key, value in draft.keys if key == f"{name}.embedding_length")
-    layers = next(value.content for key, value in draft.keys if key == f"{name}.block_count")
-    for layer in range(int(layers)):
-        draft.tensors.append(Tensor(f"blk.{layer}.ffn_gate_inp.weight", [int(width), 4], 0, b""))
-    with pytest.raises(TrinityError):
-        opened(draft)
+    for seed in range(20):
+        draft = sound(name, seed)
+        for key in ("expert_count", "expert_used_count", "expert_feed_forward_length"):
+            draft.keys = [one for one in draft.keys if not one[0].endswith(key)]
+        width, layers = (draft.find(f"{name}.{key}") for key in ("embedding_length", "block_count"))
+        for layer in range(layers.content):
+            router = Tensor(f"blk.{layer}.ffn_gate_inp.weight", [width.content, 4], 0, b"")
+            draft.tensors.append(router)
+        with pytest.raises(TrinityError):
+            opened(draft)

@@ -176,6 +176,11 @@ def _pattern(config: HFConfig) -> str:
             f"{config.source}: hybrid_override_pattern is {shown(pattern)}; expected a letter of "
             f"M, *, - and E for each of the {config.num_layers} layers"
         )
+    if config.experts is None and _EXPERTS in pattern:
+        raise ConfigError(
+            f"{config.source}: n_routed_experts is missing or 0, but hybrid_override_pattern is "
+            f"{shown(pattern)}; E stands for a layer with experts"
+        )
     return pattern
 
 
@@ -247,11 +252,6 @@ def _nemotron_shared(config: HFConfig) -> int:
 
 def _nemotron_keys(config: HFConfig) -> Keys:
     pattern, values = _pattern(config), config.values
-    if config.experts is None and _EXPERTS in pattern:
-        raise ConfigError(
-            f"{config.source}: n_routed_experts is missing or 0, but hybrid_override_pattern is "
-            f"{shown(pattern)}; E stands for a layer with experts"
-        )
     if values.has("moe_latent_size"):
         raise UnsupportedError(
             f"{config.source}: moe_latent_size is {shown(values.values['moe_latent_size'])}; "
