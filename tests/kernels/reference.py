@@ -121,9 +121,10 @@ def pack_q8(codes: Codes, scales: Floats) -> Bytes:
     out[:, padded + table :][:, : k // 8] = np.ascontiguousarray(scales * sums).view(np.uint8)
     groups = -codes.reshape(m, -1, 4).sum(axis=2, dtype=np.int32)
     out[:, padded + 2 * table :][:, :k] = groups.view(np.uint8)
-    sixteens = codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32).astype(np.float32)
-    halves = np.repeat(scales, 2, axis=1).astype(np.float32) * sixteens
+    sixteens = codes.reshape(m, -1, 16).sum(axis=2, dtype=np.int32)
+    halves = np.repeat(scales, 2, axis=1).astype(np.float32) * sixteens.astype(np.float32)
     out[:, 2 * padded + 2 * table :][:, : k // 4] = halves.view(np.uint8)
+    out[:, 2 * padded + 4 * table :][:, : k // 4] = (-sixteens).view(np.uint8)
     return out
 
 

@@ -26,7 +26,7 @@ def first_value(tokens: int, k: int, thread: int, threads: int) -> int:
     """Where a thread's part of a row of ``k`` values begins, and that of the one before it ends."""
     if tokens >= threads:
         return 0
-    return min(k, (k + 511) // 512 * 16 * thread // threads * 32)
+    return min(k, (k + 511) // 512 * 8 * thread // threads * 64)
 
 
 @inline

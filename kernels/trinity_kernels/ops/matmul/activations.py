@@ -8,6 +8,7 @@ A row of K activations, by form:
              at q8_sums:    per 32 codes scale * sum, padded likewise
              at q8_groups:  per 4 codes the int32 negated sum, padded as the codes
              at q8_halves:  per 16 codes scale * sum, padded with zeros to 32 of them
+             at q8_negated: per 16 codes the int32 negated sum, padded likewise
     q19      a number of 19 bits in three int8 codes, of 65536s, of 256s and of 1s; the first ones
              padded with zeros to 64; x = scale * number
              at q19_middle: the codes of 256s, padded likewise
@@ -69,6 +70,12 @@ def q8_groups(k: int) -> int:
 def q8_halves(k: int) -> int:
     """Bytes from a row's codes to its scaled sums of 16."""
     return q8_groups(k) + (k + 63) // 64 * 64
+
+
+@shared
+def q8_negated(k: int) -> int:
+    """Bytes from a row's codes to its negated sums of 16."""
+    return q8_halves(k) + (k + 511) // 512 * 128
 
 
 @shared
@@ -144,7 +151,7 @@ def activation_bytes(form: str, k: int) -> int:
     if form == "f32":
         return -(-4 * k // 64) * 64
     if form == "q8":
-        return q8_halves(k) + -(-k // 512) * 128
+        return q8_negated(k) + -(-k // 512) * 128
     if form == "q19":
         return q19_halves(k) + -(-k // 512) * 128
     return ternary_tail(k) + 64

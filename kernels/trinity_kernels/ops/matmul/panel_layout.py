@@ -21,12 +21,14 @@ from trinity_kernels.tags import constant, shared
 # Tokens that are multiplied together, by form and level: the registers hold the sums of so many;
 # of ternary types on neon-i8mm four, and the cache a part of the panel for the others.
 TOKENS = {
-    "q8": {"avx512vnni": 8, "avx2": 2, "neon-i8mm": 4, "neon": 4},
-    "q19": {"avx512vnni": 8, "avx2": 2, "neon-i8mm": 4, "neon": 4},
-    "ternary": {"avx512vnni": 8, "avx2": 4, "neon-i8mm": 16, "neon": 4},
+    "q8": {"avx512vnni": 6, "avx2": 2, "neon-i8mm": 4, "neon": 4},
+    "q19": {"avx512vnni": 6, "avx2": 2, "neon-i8mm": 4, "neon": 4},
+    "ternary": {"avx512vnni": 10, "avx2": 4, "neon-i8mm": 16, "neon": 4},
 }
 LEVELS = frozenset(TOKENS["q8"])
-_MOST = max(max(by_level.values()) for by_level in TOKENS.values())
+PANELS = 2  # that avx512vnni multiplies together (panel_wide.py)
+TERNARY_SCRATCH = 4096  # bytes behind a panel, to transpose rows in
+_MOST = PANELS * max(max(by_level.values()) for by_level in TOKENS.values())
 
 
 def panel_types() -> frozenset[str]:
@@ -38,6 +40,12 @@ def panel_types() -> frozenset[str]:
 def tokens_at_once(isa: Any, qt: Any) -> int:
     """Tokens that are multiplied together; 1 where the level has no panels."""
     return TOKENS[FORMS[qt.value]].get(isa.value, 1)
+
+
+@constant
+def panels_at_once(isa: Any, qt: Any) -> int:
+    """Panels that are multiplied together."""
+    return PANELS if isa.value == "avx512vnni" else 1
 
 
 @constant
@@ -59,10 +67,22 @@ def ternary_scales_at(k: int) -> int:
     return (k + 255) // 256 * 4096
 
 
+@shared
+def q8_panel_bytes(k: int) -> int:
+    """Bytes of a panel of the q8 form."""
+    return q8_scales_at(k) + (k + 63) // 64 * 512
+
+
+@shared
+def ternary_panel_bytes(k: int) -> int:
+    """Bytes of a panel of the ternary form."""
+    return ternary_scales_at(k) + (k + 255) // 256 * 64
+
+
 def scratch_bytes(form: str, k: int) -> int:
-    """Bytes that a thread needs: a panel, scratch to transpose rows in, the sums of some tokens."""
+    """Bytes that a thread needs: panels, scratch to transpose rows in, the sums of some tokens."""
     sums = 64 * _MOST
     if form in ("q8", "q19"):
-        return sums + q8_scales_at(k) + -(-k // 64) * 512 + 3072
+        return sums + PANELS * q8_panel_bytes(k) + 3072
     # The accumulators of blocks with a scale too, four for each token.
-    return sums + ternary_scales_at(k) + -(-k // 256) * 64 + 4096 + 4 * sums
+    return sums + PANELS * ternary_panel_bytes(k) + TERNARY_SCRATCH + 4 * sums

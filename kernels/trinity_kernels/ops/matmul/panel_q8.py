@@ -1,13 +1,13 @@
 """Panels times tokens of the q8 or q19 form: exact sums of 32 or 16 products, then float32.
 
-The lines of a panel meet 4 activations that all rows share. AVX2 adds products of codes up to 31 in
-16 bits, as many as they hold, others in pairs or one by one, of signed codes with their signs moved
-onto the activations. Codes of 65536s, 256s and 1s, which activations of 19 bits have, are
+The lines of a panel meet 4 activations that all rows share: on avx512vnni lines of two panels
+(panel_wide.py), on neon-i8mm of pairs of rows (panel_pairs.py). AVX2 adds products of codes up to
+31 in 16 bits, as many as they hold, others in pairs or one by one, of signed codes with their signs
+moved onto the activations. Codes of 65536s, 256s and 1s, which activations of 19 bits have, are
 multiplied one by one.
 
 Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
-scale * code as it stands in the panel, and the minima: up to 130 times what the values give for
-signed codes moved up by 128 (panel_pack.py).
+scale * code as it stands in the panel, and the minima.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.ops.matmul.activations import (
     q8_halves,
+    q8_negated,
     q8_scales,
     q8_sums,
     q19_halves,
@@ -30,6 +31,7 @@ from trinity_kernels.ops.matmul.activations import (
 )
 from trinity_kernels.ops.matmul.panel_layout import TOKENS, has_halves, q8_scales_at
 from trinity_kernels.ops.matmul.panel_pairs import emit_blocks
+from trinity_kernels.ops.matmul.panel_wide import LEVEL, wide_blocks
 from trinity_kernels.ops.matmul.readers import is_fine
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
@@ -216,20 +218,53 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @inline
-def multiply_q8_panel(
-    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
-) -> None:
-    """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
-    x_scales = q8_scales(k)
-    x_sums = q8_sums(k)
+def _tables(qt: Any, k: int) -> Any:
+    """Bytes from a token's codes to its scales, and to its sums of blocks or of halves."""
     if is_fine(qt):
-        x_scales = q19_scales(k)
-        x_sums = q19_sums(k)
         if has_halves(qt):
-            x_sums = q19_halves(k)
-    elif has_halves(qt):
-        x_sums = q8_halves(k)
+            return q19_scales(k), q19_halves(k)
+        return q19_scales(k), q19_sums(k)
+    if has_halves(qt):
+        return q8_scales(k), q8_halves(k)
+    return q8_scales(k), q8_sums(k)
+
+
+@inline
+def _multiply_one(
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    x_scales, x_sums = _tables(qt, k)
     panel_blocks(
         isa, qt, panel, panel + q8_scales_at(k), k // 32, x, count - 1, x_stride, q19_middle(k),
         x_scales, x_sums, to,
     )  # fmt: skip
+
+
+@inline
+def _multiply_two(
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    x_scales, x_sums = _tables(qt, k)
+    wide_blocks(
+        isa, qt, panel, second, q8_scales_at(k), k // 32, x, count - 1, x_stride, q19_middle(k),
+        x_scales, x_sums, q8_negated(k), to,
+    )  # fmt: skip
+
+
+def multiply_q8_panel(
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
+) -> None:
+    """Panels, the other ``second`` bytes behind the first, times ``count`` tokens.
+
+    For each token as many lines of 16 float32 at ``to`` as panels go together.
+    """
+
+
+@choose(multiply_q8_panel)
+def _multiply_of(
+    isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
+) -> Any:
+    multiply = _multiply_two if isa.value == LEVEL else _multiply_one
+    return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
+        isa, qt, panel, second, k, x, count, x_stride, to
+    )

@@ -13,11 +13,18 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from trinity_kernels import byte_dots, simd
-from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels._jit import choose, inline, intrinsic
 from trinity_kernels.memory import get_f32, get_i32
 from trinity_kernels.ops.matmul.activations import ternary_sums, ternary_tail
-from trinity_kernels.ops.matmul.panel_layout import TOKENS, ternary_scales_at
+from trinity_kernels.ops.matmul.panel_layout import (
+    TERNARY_SCRATCH,
+    TOKENS,
+    panels_at_once,
+    ternary_panel_bytes,
+    ternary_scales_at,
+)
 from trinity_kernels.ops.matmul.panel_pairs import emit_codes, transpose_codes
+from trinity_kernels.ops.matmul.panel_wide import LEVEL, wide_codes
 from trinity_kernels.ops.matmul.prefetch import prefetch_bytes
 from trinity_kernels.ops.matmul.readers import nbytes, scale_at
 from trinity_kernels.ops.matmul.ternary_blocks import load_scales
@@ -132,51 +139,79 @@ def panel_codes(
     return types.void(isa, *[types.intp] * 6), codegen
 
 
+def _codes(
+    isa: Any, panel: int, second: int, blocks: int, x: int, last: int, x_stride: int, to: int
+) -> None:
+    """Blocks of panels times tokens: for each token a line of int32 at ``to`` for each panel."""
+
+
+@choose(_codes)
+def _codes_of(
+    isa: Any, panel: Any, second: Any, blocks: Any, x: Any, last: Any, x_stride: Any, to: Any
+) -> Any:
+    if isa.value == LEVEL:
+        return lambda isa, panel, second, blocks, x, last, x_stride, to: wide_codes(
+            isa, panel, second, blocks, x, last, x_stride, to
+        )
+    return lambda isa, panel, second, blocks, x, last, x_stride, to: panel_codes(
+        isa, panel, blocks, x, last, x_stride, to
+    )
+
+
 @inline
 def _multiply_whole(
-    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
-    panel_codes(isa, panel, (k + 255) // 256, x, count - 1, x_stride, to)
+    _codes(isa, panel, second, (k + 255) // 256, x, count - 1, x_stride, to)
+    panels = panels_at_once(isa, qt)
     for t in range(count):
         tail = x + t * x_stride + ternary_tail(k)
-        exact = simd.load_i32x16(to + 64 * t) - simd.splat_i32x16(int(get_i32(tail + 4)))
-        y = simd.to_f32x16(exact) / simd.splat_f32x16(get_f32(tail))
-        simd.store_f32x16(to + 64 * t, y)
+        below = simd.splat_i32x16(int(get_i32(tail + 4)))
+        s = simd.splat_f32x16(get_f32(tail))
+        for line in range(to + 64 * panels * t, to + 64 * panels * (t + 1), 64):
+            simd.store_f32x16(line, simd.to_f32x16(simd.load_i32x16(line) - below) / s)
 
 
 @inline
 def _multiply_blocks(
-    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
     blocks = k // 256
+    panels = panels_at_once(isa, qt)
     scales = panel + ternary_scales_at(k)
-    # Four accumulators for each token.
-    sums = scales + 64 * blocks + 4096
-    for line in range(0, 256 * count, 64):
+    # Four accumulators for each line, behind the panels and what their packing takes.
+    sums = panel + panels * ternary_panel_bytes(k) + TERNARY_SCRATCH
+    for line in range(0, 256 * count * panels, 64):
         simd.store_f32x16(sums + line, simd.splat_f32x16(np.float32(0)))
     for b in range(blocks):
-        panel_codes(isa, panel + 4096 * b, 1, x + 256 * b, count - 1, x_stride, to)
-        d = simd.load_f32x16(scales + 64 * b)
+        _codes(isa, panel + 4096 * b, second, 1, x + 256 * b, count - 1, x_stride, to)
         for t in range(count):
-            below = int(get_i32(x + t * x_stride + ternary_sums(k) + 4 * b))
-            exact = simd.load_i32x16(to + 64 * t) + simd.splat_i32x16(below)
-            at = sums + 256 * t + b % 4 * 64
-            y = simd.fma_f32x16(d, simd.to_f32x16(exact), simd.load_f32x16(at))
-            simd.store_f32x16(at, y)
+            below = simd.splat_i32x16(int(get_i32(x + t * x_stride + ternary_sums(k) + 4 * b)))
+            for p in range(panels):
+                line = panels * t + p
+                d = simd.load_f32x16(scales + second * p + 64 * b)
+                exact = simd.load_i32x16(to + 64 * line) + below
+                at = sums + 256 * line + b % 4 * 64
+                y = simd.fma_f32x16(d, simd.to_f32x16(exact), simd.load_f32x16(at))
+                simd.store_f32x16(at, y)
     for t in range(count):
-        at = sums + 256 * t
-        even = simd.load_f32x16(at) + simd.load_f32x16(at + 128)
-        odd = simd.load_f32x16(at + 64) + simd.load_f32x16(at + 192)
-        s = get_f32(x + t * x_stride + ternary_tail(k))
-        simd.store_f32x16(to + 64 * t, (even + odd) / simd.splat_f32x16(s))
+        s = simd.splat_f32x16(get_f32(x + t * x_stride + ternary_tail(k)))
+        for line in range(panels * t, panels * (t + 1)):
+            at = sums + 256 * line
+            even = simd.load_f32x16(at) + simd.load_f32x16(at + 128)
+            odd = simd.load_f32x16(at + 64) + simd.load_f32x16(at + 192)
+            simd.store_f32x16(to + 64 * line, (even + odd) / s)
 
 
 @inline
 def multiply_ternary_panel(
-    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
-    """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+    """Panels, the other ``second`` bytes behind the first, times ``count`` tokens.
+
+    For each token as many lines of 16 float32 at ``to`` as panels go together.
+    """
     if scale_at(qt) == 0:
-        _multiply_whole(isa, qt, panel, k, x, count, x_stride, to)
+        _multiply_whole(isa, qt, panel, second, k, x, count, x_stride, to)
     else:
-        _multiply_blocks(isa, qt, panel, k, x, count, x_stride, to)
+        _multiply_blocks(isa, qt, panel, second, k, x, count, x_stride, to)

@@ -1,8 +1,8 @@
 """The product by panels, for prompts and batches: 16 rows of weights by some tokens at a time.
 
-The record has SCRATCH, per thread a panel (panel_layout.py) and the sums of some tokens. A panel is
-packed once and multiplied by all tokens. A step of less than ``PACK_FROM`` tokens, and rows that
-fill no panel, go by dot products, as in rows.py.
+The record has SCRATCH, per thread one panel or two (panel_layout.py) and the sums of some tokens. A
+panel is packed once and multiplied by all tokens, beside another where the level has it so. A step
+of less than ``PACK_FROM`` tokens, and rows that fill no panel, go by dot products, as in rows.py.
 Numerics: ternary types give the bits of a single token. Of others the products of a block are
 summed exactly, then in float32 block by block, so an output depends on its row and its token alone,
 and on whether there are ``PACK_FROM`` tokens.
@@ -34,7 +34,12 @@ from trinity_kernels.ops.matmul.operands import (
     W,
     X,
 )
-from trinity_kernels.ops.matmul.panel_layout import tokens_at_once
+from trinity_kernels.ops.matmul.panel_layout import (
+    panels_at_once,
+    q8_panel_bytes,
+    ternary_panel_bytes,
+    tokens_at_once,
+)
 from trinity_kernels.ops.matmul.rows import rows_by_dots
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
@@ -63,20 +68,32 @@ def _pack_of(isa: Any, qt: Any, w: Any, stride: Any, k: Any, to: Any) -> Any:
 
 
 def _multiply(
-    isa: Any, qt: Any, panel: int, k: int, x: int, count: int, x_stride: int, to: int
+    isa: Any, qt: Any, panel: int, second: int, k: int, x: int, count: int, x_stride: int, to: int
 ) -> None:
-    """A panel times ``count`` tokens: as many lines of 16 float32 at ``to``."""
+    """Panels times ``count`` tokens: for each token as many lines of 16 float32 at ``to``."""
 
 
 @choose(_multiply)
 def _multiply_of(
-    isa: Any, qt: Any, panel: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
+    isa: Any, qt: Any, panel: Any, second: Any, k: Any, x: Any, count: Any, x_stride: Any, to: Any
 ) -> Any:
     ternary = isinstance(READERS[qt.value], Ternary)
     multiply = multiply_ternary_panel if ternary else multiply_q8_panel
-    return lambda isa, qt, panel, k, x, count, x_stride, to: multiply(
-        isa, qt, panel, k, x, count, x_stride, to
+    return lambda isa, qt, panel, second, k, x, count, x_stride, to: multiply(
+        isa, qt, panel, second, k, x, count, x_stride, to
     )
+
+
+def _panel_bytes(qt: Any, k: int) -> int:
+    """Bytes of a panel."""
+    return 0
+
+
+@choose(_panel_bytes)
+def _panel_bytes_of(qt: Any, k: Any) -> Any:
+    ternary = isinstance(READERS[qt.value], Ternary)
+    size = ternary_panel_bytes if ternary else q8_panel_bytes
+    return lambda qt, k: size(k)
 
 
 @kernel_with("neon-i8mm")
@@ -105,15 +122,23 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     add = get_i64(record + 8 * ADD)
     sums = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     at_once = tokens_at_once(isa, qt)
-    panel = sums + 64 * at_once
-    for number in range(first, last):
+    together = panels_at_once(isa, qt)
+    panel = sums + 64 * at_once * together
+    size = _panel_bytes(qt, k)
+    for number in range(first, last, together):
         row = 16 * number
-        _pack(isa, qt, w + row * w_stride, w_stride, k, panel)
+        count_of_panels = min(together, last - number)
+        for p in range(count_of_panels):
+            _pack(isa, qt, w + (row + 16 * p) * w_stride, w_stride, k, panel + p * size)
+        # A panel without one beside it is multiplied twice.
+        second = size * (count_of_panels - 1)
         for token in range(0, tokens, at_once):
             count = min(at_once, tokens - token)
-            _multiply(isa, qt, panel, k, x + token * x_stride, count, x_stride, sums)
+            _multiply(isa, qt, panel, second, k, x + token * x_stride, count, x_stride, sums)
             for t in range(count):
                 to = out + (token + t) * out_stride + 4 * row
-                epilogue.store_16(simd.load_f32x16(sums + 64 * t), scale, bias, add, row, to)
+                for p in range(count_of_panels):
+                    y = simd.load_f32x16(sums + 64 * (together * t + p))
+                    epilogue.store_16(y, scale, bias, add, row + 16 * p, to + 64 * p)
     if thread == threads - 1:
         rows_by_dots(isa, qt, record, 16 * panels, n, tokens)

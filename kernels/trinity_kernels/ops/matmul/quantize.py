@@ -15,10 +15,11 @@ import numpy as np
 
 from trinity_kernels._jit import Kernel, inline, kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32
+from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i8, set_i32, set_i64
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
     q8_halves,
+    q8_negated,
     q8_scales,
     q8_sums,
     q19_groups,
@@ -36,6 +37,7 @@ from trinity_kernels.tags import per_level
 
 if not jit_disabled():
     from trinity_kernels import simd
+    from trinity_kernels.ops.matmul.q8_tables import largest_f32x32, store_q8_tables
 
 X, X_STRIDE, OUT, OUT_STRIDE, K, FEWER_THAN = range(3, 9)
 TINY = np.float32(1e-35)
@@ -133,45 +135,62 @@ def _store_sums(sums: int, halves: int, block: int, d: Any, low: int, high: int)
     set_f32(halves + 8 * block + 4, np.float32(d * np.float32(high)))
 
 
-def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
-    padded = q8_scales(k)
-    sums, groups, halves = out + q8_sums(k), out + q8_groups(k), out + q8_halves(k)
-    for b in range(first, last):
+@inline
+def _no_q8_block(out: int, k: int, b: int) -> None:
+    """Zeros where tables are padded."""
+    set_f32(out + q8_scales(k) + 4 * b, np.float32(0))
+    set_f32(out + q8_sums(k) + 4 * b, np.float32(0))
+    set_i64(out + q8_halves(k) + 8 * b, 0)
+    set_i64(out + q8_negated(k) + 8 * b, 0)
+
+
+if not jit_disabled():
+
+    @inline
+    def _q8_scale(v0: Any, v1: Any) -> Any:
+        """A block's scale and its inverse; NaN for one that is not finite."""
+        largest = largest_f32x32(v0, v1)
         d = np.float32(0)
-        if 32 * b < k:
-            v0 = simd.load_f32x16(x + 128 * b)
-            v1 = simd.load_f32x16(x + 128 * b + 64)
-            largest = simd.max_lane_f32x16(
-                simd.max_f32x16(simd.abs_f32x16(v0), simd.abs_f32x16(v1))
-            )
-            inverse = np.float32(0)
-            if largest > TINY:
-                d = np.float32(largest / np.float32(127))
-                inverse = np.float32(np.float32(127) / largest)
-            zero = simd.splat_f32x16(np.float32(0))
-            d = np.float32(d + simd.sum_f32x16(v0 * zero + v1 * zero))
-            factor = simd.splat_f32x16(inverse)
-            top = simd.splat_f32x16(np.float32(127))
-            low = simd.splat_f32x16(np.float32(-127))
-            v0 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v0 * factor)))
-            v1 = simd.max_f32x16(low, simd.min_f32x16(top, simd.rint_f32x16(v1 * factor)))
-            simd.store_i8x16(out + 32 * b, simd.narrow_i8x16(simd.round_i32x16(v0)))
-            simd.store_i8x16(out + 32 * b + 16, simd.narrow_i8x16(simd.round_i32x16(v1)))
-        elif 32 * b < padded:
-            simd.store_i8x32(out + 32 * b, simd.splat_i8x32(0))
-        set_f32(out + padded + 4 * b, d)
+        inverse = np.float32(0)
+        if largest > TINY:
+            d = np.float32(largest / np.float32(127))
+            inverse = np.float32(np.float32(127) / largest)
+        return np.float32(d + np.float32(largest * np.float32(0))), inverse
+
+    @inline
+    def _q8_codes(v: Any, inverse: Any) -> Any:
+        """16 codes as int8."""
+        scaled = simd.rint_f32x16(v * simd.splat_f32x16(inverse))
+        scaled = simd.min_f32x16(simd.splat_f32x16(np.float32(127)), scaled)
+        scaled = simd.max_f32x16(simd.splat_f32x16(np.float32(-127)), scaled)
+        return simd.narrow_i8x16(simd.round_i32x16(scaled))
+
+
+def _q8_vector(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
+    """Two blocks at a time."""
+    padded = q8_scales(k)
+    for b in range(first, last, 2):
         if 32 * b >= padded:
-            _store_sums(sums, halves, b, d, 0, 0)
+            _no_q8_block(out, k, b)
+            _no_q8_block(out, k, b + 1)
             continue
-        lanes = simd.splat_i32x8(0)
-        four = simd.load_i32x8(out + 32 * b)
-        for t in range(4):
-            lanes = lanes - simd.ashr_i32x8(four << simd.splat_i32x8(24 - 8 * t), 24)
-        at = groups + 32 * b
-        simd.store_i32x8(at, lanes)
-        low = get_i32(at) + get_i32(at + 4) + get_i32(at + 8) + get_i32(at + 12)
-        high = get_i32(at + 16) + get_i32(at + 20) + get_i32(at + 24) + get_i32(at + 28)
-        _store_sums(sums, halves, b, d, -low, -high)
+        v0 = simd.load_f32x16(x + 128 * b)
+        v1 = simd.load_f32x16(x + 128 * b + 64)
+        d0, inverse = _q8_scale(v0, v1)
+        low = simd.concat_i8x16(_q8_codes(v0, inverse), _q8_codes(v1, inverse))
+        d1 = np.float32(0)
+        high = simd.splat_i8x32(0)
+        if 32 * b + 32 < k:
+            v0 = simd.load_f32x16(x + 128 * b + 128)
+            v1 = simd.load_f32x16(x + 128 * b + 192)
+            d1, inverse = _q8_scale(v0, v1)
+            high = simd.concat_i8x16(_q8_codes(v0, inverse), _q8_codes(v1, inverse))
+        codes = simd.concat_i8x32(low, high)
+        simd.store_i8x64(out + 32 * b, codes)
+        store_q8_tables(
+            isa, codes, d0, d1, out + padded + 4 * b, out + q8_sums(k) + 4 * b,
+            out + q8_groups(k) + 32 * b, out + q8_halves(k) + 8 * b, out + q8_negated(k) + 8 * b,
+        )  # fmt: skip
 
 
 @per_level(_q8_vector)
@@ -179,6 +198,9 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
     padded = q8_scales(k)
     sums, groups, halves = out + q8_sums(k), out + q8_groups(k), out + q8_halves(k)
     for b in range(first, last):
+        if 32 * b >= padded:
+            _no_q8_block(out, k, b)
+            continue
         largest = np.float32(0)
         poison = np.float32(0)
         if 32 * b < k:
@@ -194,9 +216,6 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
             inverse = np.float32(np.float32(127) / largest)
         d = np.float32(d + poison)
         set_f32(out + padded + 4 * b, d)
-        if 32 * b >= padded:
-            _store_sums(sums, halves, b, d, 0, 0)
-            continue
         low = 0
         high = 0
         for g in range(8):
@@ -216,6 +235,8 @@ def _q8(isa: Any, x: int, k: int, out: int, first: int, last: int) -> None:
             else:
                 high -= negated
         _store_sums(sums, halves, b, d, low, high)
+        set_i32(out + q8_negated(k) + 8 * b, np.int32(-low))
+        set_i32(out + q8_negated(k) + 8 * b + 4, np.int32(-high))
 
 
 if not jit_disabled():
@@ -355,9 +376,14 @@ def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None
     if limit != 0 and tokens >= limit:
         return
     k = get_i64(record + 8 * K)
-    first, last, begin = 0, (k + 511) // 512 * 16, thread
+    pairs = (k + 511) // 512 * 8
+    first, last, begin = 0, 2 * pairs, thread
     if tokens == 1:
-        first, last, begin = last * thread // threads, last * (thread + 1) // threads, 0
+        first, last, begin = (
+            2 * (pairs * thread // threads),
+            2 * (pairs * (thread + 1) // threads),
+            0,
+        )
     for t in range(begin, tokens, threads):
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
