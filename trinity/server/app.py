@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinity.errors import InputError
+from trinity.server.batch_rows import URLS
 from trinity.server.dispatch import Dispatch, refusal, repeated
 from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS
@@ -57,10 +58,16 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         loading = asyncio.create_task(load_first()) if settings.preload else None
         watching = asyncio.create_task(service.canary.run())
+        answering = None
+        if service.batches is not None:
+            endpoints = {url: by_path[url]["POST"] for url in URLS}
+            answering = asyncio.create_task(service.batches.run(endpoints))
         try:
             yield
         finally:
             watching.cancel()
+            if answering is not None:
+                answering.cancel()
             if loading is not None:
                 loading.cancel()
             service.kept.close()

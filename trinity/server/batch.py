@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from starlette.types import ASGIApp, Message
-
 from trinity.errors import InputError
 from trinity.server.app import make_app
+from trinity.server.batch_answer import answer
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row, rows_of
 from trinity.server.models import Models
@@ -60,7 +58,7 @@ async def _answer_all(
     async def work() -> None:
         nonlocal told
         for row in rows:
-            output.add(row.custom_id, row.number, *await _answer(app, row))
+            output.add(row.custom_id, row.number, *await answer(app, row))
             now = monotonic()
             if now - told >= TELL_SECONDS or len(output.done) == count:
                 told = now
@@ -75,28 +73,3 @@ async def _answer_all(
                     group.create_task(work())
         except BaseExceptionGroup as errors:  # one of them says enough
             raise errors.exceptions[0] from None
-
-
-async def _answer(app: ASGIApp, row: Row) -> tuple[int, Any]:
-    """Status and body of the answer to a row."""
-    sent: list[Message] = []
-    body: list[bytes] = [json.dumps(row.body).encode()]
-    left = asyncio.Event()  # never: nobody leaves
-
-    async def receive() -> Message:
-        if body:
-            return {"type": "http.request", "body": body.pop(), "more_body": False}
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await app({
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
-        "path": row.url, "raw_path": row.url.encode(), "query_string": b"", "root_path": "",
-        "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
-        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
-    }, receive, send)  # fmt: skip
-    whole = b"".join(message.get("body", b"") for message in sent)
-    return int(sent[0]["status"]), json.loads(whole)

@@ -48,6 +48,10 @@ class Dispatch:
                 status = message["status"]
             await send(message)
 
+        batches = self._service.batches
+        live = int(batches is not None and not scope.get("trinity.of_batch", False))
+        if batches is not None:
+            batches.live += live
         try:
             await self._answer(scope, receive, watched)
         except LeftError:
@@ -57,6 +61,8 @@ class Dispatch:
                 raise  # it was being written; the connection ends
             await refusal(self._endpoint.family, error)(scope, receive, watched)
         finally:
+            if batches is not None:
+                batches.live -= live
             self._service.metrics.answered(self._endpoint.path, status)
             if self._service.settings.log_requests:
                 seconds = time.perf_counter() - began
@@ -68,7 +74,9 @@ class Dispatch:
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope["trinity.deadline"] = deadline
         check_encoding(scope)
-        most = settings.max_body if self._endpoint.form is None else settings.max_audio
+        most = settings.max_body
+        if self._endpoint.form is not None:
+            most = getattr(settings, self._endpoint.limit)
         try:
             async with asyncio.timeout_at(deadline):
                 body = await read_body(scope, receive, most)
@@ -112,7 +120,9 @@ class Dispatch:
 def content_of(endpoint: Endpoint, body: bytes, kind: str = "") -> Any:
     """What an endpoint takes of a body, whose content-type is ``kind``. Raises: ApiError."""
     if endpoint.form is not None:
-        return converted(form_fields(body, kind), endpoint.form, "", strict=False)
+        named = "filename" in endpoint.form.__struct_fields__
+        fields = form_fields(body, kind, with_filename=named)
+        return converted(fields, endpoint.form, "", strict=False)
     if endpoint.body is not None:
         return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
     if body and endpoint.method in ("GET", "DELETE"):

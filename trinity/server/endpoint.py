@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -35,7 +35,7 @@ class Endpoint:
     """A method and a path, and the function that answers.
 
     ``body`` is the Struct of the request's JSON body, if it has one, ``form`` that of a body of
-    multipart/form-data, whose size ``max_audio`` limits. ``answer`` is the type of the
+    multipart/form-data, whose size the setting ``limit`` limits. ``answer`` is the type of the
     JSON answer, ``event`` that of the data of a streamed one.
     ``open``: it needs no key. ``done``: its stream ends with OpenAI's "[DONE]".
     ``chosen``: a request may say which fields the answer has.
@@ -50,6 +50,7 @@ class Endpoint:
     summary: str
     body: Any = None
     form: Any = None
+    limit: Literal["max_audio", "max_file"] = "max_audio"
     answer: Any = None
     event: Any = None
     media_type: str = "application/json"

@@ -12,15 +12,20 @@ _MOST_HEADER = 8 << 10
 _TEXT = 64 << 10  # bytes of a field that is no file
 
 
-def form_fields(body: bytes, content_type: str) -> dict[str, object]:
+def form_fields(
+    body: bytes, content_type: str, *, with_filename: bool = False
+) -> dict[str, object]:
     """Each field's text; of a file its bytes; of a name that ends with "[]" the list of all texts.
 
-    Names are without "[]". Raises: ApiError 415 for a body of another type, 400 for a damaged one.
+    Names are without "[]". ``with_filename``: the field "filename" is the name of the first file.
+    Raises: ApiError 415 for a body of another type, 400 for a damaged one.
     """
     fields: dict[str, object] = {}
-    for name, is_file, data in _parts(body, _boundary(content_type)):
-        if is_file:
+    for name, filename, data in _parts(body, _boundary(content_type)):
+        if filename is not None:
             value: object = data
+            if with_filename:
+                fields.setdefault("filename", filename)
         elif len(data) > _TEXT:
             raise ApiError(400, f"{name} has {len(data)} bytes; at most {_TEXT} are taken", name)
         else:
@@ -54,14 +59,14 @@ def _boundary(content_type: str) -> bytes:
     return found.encode()
 
 
-def _parts(body: bytes, boundary: bytes) -> list[tuple[str, bool, bytes]]:
-    """Name, whether it is a file, and content of each part."""
+def _parts(body: bytes, boundary: bytes) -> list[tuple[str, str | None, bytes]]:
+    """Name, name of the file where it is one, and content of each part."""
     damaged = ApiError(400, "the form is cut or damaged: a part of it does not end")
     mark = b"\r\n--" + boundary
     at = len(mark) - 2 if body.startswith(mark[2:]) else body.find(mark) + len(mark)
     if at < len(mark) - 2:
         raise ApiError(400, "the form does not have the boundary that its Content-Type names")
-    found: list[tuple[str, bool, bytes]] = []
+    found: list[tuple[str, str | None, bytes]] = []
     while body[at : at + 2] != b"--":
         if len(found) == _MOST_PARTS:
             raise ApiError(400, f"the form has more than {_MOST_PARTS} parts")
@@ -69,13 +74,13 @@ def _parts(body: bytes, boundary: bytes) -> list[tuple[str, bool, bytes]]:
         end = body.find(mark, max(start, at))
         if start < 0 or end < 0:
             raise damaged
-        name, is_file = _disposition(body[at:start])
-        found.append((name, is_file, body[start + 4 : end] if start + 4 <= end else b""))
+        name, filename = _disposition(body[at:start])
+        found.append((name, filename, body[start + 4 : end] if start + 4 <= end else b""))
         at = end + len(mark)
     return found
 
 
-def _disposition(header: bytes) -> tuple[str, bool]:
+def _disposition(header: bytes) -> tuple[str, str | None]:
     for line in header.decode("utf-8", "replace").split("\r\n"):
         if line.lower().startswith("content-disposition:"):
             one = Message()
@@ -83,5 +88,5 @@ def _disposition(header: bytes) -> tuple[str, bool]:
             name = one.get_param("name", header="content-disposition")
             if isinstance(name, str):
                 filename = one.get_param("filename", header="content-disposition")
-                return name, filename is not None
+                return name, None if filename is None else str(filename)
     raise ApiError(400, "a part of the form has no name")

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from trinity.server.batches import Batches
 from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
@@ -175,6 +176,7 @@ class Service:
         self.metrics = metrics
         self.speech = speech
         self.kept = KeptStreams(stream_logs(settings))
+        self.batches = batches_in(settings)
         self.threads = Threads()
         self.canary = Canary(models)
 
@@ -220,6 +222,11 @@ class Service:
             count = job.n * len(job.prompts)
         if count > most:
             raise ApiError(400, f"{count} answers are asked for; at most {most} are given", "n")
+
+
+def batches_in(settings: ServerOptions) -> Batches | None:
+    """Where files and batches are kept. Raises: InputError."""
+    return None if settings.state is None else Batches(Path(settings.state), settings.max_files)
 
 
 def stream_logs(settings: ServerOptions) -> StreamLogs | None:

@@ -182,6 +182,26 @@ class ServerOptions:
             metavar="SIZE",
         ),
     ] = 32 << 20
+    max_file: Annotated[
+        int,
+        Option(
+            "Most bytes of a body with a file of requests.",
+            ("--max-file",),
+            low=1,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = 100 << 20
+    max_files: Annotated[
+        int,
+        Option(
+            "Most bytes of all files and answers of batches in --state's folder.",
+            ("--max-files",),
+            low=1,
+            read=parse_bytes,
+            metavar="SIZE",
+        ),
+    ] = 4 << 30
     max_header: Annotated[
         int,
         Option(
@@ -267,7 +287,7 @@ class ServerOptions:
         str | os.PathLike[str] | None,
         Option(
             "Folder for what shall outlive the server's process: streams with an "
-            "X-Conversation-Id.",
+            "X-Conversation-Id, files and batches.",
             ("--state",),
             values="a path",
             metavar="FOLDER",

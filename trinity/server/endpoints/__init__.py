@@ -5,9 +5,11 @@ from __future__ import annotations
 from trinity.server.endpoint import Endpoint
 from trinity.server.endpoints import (
     anthropic,
+    batches,
     chat_completions,
     completions,
     embeddings,
+    files,
     health,
     llama_completion,
     llama_infill,
@@ -34,6 +36,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *embeddings.ENDPOINTS,
     *rerank.ENDPOINTS,
     *transcriptions.ENDPOINTS,
+    *files.ENDPOINTS,
+    *batches.ENDPOINTS,
     *ollama.ENDPOINTS,
     *completions.ENDPOINTS,
     *models.ENDPOINTS,

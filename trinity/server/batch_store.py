@@ -1,0 +1,131 @@
+"""Batches that a server answers, in a folder: what each is, and its answers so far."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from trinity.errors import InputError
+from trinity.server.errors import ApiError
+from trinity.server.file_store import write
+from trinity.server.schemas import encode
+
+Status = Literal[
+    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
+    "cancelled",
+]  # fmt: skip
+ENDED = frozenset({"failed", "completed", "expired", "cancelled"})
+WINDOW = 24 * 3600  # seconds in which a batch is answered, or what is left of it expires
+MOST_BATCHES = 1000
+_NAME = re.compile(r"batch_[0-9a-f]{24}")
+
+
+class BatchError(msgspec.Struct):
+    """What is wrong with a file of requests; ``line`` counts from 1."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class BatchErrors(msgspec.Struct):
+    """All that is known to be wrong."""
+
+    data: list[BatchError]
+    object: Literal["list"] = "list"
+
+
+class Counts(msgspec.Struct):
+    """Rows."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class BatchObject(msgspec.Struct):
+    """A batch, in OpenAI's form; times are seconds since the epoch."""
+
+    id: str
+    endpoint: str
+    input_file_id: str
+    created_at: int
+    expires_at: int
+    completion_window: Literal["24h"] = "24h"
+    status: Status = "validating"
+    object: Literal["batch"] = "batch"
+    errors: BatchErrors | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    in_progress_at: int | None = None
+    finalizing_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    expired_at: int | None = None
+    cancelling_at: int | None = None
+    cancelled_at: int | None = None
+    request_counts: Counts = msgspec.field(default_factory=Counts)
+    metadata: dict[str, str] | None = None
+
+    def become(self, status: Status) -> None:
+        """Note a status, and when it began."""
+        self.status = status
+        if status != "validating":
+            setattr(self, f"{status}_at", int(time.time()))
+
+
+class BatchStore:
+    """The batches in ``folder``. Raises: InputError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+
+    def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
+        """Begin a batch. Raises: ApiError 429 where there are too many, 507 on a full disk."""
+        if sum(1 for _ in self.all()) >= MOST_BATCHES:
+            raise ApiError(429, f"there are {MOST_BATCHES} batches; remove some from the folder")
+        now = int(time.time())
+        name = f"batch_{secrets.token_hex(12)}"
+        batch = BatchObject(name, endpoint, input_file, now, now + WINDOW, metadata=metadata)
+        try:
+            self.save(batch)
+        except OSError as error:
+            raise ApiError(507, f"the batch cannot be kept: {error.strerror}") from error
+        return batch
+
+    def save(self, batch: BatchObject) -> None:
+        """Write what a batch is. Raises: OSError."""
+        write(self._folder / f"{batch.id}.json", encode(batch))
+
+    def all(self) -> Iterator[BatchObject]:
+        """The batches, in no order."""
+        for path in self._folder.glob("batch_*.json"):
+            with suppress(ApiError):
+                yield self.get(path.stem)
+
+    def get(self, name: str) -> BatchObject:
+        """A batch as it was last written. Raises: ApiError 404."""
+        missing = ApiError(404, f"there is no batch {name!r:.80}", "batch_id", "batch_not_found")
+        if not _NAME.fullmatch(name):
+            raise missing
+        try:
+            data = (self._folder / f"{name}.json").read_bytes()
+            return msgspec.json.decode(data, type=BatchObject)
+        except (OSError, msgspec.DecodeError):
+            raise missing from None
+
+    def answers(self, name: str) -> Path:
+        """The file of a batch's answers, while it is under way."""
+        return self._folder / f"{name}.answers"

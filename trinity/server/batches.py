@@ -1,0 +1,229 @@
+"""Answers batches, one after the other, while no other request is under way.
+
+A batch is a file of requests in a client's words (batch_rows.py). Each answer is written as it
+comes, so a process that follows one that was killed goes on with the rows that have none. When all
+have one, the answers become two files, those that are errors apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from trinity.errors import InputError, TrinityError
+from trinity.server.batch_answer import answer
+from trinity.server.batch_output import BatchOutput
+from trinity.server.batch_rows import Row, lines_of, rows_of
+from trinity.server.batch_store import ENDED, BatchError, BatchErrors, BatchObject, BatchStore
+from trinity.server.errors import ApiError
+from trinity.server.file_store import FileStore
+from trinity_kernels.whole_file import whole_file
+
+log = logging.getLogger("trinity.server")
+
+AT_ONCE = 8  # rows of a batch under way together
+MOST_ROWS = 50_000
+LAST = 1000  # the priority of a row: whoever else waits comes first
+RETRIED = (408, 429, 503)  # what says that the server is busy or ends, and nothing of the row
+RETRY_SECONDS = 1.0
+SAVE_SECONDS = 1.0  # between writings of how many rows are answered
+
+
+class Batches:
+    """The files and batches of a server. ``run`` answers; the endpoints change the stores."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self.files = FileStore(folder / "files", most_bytes)
+        self.store = BatchStore(folder / "batches")
+        self.live = 0  # requests under way that are no row of a batch
+        self._current: BatchObject | None = None
+        self._news = asyncio.Event()
+
+    def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
+        """Begin a batch. Raises: as ``BatchStore.add``."""
+        batch = self.store.add(input_file, endpoint, metadata)
+        self._news.set()
+        return batch
+
+    def get(self, name: str) -> BatchObject:
+        """A batch as it stands. Raises: ApiError 404."""
+        current = self._current
+        return current if current is not None and current.id == name else self.store.get(name)
+
+    def cancel(self, name: str) -> BatchObject:
+        """Let a batch end before its next row; one that has ended stays as it is."""
+        batch = self.get(name)
+        if batch.status not in ENDED and batch.status != "cancelling":
+            batch.become("cancelling")
+            self.store.save(batch)
+            self._news.set()
+        return batch
+
+    def delete_file(self, name: str) -> None:
+        """Remove a file. Raises: ApiError 404, 409 for one that a batch is to answer."""
+        if any(one.input_file_id == name and one.status not in ENDED for one in self.store.all()):
+            raise ApiError(
+                409, f"{name} is what a batch answers; cancel the batch first", "file_id"
+            )
+        self.files.delete(name)
+
+    async def run(self, endpoints: Mapping[str, ASGIApp]) -> None:
+        """Answer batches until cancelled. ``endpoints``: what answers, by path."""
+        while True:
+            self._news.clear()
+            waiting = [batch for batch in self.store.all() if batch.status not in ENDED]
+            for found in sorted(waiting, key=lambda one: (one.created_at, one.id)):
+                batch = self._current = self.store.get(found.id)  # which may be cancelled by now
+                try:
+                    await self._advance(batch, endpoints)
+                except TrinityError as error:
+                    if not isinstance(error.__cause__, BlockingIOError):  # another process's
+                        self._fail(batch, error)
+                except Exception:
+                    log.exception("batch %s cannot go on", batch.id)
+                finally:
+                    self._current = None
+            if not self._news.is_set():
+                try:
+                    await asyncio.wait_for(self._news.wait(), 60.0)
+                except TimeoutError:
+                    continue
+
+    async def _advance(self, batch: BatchObject, endpoints: Mapping[str, ASGIApp]) -> None:
+        source = self.files.path(batch.input_file_id)
+        names = await asyncio.to_thread(_checked, source, batch)
+        output = BatchOutput(self.store.answers(batch.id), names)
+        try:
+            batch.request_counts.total = len(names)
+            self._count(batch, output)
+            if batch.status == "validating":
+                batch.become("in_progress")
+                self.store.save(batch)
+            if batch.status == "in_progress":
+                await self._answer_rows(batch, source, output, endpoints)
+        finally:
+            output.close()
+        await asyncio.to_thread(self._finish, batch, len(output.done) == len(names))
+
+    async def _answer_rows(
+        self, batch: BatchObject, source: Path, output: BatchOutput,
+        endpoints: Mapping[str, ASGIApp],
+    ) -> None:  # fmt: skip
+        rows = (row for row in rows_of(source) if row.custom_id not in output.done)
+        saved = time.monotonic()
+
+        async def work() -> None:
+            nonlocal saved
+            for row in rows:
+                found = await self._answer(batch, row, endpoints[batch.endpoint])
+                if found is None:
+                    return
+                output.add(row.custom_id, row.number, *found)
+                self._count(batch, output)
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    saved = time.monotonic()
+                    await asyncio.to_thread(self.store.save, batch)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:  # one of them says enough
+            raise errors.exceptions[0] from None
+
+    async def _answer(
+        self, batch: BatchObject, row: Row, endpoint: ASGIApp
+    ) -> tuple[int, object] | None:
+        """Status and body, once nobody else is served; None where the batch has to end."""
+        if row.url != "/v1/embeddings":
+            row.body.setdefault("priority", LAST)
+        while True:
+            while self.live and not self._over(batch):
+                await asyncio.sleep(0.02)
+            if self._over(batch):
+                return None
+            status, body = await answer(endpoint, row, of_batch=True)
+            if status not in RETRIED:
+                return status, body
+            await asyncio.sleep(RETRY_SECONDS)
+
+    @staticmethod
+    def _over(batch: BatchObject) -> bool:
+        return batch.status != "in_progress" or time.time() > batch.expires_at
+
+    @staticmethod
+    def _count(batch: BatchObject, output: BatchOutput) -> None:
+        counts = batch.request_counts
+        counts.failed = output.failed
+        counts.completed = len(output.done) - output.failed
+
+    def _finish(self, batch: BatchObject, complete: bool) -> None:
+        """Make files of the answers, and end; the same again where a process was killed in it."""
+        cancelled = batch.status == "cancelling"
+        if not cancelled:
+            batch.become("finalizing")
+        batch.output_file_id = batch.output_file_id or self.files.new_id()
+        batch.error_file_id = batch.error_file_id or self.files.new_id()
+        self.store.save(batch)
+        answers = self.store.answers(batch.id)
+        for file_id, kind, failed in (
+            (batch.output_file_id, "output", False), (batch.error_file_id, "error", True),
+        ):  # fmt: skip
+            if _copy(answers, self.files.path(file_id), failed):
+                self.files.describe(file_id, f"{batch.id}_{kind}.jsonl", "batch_output")
+            elif failed:
+                batch.error_file_id = None
+            else:
+                batch.output_file_id = None
+        batch.become("cancelled" if cancelled else "completed" if complete else "expired")
+        self.store.save(batch)
+        answers.unlink(missing_ok=True)
+
+    def _fail(self, batch: BatchObject, error: TrinityError) -> None:
+        """End a batch whose file cannot be answered."""
+        text = str(error).replace(str(self.files.path(batch.input_file_id)), "the file")
+        where = text.partition("line ")[2].partition(":")[0].partition(" ")[0]
+        line = int(where) if where.isdigit() else None
+        batch.errors = BatchErrors([BatchError("invalid_request", text, line)])
+        batch.become("failed")
+        try:
+            self.store.save(batch)
+        except OSError:
+            log.exception("batch %s", batch.id)
+
+
+def _checked(source: Path, batch: BatchObject) -> set[str]:
+    """The ids of a file's rows. Raises: InputError."""
+    names = set[str]()
+    for row in rows_of(source):
+        if row.url != batch.endpoint:
+            raise InputError(
+                f"{source}: line {row.number}: url is {row.url}, but the batch's endpoint is "
+                f"{batch.endpoint}"
+            )
+        names.add(row.custom_id)
+        if len(names) > MOST_ROWS:
+            raise InputError(f"{source}: there are more than {MOST_ROWS} rows; send several files")
+    if not names:
+        raise InputError(f"{source}: there is no row in it")
+    return names
+
+
+def _copy(answers: Path, to: Path, failed: bool) -> bool:
+    """Write the answers that are errors, or that are none; whether there are some."""
+    some = False
+    lines: Iterator[bytes] = (line for line in lines_of(answers) if line.endswith(b"\n"))
+    with whole_file(str(to)) as file:
+        for line in lines:
+            if (json.loads(line)["response"]["status_code"] != 200) == failed:
+                file.write(line)
+                some = True
+    if not some:
+        to.unlink(missing_ok=True)
+    return some

@@ -1,0 +1,95 @@
+"""OpenAI's batches: files of requests, answered while nobody else is served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trinity.server.batch_store import BatchObject
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.files import batches_of
+from trinity.server.errors import ApiError
+from trinity.server.schemas import Body
+
+
+class BatchBody(Body):
+    """A file of requests for one endpoint."""
+
+    input_file_id: str
+    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
+    completion_window: Literal["24h"] = "24h"
+    metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
+
+
+class BatchQuery(Body):
+    """Which batches are listed, ``after`` that one, the newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    after: str | None = None
+
+
+class BatchList(msgspec.Struct):
+    """Some of the batches; ``has_more``: there are others behind them."""
+
+    data: list[BatchObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+async def create(call: Call[BatchBody]) -> ASGI:
+    """Begin a batch."""
+    body, batches = call.body, batches_of(call.service)
+    found = batches.files.get(body.input_file_id)
+    if found.purpose != "batch":
+        raise ApiError(
+            400, f"{found.id} has answers of a batch; give a file of requests", "input_file_id"
+        )
+    return Json(batches.add(found.id, body.endpoint, body.metadata))
+
+
+async def listed(call: Call[Any]) -> ASGI:
+    """The batches."""
+    query: BatchQuery = call.query
+    batches = batches_of(call.service)
+    found = await asyncio.to_thread(lambda: list(batches.store.all()))
+    found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
+    if query.after is not None:
+        names = [one.id for one in found]
+        if query.after not in names:
+            what = f"there is no batch {query.after!r:.80}"
+            raise ApiError(404, what, "after", "batch_not_found")
+        found = found[names.index(query.after) + 1 :]
+    page = [batches.get(one.id) for one in found[: query.limit]]
+    first, last = (page[0].id, page[-1].id) if page else (None, None)
+    return Json(BatchList(page, first, last, len(found) > len(page)))
+
+
+async def described(call: Call[Any]) -> ASGI:
+    """How a batch stands."""
+    return Json(batches_of(call.service).get(call.request.path_params["batch_id"]))
+
+
+async def cancel(call: Call[Any]) -> ASGI:
+    """End a batch; what is answered stays."""
+    return Json(batches_of(call.service).cancel(call.request.path_params["batch_id"]))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/batches", create, "Begins to answer a file of requests.", body=BatchBody,
+        answer=BatchObject,
+    ),
+    Endpoint("GET", "/v1/batches", listed, "The batches.", query=BatchQuery, answer=BatchList),
+    Endpoint(
+        "GET", "/v1/batches/{batch_id}", described, "How a batch stands.", answer=BatchObject
+    ),
+    Endpoint(
+        "POST", "/v1/batches/{batch_id}/cancel", cancel, "Ends a batch.", body=Body,
+        bodiless=True, answer=BatchObject,
+    ),
+)  # fmt: skip

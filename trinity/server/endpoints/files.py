@@ -1,0 +1,122 @@
+"""OpenAI's files: what batches are made of, and their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import FileResponse
+
+from trinity.server.batches import Batches
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.errors import ApiError
+from trinity.server.file_store import FileObject, Purpose
+from trinity.server.schemas import Body
+from trinity.server.service import Service
+
+
+class FileForm(Body):
+    """A file of requests, one a line."""
+
+    file: bytes
+    purpose: Literal["batch"]
+    filename: str = "file.jsonl"
+
+
+class FileQuery(Body):
+    """Which files are listed, ``after`` that one, the newest first if not told otherwise."""
+
+    purpose: Purpose | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+class FileList(msgspec.Struct):
+    """Some of the files; ``has_more``: there are others behind them."""
+
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+class FileDeleted(msgspec.Struct):
+    """A file that there was."""
+
+    id: str
+    deleted: bool = True
+    object: Literal["file"] = "file"
+
+
+def batches_of(service: Service) -> Batches:
+    """What keeps files and batches. Raises: ApiError 501 where nothing does."""
+    if service.batches is None:
+        raise ApiError(
+            501, "files and batches need a folder; start the server with --state FOLDER",
+            code="no_state",
+        )  # fmt: skip
+    return service.batches
+
+
+async def add(call: Call[FileForm]) -> ASGI:
+    """Keep a file."""
+    body, files = call.body, batches_of(call.service).files
+    content, body.file = body.file, b""
+    return Json(await asyncio.to_thread(files.add, body.filename, body.purpose, content))
+
+
+async def listed(call: Call[Any]) -> ASGI:
+    """The files."""
+    query: FileQuery = call.query
+    files = batches_of(call.service).files
+    found = [
+        one for one in await asyncio.to_thread(lambda: list(files.all()))
+        if query.purpose in (None, one.purpose)
+    ]  # fmt: skip
+    found.sort(key=lambda one: (one.created_at, one.id), reverse=query.order == "desc")
+    if query.after is not None:
+        names = [one.id for one in found]
+        if query.after not in names:
+            raise ApiError(404, f"there is no file {query.after!r:.80}", "after", "file_not_found")
+        found = found[names.index(query.after) + 1 :]
+    page = found[: query.limit]
+    first, last = (page[0].id, page[-1].id) if page else (None, None)
+    return Json(FileList(page, first, last, len(found) > len(page)))
+
+
+async def described(call: Call[Any]) -> ASGI:
+    """What a file is."""
+    return Json(batches_of(call.service).files.get(call.request.path_params["file_id"]))
+
+
+async def content(call: Call[Any]) -> ASGI:
+    """What is in a file."""
+    files = batches_of(call.service).files
+    found = files.get(call.request.path_params["file_id"])
+    return FileResponse(files.path(found.id), media_type="application/octet-stream")
+
+
+async def delete(call: Call[Any]) -> ASGI:
+    """Remove a file."""
+    batches, name = batches_of(call.service), call.request.path_params["file_id"]
+    batches.delete_file(name)
+    return Json(FileDeleted(name))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/files", add, "Keeps a file of requests.", form=FileForm, limit="max_file",
+        answer=FileObject,
+    ),
+    Endpoint("GET", "/v1/files", listed, "The files.", query=FileQuery, answer=FileList),
+    Endpoint("GET", "/v1/files/{file_id}", described, "What a file is.", answer=FileObject),
+    Endpoint("DELETE", "/v1/files/{file_id}", delete, "Removes a file.", answer=FileDeleted),
+    Endpoint(
+        "GET", "/v1/files/{file_id}/content", content, "What is in a file.",
+        media_type="application/octet-stream",
+    ),
+)  # fmt: skip

@@ -1,0 +1,133 @@
+"""Files that clients send for batches, and the answers, in a folder.
+
+A file is two: its content, and beside it a line of JSON that says what it is, which is written last
+and removed first. What has none is left over from a process that was killed, and is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from trinity.errors import InputError
+from trinity.server.errors import ApiError
+from trinity.server.schemas import encode
+from trinity_kernels.whole_file import check_writable, whole_file
+
+Purpose = Literal["batch", "batch_output"]
+MOST_FILES = 10_000
+_NAME = re.compile(r"file-[0-9a-f]{24}")
+_LEFT_SECONDS = 3600.0  # after which what is half there is nobody's
+
+
+class FileObject(msgspec.Struct):
+    """A file, in OpenAI's form."""
+
+    id: str
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: Purpose
+    object: Literal["file"] = "file"
+    status: Literal["processed"] = "processed"
+
+
+class FileStore:
+    """The files in ``folder``, of ``most_bytes`` together at most. Raises: InputError."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder, self._most = folder, most_bytes
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_writable(str(folder))
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written to: {error.strerror}") from error
+        self._remove_left()
+
+    def add(self, name: str, purpose: Purpose, content: bytes) -> FileObject:
+        """Keep a file. Raises: ApiError 413 where there is no room, 507 where the disk is full."""
+        self.check_room(len(content))
+        file_id = self.new_id()
+        try:
+            write(self.path(file_id), content)
+            return self.describe(file_id, name, purpose)
+        except OSError as error:
+            self.path(file_id).unlink(missing_ok=True)
+            raise ApiError(507, f"the file cannot be kept: {error.strerror}") from error
+
+    def check_room(self, nbytes: int) -> None:
+        """Raises: ApiError 413 where so many bytes more, or one file more, are too many."""
+        files = list(self.all())
+        used = sum(one.bytes for one in files)
+        if used + nbytes > self._most or len(files) >= MOST_FILES:
+            raise ApiError(
+                413, f"{len(files)} files have {used} bytes, and {nbytes} more are too many: at "
+                f"most {MOST_FILES} files and {self._most} bytes are kept; delete some",
+                code="storage_full",
+            )  # fmt: skip
+
+    @staticmethod
+    def new_id() -> str:
+        """A name that no file has."""
+        return f"file-{secrets.token_hex(12)}"
+
+    def describe(self, file_id: str, name: str, purpose: Purpose) -> FileObject:
+        """Make a file of the content that lies at its path. Raises: OSError."""
+        size = self.path(file_id).stat().st_size
+        found = FileObject(file_id, size, int(time.time()), name[:255], purpose)
+        write(self._description(file_id), encode(found))
+        return found
+
+    def all(self) -> Iterator[FileObject]:
+        """The files, in no order."""
+        for entry in os.scandir(self._folder):
+            if entry.name.endswith(".json"):
+                with suppress(ApiError):
+                    yield self.get(entry.name.removesuffix(".json"))
+
+    def get(self, file_id: str) -> FileObject:
+        """What a file is. Raises: ApiError 404."""
+        missing = ApiError(404, f"there is no file {file_id!r:.80}", "id", "file_not_found")
+        if not _NAME.fullmatch(file_id):
+            raise missing
+        try:
+            return msgspec.json.decode(self._description(file_id).read_bytes(), type=FileObject)
+        except (OSError, msgspec.DecodeError):
+            raise missing from None
+
+    def path(self, file_id: str) -> Path:
+        """Where a file's content lies; ``file_id`` is one of ``get`` or ``new_id``."""
+        return self._folder / f"{file_id}.data"
+
+    def delete(self, file_id: str) -> None:
+        """Remove a file. Raises: ApiError 404."""
+        self.get(file_id)
+        self._description(file_id).unlink(missing_ok=True)
+        self.path(file_id).unlink(missing_ok=True)
+
+    def _description(self, file_id: str) -> Path:
+        return self._folder / f"{file_id}.json"
+
+    def _remove_left(self) -> None:
+        """Remove what a process was writing when it was killed, not what another one writes."""
+        for entry in list(os.scandir(self._folder)):
+            described = entry.name.endswith(".json")
+            if described or Path(self._folder, entry.name).with_suffix(".json").exists():
+                continue
+            with suppress(OSError):
+                if time.time() - entry.stat().st_mtime > _LEFT_SECONDS:
+                    os.unlink(entry.path)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, and on the disk. Raises: OSError."""
+    with whole_file(str(path)) as file:
+        file.write(content)
