@@ -404,3 +404,49 @@ def test_a_step_has_so_many_tokens_of_prompts_at_most(steps: Any) -> None:
     run.finish()
     assert run.found["a"].token_ids == alone(ids_of("a" * 5), 3)
     assert run.found["b"].token_ids == alone(ids_of("b" * 4), 3)
+
+
+def test_the_last_priority_stands_still_while_there_are_others(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    prompts = {"row": ids_of("r" * 4), "other": ids_of("o" * 4), "live": ids_of("l" * 6)}
+    run.ask("row", prompts["row"], priority=1000)
+    run.ask("other", prompts["other"], priority=1000)
+    assert run.step() == {"row": 4, "other": 4}
+    assert run.step() == {"row": 1, "other": 1}
+    run.ask("live", prompts["live"])
+    assert run.batch.work().waiting == 1
+    assert run.step() == {"live": 6}
+    assert run.step() == {"live": 1}
+    assert run.batch.work().running == 1  # whom nobody else has to wait for
+    while "live" not in run.found:
+        assert run.step() == {"live": 1}
+    assert run.step() == {"row": 1, "other": 1}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)
+
+
+def test_the_last_priority_gives_up_places(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.batch = Batch(run.engine, 1000.0, max_sequences=1)
+    prompts = {"row": ids_of("r" * 4), "live": ids_of("l" * 6)}
+    run.ask("row", prompts["row"], priority=1000)
+    run.step()
+    run.ask("live", prompts["live"])
+    assert run.step() == {"live": 6}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)
+
+
+def test_the_last_priority_gives_up_pages(steps: Any) -> None:
+    run = steps(prefill_chunk=PAGE, pages=3)
+    prompts = {"row": ids_of("r" * (2 * PAGE - 2)), "live": ids_of("l" * (2 * PAGE - 3))}
+    run.ask("row", prompts["row"], priority=1000)
+    while not run.batch.admitted or not run.batch.admitted[0].running:
+        run.step()
+    run.ask("live", prompts["live"])
+    assert set(run.step()) == {"live"}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)

@@ -3,7 +3,8 @@
 Sequences that run come first, one row each, or some more where a grammar forced tokens. Then come
 pieces of prompts, first come first served among those of one priority, as many rows as keep the
 step short enough for those that run. Who finds no page makes the youngest sequence give its pages
-back, which is evaluated again later.
+back, which is evaluated again later. Sequences of the last priority stand still while there are
+others, and give them their places and pages.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Batch:
         self._kv_type = ""  # of the newest step
         self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
         self._pages_came = False
+        self._yielding = False  # those of the last priority stand still
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.admitted)
@@ -98,7 +100,9 @@ class Batch:
 
     def work(self) -> Work:
         """What is to be done, as any thread may ask while the batch goes on."""
-        waiting, admitted = list(self.waiting), list(self.admitted)
+        # Whoever comes does not wait for those that yield.
+        waiting = [s for s in list(self.waiting) if not s.yields]
+        admitted = [s for s in list(self.admitted) if not s.yields]
         pending, soonest, prompting = 0, None, 0
         for sequence in admitted:
             cache = sequence.cache
@@ -171,6 +175,14 @@ class Batch:
             if pieces:
                 return pieces
         present = self.admitted + self.waiting[:CANDIDATES]
+        self._yielding = len({sequence.yields for sequence in present}) == 2
+        pieces = self._pieces(present)
+        if not pieces and self._yielding:  # what the others wait for may be theirs
+            self._yielding = False
+            pieces = self._pieces(present)
+        return pieces
+
+    def _pieces(self, present: list[Sequence]) -> list[Piece]:
         kinds = sorted({str(sequence.kv_type) for sequence in present})
         for kv_type in [k for k in kinds if k > self._kv_type] + kinds:
             pieces = self._running(kv_type)
@@ -184,7 +196,7 @@ class Batch:
     def _running(self, kv_type: str) -> list[Piece]:
         """The rows of each sequence that runs; where there are too many, the others are next."""
         most = min(self._engine.prefill_chunk, self._most_logits)
-        served = [s for s in self.admitted if s.kv_type == kv_type and s.running][:most]
+        served = [s for s in self._going_on() if s.kv_type == kv_type and s.running][:most]
         if len(served) == most:
             self.admitted = [s for s in self.admitted if s not in served] + served
         pieces = []
@@ -219,7 +231,7 @@ class Batch:
 
     def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
         rows, used = self._engine.prefill_chunk, sum(piece.count for piece in running)
-        count = sum(sequence.running for sequence in self.admitted)
+        count = sum(sequence.running for sequence in self._going_on())
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
             rows = min(rows, used + self.costs.prompt_rows(count, waiting))
@@ -247,13 +259,13 @@ class Batch:
 
     def _prompting(self, kv_type: str) -> list[Sequence]:
         """Those with tokens to evaluate that do not run, by rank."""
-        found = [s for s in self.admitted if not s.running]
+        found = [s for s in self._going_on() if not s.running]
         if not self.closed:
-            found += self.waiting[:CANDIDATES]
+            found += [s for s in self.waiting[:CANDIDATES] if not (self._yielding and s.yields)]
         return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
 
     def _may_enter(self, sequence: Sequence, pieces: list[Piece]) -> bool:
-        if len(self.admitted) >= self._most:
+        if len(self.admitted) >= self._most and not self._make_room():
             return False
         blocked = self._blocked
         if sequence is blocked and self.admitted and not self._pages_came:
@@ -276,8 +288,9 @@ class Batch:
                 cache.reuse(sequence.tokens)
             else:
                 cache.separate()
-            found = cache.reserve(len(sequence.tokens))
-            found = found and (not self.admitted or cache.pool.available(cache.kv_type) > 0)
+            found = self._fits(cache, sequence)
+            while not found and self._make_room():
+                found = self._fits(cache, sequence)
             if not found and not self.admitted:
                 raise TrinityError(
                     f"{len(sequence.tokens)} tokens of prompt and answer need more keys and values "
@@ -296,6 +309,23 @@ class Batch:
             sequence.start(cache)
         else:
             cache.release()
+
+    def _fits(self, cache: KVCache, sequence: Sequence) -> bool:
+        """Reserve the pages that a sequence begins with, where one is left for its answer."""
+        if not cache.reserve(len(sequence.tokens)):
+            return False
+        return not self.admitted or cache.pool.available(cache.kv_type) > 0
+
+    def _going_on(self) -> list[Sequence]:
+        """Those with a cache that do not stand still."""
+        return [s for s in self.admitted if not (self._yielding and s.yields)]
+
+    def _make_room(self) -> bool:
+        """Take the youngest one's pages of those that stand still; False where there is none."""
+        still = [s for s in self.admitted if self._yielding and s.yields]
+        if still:
+            self._preempt(max(still, key=lambda s: s.rank))
+        return bool(still)
 
     def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
         """Room for more tokens, at younger ones' cost; False where it lost its own pages."""

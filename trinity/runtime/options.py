@@ -43,7 +43,8 @@ class GenerationOptions(TypedDict, total=False):
     far and evaluate them in one step. It changes the time alone. A number is the most tokens to
     guess at once, 0 or False turns it off.
 
-    ``priority`` (0): of the requests that wait, those with lower numbers are taken first.
+    ``priority`` (0): of the requests that wait, those with lower numbers are taken first; those of
+    1000 and more stand still while there are others.
 
     ``lora`` (None: as loaded) maps adapters, numbered from 0 in the order in which the model was
     loaded with them, to their weights; those that it does not name have 0.
@@ -165,7 +166,11 @@ class Request:
         ),
     ] = True
     priority: Annotated[
-        int, Option("Of the requests that wait, those with lower numbers are taken first.")
+        int,
+        Option(
+            "Of the requests that wait, those with lower numbers are taken first; those of 1000 "
+            "and more stand still while there are others."
+        ),
     ] = 0
     lora: Annotated[
         Mapping[int, float] | None,

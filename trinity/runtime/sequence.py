@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Logits = NDArray[np.float32]
 States = NDArray[np.float32]  # (n, hidden size), behind the output norm
+LAST = 1000  # the priority from which on a sequence yields
 
 
 class Sequence(ABC):
@@ -88,6 +89,11 @@ class Sequence(ABC):
     def guessed(self) -> bool:
         """Whether tokens are to be proposed for it."""
         return False
+
+    @property
+    def yields(self) -> bool:
+        """Whether it stands still while there are others that do not."""
+        return self.rank[0] >= LAST
 
     @property
     def pending(self) -> int:

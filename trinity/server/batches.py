@@ -17,6 +17,7 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from trinity.errors import InputError, TrinityError
+from trinity.runtime.sequence import LAST
 from trinity.server.batch_answer import answer
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row, lines_of, rows_of
@@ -29,7 +30,6 @@ log = logging.getLogger("trinity.server")
 
 AT_ONCE = 8  # rows of a batch under way together
 MOST_ROWS = 50_000
-LAST = 1000  # the priority of a row: whoever else waits comes first
 RETRIED = (408, 429, 503)  # what says that the server is busy or ends, and nothing of the row
 RETRY_SECONDS = 1.0
 SAVE_SECONDS = 1.0  # between writings of how many rows are answered

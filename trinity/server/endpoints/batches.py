@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from trinity.server.batch_store import BatchObject
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.files import batches_of
+from trinity.server.endpoints.files import batches_of, page_of
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 
@@ -58,15 +58,8 @@ async def listed(call: Call[Any]) -> ASGI:
     batches = batches_of(call.service)
     found = await asyncio.to_thread(lambda: list(batches.store.all()))
     found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
-    if query.after is not None:
-        names = [one.id for one in found]
-        if query.after not in names:
-            what = f"there is no batch {query.after!r:.80}"
-            raise ApiError(404, what, "after", "batch_not_found")
-        found = found[names.index(query.after) + 1 :]
-    page = [batches.get(one.id) for one in found[: query.limit]]
-    first, last = (page[0].id, page[-1].id) if page else (None, None)
-    return Json(BatchList(page, first, last, len(found) > len(page)))
+    page, first, last, more = page_of(found, query.after, query.limit)
+    return Json(BatchList([batches.get(one.id) for one in page], first, last, more))
 
 
 async def described(call: Call[Any]) -> ASGI:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import FileResponse
 
+from trinity.server.batch_store import BatchObject
 from trinity.server.batches import Batches
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError
 from trinity.server.file_store import FileObject, Purpose
 from trinity.server.schemas import Body
 from trinity.server.service import Service
+
+T = TypeVar("T", FileObject, BatchObject)
 
 
 class FileForm(Body):
@@ -62,6 +65,23 @@ def batches_of(service: Service) -> Batches:
     return service.batches
 
 
+def page_of(
+    found: list[T], after: str | None, limit: int
+) -> tuple[list[T], str | None, str | None, bool]:
+    """``limit`` of them from behind ``after``, the ends of these, and whether there are more.
+
+    Raises: ApiError 404 where ``after`` is none of them.
+    """
+    if after is not None:
+        names = [one.id for one in found]
+        if after not in names:
+            raise ApiError(404, f"there is no {after!r:.80}", "after", "not_found")
+        found = found[names.index(after) + 1 :]
+    page = found[:limit]
+    first, last = (page[0].id, page[-1].id) if page else (None, None)
+    return page, first, last, len(found) > len(page)
+
+
 async def add(call: Call[FileForm]) -> ASGI:
     """Keep a file."""
     body, files = call.body, batches_of(call.service).files
@@ -78,14 +98,7 @@ async def listed(call: Call[Any]) -> ASGI:
         if query.purpose in (None, one.purpose)
     ]  # fmt: skip
     found.sort(key=lambda one: (one.created_at, one.id), reverse=query.order == "desc")
-    if query.after is not None:
-        names = [one.id for one in found]
-        if query.after not in names:
-            raise ApiError(404, f"there is no file {query.after!r:.80}", "after", "file_not_found")
-        found = found[names.index(query.after) + 1 :]
-    page = found[: query.limit]
-    first, last = (page[0].id, page[-1].id) if page else (None, None)
-    return Json(FileList(page, first, last, len(found) > len(page)))
+    return Json(FileList(*page_of(found, query.after, query.limit)))
 
 
 async def described(call: Call[Any]) -> ASGI:
