@@ -84,6 +84,7 @@ def load(
         lora=lora,
     )
     from trinity.formats.configuration import check_is_model
+    from trinity.models import refuse_speech
     from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
@@ -96,6 +97,7 @@ def load(
     )
     try:
         check_is_model(provider.metadata, provider.path)
+        refuse_speech(provider.metadata, provider.path)
         if options.quantize is not None:
             provider = _quantized(provider, options, progress or _silent)
         with _libraries():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,20 +8,26 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import trinity
 from tests.formats.raw_safetensors import write_safetensors
 from tests.speech import naive_whisper
 from tests.speech.small_whisper import write_model
 from trinity.errors import ConfigError, FormatError, UnsupportedError
-from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.speech_config import SpeechConfig, check_tensors, speech_config
 from trinity.providers import open_weights
 from trinity.runtime.kernel_choice import KernelChoice
-from trinity.speech.config import read_config
 from trinity.speech.decoder import Decoder
 from trinity.speech.encoder import Encoder
 from trinity.speech.recording import Recorder
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.isa import available_levels, select_level
 from trinity_kernels.team import Team
+
+
+def read_config(folder: Path) -> SpeechConfig:
+    with closing(open_weights(folder)) as provider:
+        return speech_config(provider.metadata, provider.path)
+
 
 IDS = [50, 3, 7, 49, 12, 70, 0, 33]
 
@@ -30,12 +37,12 @@ IDS = [50, 3, 7, 49, 12, 70, 0, 33]
 def test_encoder_and_decoder_follow_the_formulas(tmp_path: Path, dtype: str, threads: int) -> None:
     """Sizes that fill no vector, no group of rows and no page, tokens at once and one by one."""
     tensors = write_model(tmp_path, dtype)
-    config = read_config(str(tmp_path))
+    config = read_config(tmp_path)
     features = np.random.default_rng(3).normal(size=(config.frames, config.bands))
     states = naive_whisper.encode(tensors, features.astype(np.float32), 3, 2)
     logits = naive_whisper.decode(tensors, IDS, states, 4, 3)
-    with Checkpoint(tmp_path) as checkpoint:
-        weights = SpeechWeights(checkpoint)
+    with closing(open_weights(tmp_path)) as provider:
+        weights = SpeechWeights(provider)
         recorder = Recorder(KernelChoice(select_level(), None), threads)
         encoder = Encoder(config, weights, recorder)
         decoder = Decoder(config, weights, recorder, encoder.cross)
@@ -69,13 +76,13 @@ def test_quantized_linears_stay_close(
         "max_source_positions": 75, "num_mel_bins": 32,
     }  # fmt: skip
     tensors = write_model(tmp_path, "F32", **sizes)
-    config = read_config(str(tmp_path))
+    config = read_config(tmp_path)
     features = np.random.default_rng(3).normal(size=(config.frames, 32)).astype(np.float32)
     states = naive_whisper.encode(tensors, features, 4, 2)
     logits = naive_whisper.decode(tensors, IDS, states, 4, 3)
-    with Checkpoint(tmp_path) as checkpoint:
-        weights = SpeechWeights(checkpoint, quantize)
-        assert weights.linear("encoder.layers.0.fc1", 96, 64).form == "q8"
+    with closing(open_weights(tmp_path)) as provider:
+        weights = SpeechWeights(provider, quantize)
+        assert weights.linear("enc.blk.0.ffn_up", 96, 64).form == "q8"
         recorder, team = Recorder(KernelChoice(select_level(level), None), 2), Team(2)
         encoder = Encoder(config, weights, recorder)
         decoder = Decoder(config, weights, recorder, encoder.cross)
@@ -91,20 +98,23 @@ def test_values_that_are_no_numbers_are_not_quantized(tmp_path: Path) -> None:
     stored = write_model(tmp_path, "F32")["encoder.layers.0.fc1.weight"].astype(np.float32)
     stored[3, 5] = np.inf
     write_safetensors(tmp_path / "model.safetensors", {"encoder.layers.0.fc1.weight": stored})
-    with Checkpoint(tmp_path) as checkpoint, pytest.raises(FormatError, match="not finite"):
-        SpeechWeights(checkpoint, "F16").linear("encoder.layers.0.fc1", 70, 48)
+    with (
+        closing(open_weights(tmp_path)) as provider,
+        pytest.raises(FormatError, match="not finite"),
+    ):
+        SpeechWeights(provider, "F16").linear("enc.blk.0.ffn_up", 70, 48)
 
 
 def test_forks_of_a_text_go_their_own_ways(tmp_path: Path) -> None:
     """Beyond a page: what is before the fork is shared, what comes after is not."""
     tensors = write_model(tmp_path, "F32")
-    config = read_config(str(tmp_path))
+    config = read_config(tmp_path)
     features = np.random.default_rng(4).normal(size=(config.frames, config.bands))
     states = naive_whisper.encode(tensors, features.astype(np.float32), 3, 2)
     begin = [int(one) for one in np.random.default_rng(5).integers(0, 71, 131)]
-    with Checkpoint(tmp_path) as checkpoint:
+    with closing(open_weights(tmp_path)) as provider:
         recorder, team = Recorder(KernelChoice(select_level(), None), 2), Team(2)
-        weights = SpeechWeights(checkpoint)
+        weights = SpeechWeights(provider)
         encoder = Encoder(config, weights, recorder)
         decoder = Decoder(config, weights, recorder, encoder.cross)
         encoder.run(team, features.astype(np.float32))
@@ -122,12 +132,19 @@ def test_forks_of_a_text_go_their_own_ways(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"model_type": "llama"}, UnsupportedError, "type 'llama'; speech is read by Whisper"),
-        ({"d_model": 50}, ConfigError, "encoder_attention_heads is 3, which does not divide"),
+        (
+            {"d_model": 50},
+            ConfigError,
+            "whisper.encoder.attention.head_count is 3; it must divide the width, 50",
+        ),
         ({"d_model": None}, ConfigError, "d_model is missing"),
         ({"num_mel_bins": 0}, ConfigError, "num_mel_bins is 0; it must be a whole number from 1"),
         ({"activation_function": "relu"}, UnsupportedError, "activation_function is 'relu'"),
-        ({"suppress_tokens": [99]}, ConfigError, "suppress_tokens has 99; expected token ids"),
+        (
+            {"suppress_tokens": [99]},
+            ConfigError,
+            "suppress_tokens is .99.; it has 99; expected token ids",
+        ),
         ({"scale_embedding": True}, UnsupportedError, "scale_embedding is True"),
         ({"eos_token_id": 71}, ConfigError, "eos_token_id is 71"),
     ],
@@ -139,15 +156,16 @@ def test_wrong_configurations(
 
     from tests.speech.small_whisper import CONFIG
 
+    write_model(tmp_path, "F32")
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **changes}), encoding="utf-8")
     with pytest.raises(error, match=message):
-        read_config(str(tmp_path))
+        read_config(tmp_path)
 
 
 def test_what_is_for_texts_says_where_speech_models_run(tmp_path: Path) -> None:
     write_model(tmp_path, "F32", architectures=["WhisperForConditionalGeneration"])
     with pytest.raises(UnsupportedError, match=r"a Whisper model, .* `trinity transcribe`"):
-        open_weights(tmp_path)
+        trinity.load(tmp_path)
 
 
 def test_tensors_of_another_model(tmp_path: Path) -> None:
@@ -157,14 +175,19 @@ def test_tensors_of_another_model(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     values = json.loads(path.read_text(encoding="utf-8"))
 
-    def bind() -> None:
-        with Checkpoint(tmp_path) as checkpoint:
-            recorder = Recorder(KernelChoice(select_level(), None), 1)
-            Encoder(read_config(str(tmp_path)), SpeechWeights(checkpoint), recorder)
+    def check() -> None:
+        with closing(open_weights(tmp_path)) as provider:
+            names = provider.tensor_names()
+            config = speech_config(provider.metadata, provider.path)
+            check_tensors(config, names, lambda name: provider.tensor(name).shape)
 
+    check()
     path.write_text(json.dumps({**values, "encoder_ffn_dim": 71}), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"fc1.weight' has shape \(70, 48\), config.json asks"):
-        bind()
+    with pytest.raises(ConfigError, match=r"ffn_up.weight' has shape \(70, 48\), the config"):
+        check()
     path.write_text(json.dumps({**values, "encoder_layers": 3}), encoding="utf-8")
-    with pytest.raises(FormatError, match=r"no tensor 'model.encoder.layers.2"):
-        bind()
+    with pytest.raises(ConfigError, match=r"no tensor 'enc.blk.2.ffn_up.weight', which the"):
+        check()
+    path.write_text(json.dumps({**values, "decoder_layers": 2}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"tensor 'dec.blk.2.* is none of a Whisper model with 2"):
+        check()

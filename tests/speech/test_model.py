@@ -11,7 +11,7 @@ import pytest
 
 import trinity
 from tests.speech.test_audio import tone, write_wav
-from trinity.errors import FormatError, InputError, TrinityError
+from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.speech.clip import Clip
 from trinity.speech.search import Found, Search
 
@@ -166,10 +166,12 @@ def test_wrong_options(model: trinity.SpeechModel, options: dict[str, Any], mess
 
 
 def test_what_is_no_speech_model(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(InputError, match=r"no directory; speech is read by a Whisper model"):
+    with pytest.raises(InputError, match="there is no such file or model"):
         trinity.SpeechModel(tmp_path / "missing")
     with pytest.raises(TrinityError, match=r"config\.json"):
         trinity.SpeechModel(tmp_path)
+    with pytest.raises(UnsupportedError, match="speech is read by Whisper's models"):
+        trinity.SpeechModel(trinity.demo_model())
     write_wav(tmp_path / "a.wav", np.zeros(0), 16000)
     with pytest.raises(FormatError, match="no samples"):
         trinity.transcribe(tmp_path / "a.wav", folder / "hf")

@@ -189,6 +189,7 @@ def show_kernels(model: str | None, provider: WeightProvider | None, as_json: bo
 def describe(model: str, provider: WeightProvider) -> dict[str, object]:
     """Everything that is shown, as JSON has it."""
     from trinity.errors import ConfigError, UnsupportedError
+    from trinity.formats.speech_config import is_speech, speech_config
     from trinity.tools.active import active_parameters
     from trinity.tools.contents import contents
 
@@ -196,7 +197,10 @@ def describe(model: str, provider: WeightProvider) -> dict[str, object]:
     config: dict[str, object] | None = None
     config_error = experts = None
     try:
-        config, experts = asdict(provider.config), provider.config.experts
+        if is_speech(provider.metadata):
+            config = asdict(speech_config(provider.metadata, provider.path))
+        else:
+            config, experts = asdict(provider.config), provider.config.experts
     except (ConfigError, UnsupportedError) as error:
         config_error = str(error)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
@@ -226,14 +230,10 @@ def describe(model: str, provider: WeightProvider) -> dict[str, object]:
 def refusal(provider: WeightProvider) -> str | None:
     """Why trinity does not run the model; None where it does, as far as names and shapes show."""
     from trinity.errors import TrinityError
-    from trinity.models import decoder_of, find_architecture
+    from trinity.models import check_model
 
-    names = frozenset(provider.tensor_names())
-    named = provider.metadata.get("general.architecture")
     try:
-        if isinstance(named, str):
-            find_architecture(named, provider.path, names)
-        decoder_of(provider.config, names, lambda name: provider.tensor(name).shape, provider.path)
+        check_model(provider)
     except TrinityError as error:
         return str(error)
     return None

@@ -38,7 +38,8 @@ def transcribe(
             "--model",
             "-m",
             metavar="MODEL",
-            help="A Whisper model: a directory of Hugging Face's format, or hf:USER/REPO.",
+            help="A Whisper model: a GGUF file, a directory of Hugging Face's format, or "
+            "hf:USER/REPO.",
         ),
     ],
     *,

@@ -21,6 +21,7 @@ from trinity.formats.config_limits import (
 from trinity.formats.config_reader import ConfigReader, shown
 from trinity.formats.expert_keys import read_experts, read_latent
 from trinity.formats.rope_keys import read_rope_dim, read_rope_dim_swa, read_rope_scaling
+from trinity.formats.speech_config import is_speech
 from trinity.formats.ssm_keys import read_recurrent_layers, read_ssm
 
 _LONGEST_ARCHITECTURE, _LONGEST_NAME = 64, 256
@@ -64,7 +65,9 @@ def config_from_metadata(
             f"{source}: general.architecture {found}, so the file describes no model to run; "
             "convert the model again"
         )
-    reader = ConfigReader(metadata, architecture, source)
+    # Of a model of two stacks it is the one that writes.
+    prefix = f"{architecture}.decoder" if is_speech(metadata) else architecture
+    reader = ConfigReader(metadata, prefix, source)
     hidden_size = reader.integer("hidden_size")
     num_layers = reader.integer("num_layers")
     nextn_layers = reader.integer("nextn_layers", default=0, smallest=0)

@@ -23,7 +23,7 @@ _EXPERT = re.compile(r"(blk\.\d+\.\w+_exps)\.(\d+)\.weight")
 _TURNED = re.compile(r"blk\.(\d+)\.attn_(q|k)\.(?:weight|bias)")
 _PRECISE = (
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
-    "shortconv.conv.weight",
+    "shortconv.conv.weight", "position_embd.weight",
 )  # fmt: skip
 _PIECE_BYTES = 1 << 23
 
@@ -64,7 +64,7 @@ class GGUFOrder:
         """Remarks that the user should see, and what of the model GGUF cannot say."""
         config, notes = self.config, self._provider.notes
         context = self.metadata.get(f"{config.architecture}.context_length")
-        if context == config.context_length:
+        if config.sliding_window is None or context == config.context_length:
             return notes
         return [
             *notes,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.provider import WeightProvider
+from trinity.formats.speech_config import check_tensors, is_speech, speech_config
 from trinity.models.architecture import Architecture
 from trinity.models.decoder import Decoder
 from trinity.models.nearest import nearest
@@ -26,12 +28,22 @@ def _discover() -> dict[str, Architecture]:
 ARCHITECTURES: dict[str, Architecture] = _discover()
 
 
+def refuse_speech(metadata: Mapping[str, object], source: str) -> None:
+    """Raise UnsupportedError for a model of speech, which is run by other commands."""
+    if is_speech(metadata):
+        raise UnsupportedError(
+            f"{source}: a Whisper model, which writes down speech: it runs with `trinity "
+            "transcribe` and `trinity serve --speech-model`"
+        )
+
+
 def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Architecture:
     """The architecture that a file with tensors ``names`` says that it has.
 
     Raises UnsupportedError, which lists those there are, and says which are near it and what no
     family reads.
     """
+    refuse_speech({"general.architecture": name}, source)
     if name not in ARCHITECTURES:
         near = nearest(name, names, ARCHITECTURES)
         raise UnsupportedError(
@@ -85,3 +97,22 @@ def decoder_of(
         raise ConfigError(f"{source}: {error}") from None
     decoder.check(shape, source)
     return decoder
+
+
+def check_model(provider: WeightProvider) -> None:
+    """Hold an open model's tensors against its configuration, of speech or of texts.
+
+    Raises: UnsupportedError and ConfigError as ``decoder_of`` and ``speech_config`` do.
+    """
+    names = frozenset(provider.tensor_names())
+
+    def shape(name: str) -> tuple[int, ...]:
+        return provider.tensor(name).shape
+
+    if is_speech(provider.metadata):
+        check_tensors(speech_config(provider.metadata, provider.path), names, shape)
+        return
+    named = provider.metadata.get("general.architecture")
+    if isinstance(named, str):  # before keys are missed that others do not have
+        find_architecture(named, provider.path, names)
+    decoder_of(provider.config, names, shape, provider.path)

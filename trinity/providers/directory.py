@@ -9,13 +9,15 @@ from trinity.errors import InputError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.foreign import is_safetensors
 from trinity.formats.huggingface.files import CONFIG, files_of_directory, model_name
+from trinity.formats.huggingface.whisper import is_whisper
 from trinity.formats.mapping import directory_refusal
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.providers.huggingface_description import HuggingFaceDescription
-from trinity.providers.kind import Kind, Notice
+from trinity.providers.kind import Described, Kind, Notice
 from trinity.providers.near import near
+from trinity.providers.whisper import WhisperDescription, WhisperProvider
 
 _HEAD_BYTES = 16
 _MENTIONED_COPY = 1 << 24  # bytes; norms stay far below
@@ -26,10 +28,13 @@ def _open_directory(name: str, options: LoadOptions, notice: Notice) -> WeightPr
     return _opened(name, name, None, options, notice)
 
 
-def describe_directory(name: str, notice: Notice) -> HuggingFaceDescription:
+def describe_directory(name: str, notice: Notice) -> Described:
     """What the directory ``name`` says of its model, whose weights need not be there."""
     _check_directory(name)
-    return HuggingFaceDescription(name, files_of_directory(name), name=model_name(name))
+    files = files_of_directory(name)
+    if is_whisper(files):
+        return WhisperDescription(name, name, files, name=model_name(name))
+    return HuggingFaceDescription(name, files, name=model_name(name))
 
 
 def _check_directory(name: str) -> None:
@@ -53,6 +58,9 @@ def _opened(
     files = files_of_directory(directory)
     checkpoint = Checkpoint(directory, single)
     try:
+        if is_whisper(files):
+            described = WhisperDescription(path, directory, files, name=model_name(directory))
+            return WhisperProvider(described, checkpoint)
         provider = HuggingFaceProvider(
             path,
             files,

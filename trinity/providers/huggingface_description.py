@@ -35,7 +35,7 @@ class HuggingFaceDescription:
         self.model: dict[str, object] = model_metadata(self.config, self.family, name)
         architecture = self.model["general.architecture"]
         self.model |= {f"{architecture}.{k}": v for k, v in pooling_keys(files).items()}
-        self.metadata: Mapping[str, object] = _Metadata(self.model, self._tokenizer_keys)
+        self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
 
     @cached_property
     def defaults(self) -> Defaults:
@@ -55,7 +55,7 @@ class HuggingFaceDescription:
         return kept_keys(self.files, [rows, kind], make)
 
 
-class _Metadata(Mapping[str, object]):
+class LazyKeys(Mapping[str, object]):
     """Keys that are there, and others that are made when one of them is asked for."""
 
     def __init__(

@@ -7,12 +7,14 @@ scripts/quantize_goldens.py lets llama.cpp itself decide; the tests compare.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from trinity.config import ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
+from trinity.formats.speech_config import ARCHITECTURE as SPEECH
 from trinity.quantization.mixes import Mix
 from trinity_kernels.ggml import TYPES_BY_NAME
 
@@ -31,7 +33,7 @@ _FALLBACKS = {
 }
 _NOT_QUANTIZED = (
     "_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight",
-    "ssm_conv1d.weight", "shortconv.conv.weight",
+    "ssm_conv1d.weight", "shortconv.conv.weight", "enc.conv1d.",
 )  # fmt: skip
 # Beside 8 large experts, as Mixtral has them, attention is a small part of the file.
 _FEW_EXPERTS = 8
@@ -57,6 +59,15 @@ class Network:
     def is_70b(self) -> bool:
         """Llama 2 70B and its like, whose attn_v is small and gets a better type."""
         return self.architecture == "llama" and self.num_layers == 80 and self.group_size > 1
+
+
+def network_of(config: ModelConfig, names: Collection[str]) -> Network:
+    """That of a model whose tensors have these ``names``."""
+    layers = config.num_layers
+    if config.architecture == SPEECH:  # of both stacks
+        layers = sum(name.endswith("ffn_down.weight") for name in names)
+    experts = config.experts.num_experts if config.experts else 0
+    return Network(config.architecture, layers, config.num_heads, config.num_kv_heads, experts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,15 @@ import numpy as np
 
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.models import decoder_of, find_architecture
-from trinity.quantization.assignment import Assigned, Entry, Network, Overrides, assign, in_order
+from trinity.models import check_model
+from trinity.quantization.assignment import (
+    Assigned,
+    Entry,
+    Overrides,
+    assign,
+    in_order,
+    network_of,
+)
 from trinity.quantization.mixes import PLAIN, Mix
 from trinity.quantization.rows import (
     I2_S_BLOCK,
@@ -68,17 +75,9 @@ def planned(
     Raises InputError where quantized tensors would be quantized again without leave,
     UnsupportedError for a model or a tensor that this cannot be done with.
     """
-    architecture = provider.metadata.get("general.architecture")
-    if isinstance(architecture, str):  # before keys are missed that others do not have
-        find_architecture(architecture, provider.path, provider.tensor_names())
-    config = provider.config
-    network = Network(
-        config.architecture, config.num_layers, config.num_heads, config.num_kv_heads,
-        config.experts.num_experts if config.experts else 0,
-    )  # fmt: skip
+    check_model(provider)
     tensors = [provider.tensor(name) for name in provider.tensor_names()]
-    shapes = {tensor.name: tensor.shape for tensor in tensors}
-    decoder_of(config, shapes, shapes.__getitem__, provider.path)
+    network = network_of(provider.config, [tensor.name for tensor in tensors])
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     steps = [
         Step(assigned)

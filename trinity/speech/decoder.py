@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.speech.config import SpeechConfig
+from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.history import History
 from trinity.speech.recording import KV_TYPE, Heads, Pages, Plan, Recorder, Rows
 from trinity.speech.weights import SpeechWeights
@@ -32,9 +32,9 @@ class Decoder:
         stack, d = config.decoder, config.width
         self._heads = Heads(stack.heads, d // stack.heads)
         self._layer_bytes = layer_bytes(KV_TYPE, stack.heads, d // stack.heads, d // stack.heads)
-        self._table = weights.linear("decoder.embed_tokens", config.vocab_size, d)
-        self._embeddings = weights.rows("decoder.embed_tokens.weight", config.vocab_size, d)
-        self._positions = weights.table("decoder.embed_positions.weight", stack.positions, d)
+        self._table = weights.linear("token_embd", config.vocab_size, d)
+        self._embeddings = weights.rows("token_embd.weight", config.vocab_size, d)
+        self._positions = weights.table("dec.position_embd.weight", stack.positions, d)
         rows = max(FEW, stack.positions)
         self._x, self._h, self._a = Rows(rows, d), Rows(rows, d), Rows(rows, d)
         self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
@@ -66,7 +66,9 @@ class Decoder:
             history.extend(1)
             self._caches[row] = history.address
         tokens = np.array([token for token, _ in rows])
-        self._x.values[:count] = self._embeddings(tokens) + self._positions[self._places[:count]]
+        x = self._x.values[:count]
+        self._embeddings.put(tokens, x)
+        x += self._positions[self._places[:count]]
         self._count[0], self._wanted[0] = count, len(wanted)
         self._wanted_rows[: len(wanted)] = wanted
         team.run(self._plans[count <= FEW].records)
@@ -77,7 +79,7 @@ class Decoder:
         for layer in range(self._config.decoder.layers):
             self._write_layer(recorder, weights, layer, few)
         recorder.rows, recorder.most = self._wanted, FEW
-        self._write_norm(recorder, weights, "decoder.layer_norm", self._wanted_rows)
+        self._write_norm(recorder, weights, "dec.output_norm", self._wanted_rows)
         recorder.linear(self._h.at(), (self._table, self._logits.at()))
         return recorder.take()
 
@@ -93,11 +95,11 @@ class Decoder:
         self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int
     ) -> None:
         config, d, inner = self._config, self._config.width, self._config.decoder.inner
-        name = f"decoder.layers.{layer}."
+        name = f"dec.blk.{layer}."
         x, h, a = self._x.at(), self._h.at(), self._a.at()
-        self._write_norm(recorder, weights, f"{name}self_attn_layer_norm")
+        self._write_norm(recorder, weights, f"{name}attn_norm")
         recorder.linear(h, *(
-            (weights.linear(f"{name}self_attn.{part}_proj", d, d), out.at())
+            (weights.linear(f"{name}attn_{part}", d, d), out.at())
             for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
         ))  # fmt: skip
         offset = layer * self._layer_bytes
@@ -106,15 +108,17 @@ class Decoder:
             self._q.at(), self._heads, 1, a, self._places, self._caches, offset,
             few, config.decoder.positions,
         )  # fmt: skip
-        recorder.linear(a, (weights.linear(f"{name}self_attn.out_proj", d, d), x), add=True)
-        self._write_norm(recorder, weights, f"{name}encoder_attn_layer_norm")
-        recorder.linear(h, (weights.linear(f"{name}encoder_attn.q_proj", d, d), self._q.at()))
+        recorder.linear(a, (weights.linear(f"{name}attn_o", d, d), x), add=True)
+        self._write_norm(recorder, weights, f"{name}cross_attn_norm")
+        recorder.linear(h, (weights.linear(f"{name}cross_attn_q", d, d), self._q.at()))
         recorder.attention(
             self._q.at(), self._heads, 1, a, self._last, self._across,
             layer * self._cross.layer_bytes, few, config.encoder.positions,
         )  # fmt: skip
-        recorder.linear(a, (weights.linear(f"{name}encoder_attn.out_proj", d, d), x), add=True)
-        self._write_norm(recorder, weights, f"{name}final_layer_norm")
-        recorder.linear(h, (weights.linear(f"{name}fc1", inner, d), self._inner.at()))
+        recorder.linear(a, (weights.linear(f"{name}cross_attn_o", d, d), x), add=True)
+        self._write_norm(recorder, weights, f"{name}ffn_norm")
+        recorder.linear(h, (weights.linear(f"{name}ffn_up", inner, d), self._inner.at()))
         recorder.activation(config.activation, self._inner.at(), inner)
-        recorder.linear(self._inner.at(), (weights.linear(f"{name}fc2", d, inner), x), add=True)
+        recorder.linear(
+            self._inner.at(), (weights.linear(f"{name}ffn_down", d, inner), x), add=True
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.speech.config import SpeechConfig
+from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.recording import Heads, Pages, Place, Recorder, Rows
 from trinity.speech.weights import SpeechWeights
 from trinity_kernels.team import Team
@@ -24,7 +24,7 @@ class Encoder:
     def __init__(self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder) -> None:
         self._config = config
         stack, d = config.encoder, config.width
-        self._positions = weights.table("encoder.embed_positions.weight", stack.positions, d)
+        self._positions = weights.table("enc.position_embd.weight", stack.positions, d)
         heads = Heads(stack.heads, d // stack.heads)
         rows = -(-stack.positions // TOGETHER) * TOGETHER
         # One row of zeros before the first frame, one after the last: what convolutions see there.
@@ -49,13 +49,13 @@ class Encoder:
         self._write_stem(recorder, weights)
         self._stem = recorder.take()
         for layer in range(stack.layers):
-            self._write_layer(recorder, weights, f"encoder.layers.{layer}.", heads)
-        self._write_norm(recorder, weights, "encoder.layer_norm")
+            self._write_layer(recorder, weights, f"enc.blk.{layer}.", heads)
+        self._write_norm(recorder, weights, "enc.output_norm")
         for layer in range(config.decoder.layers):
-            name = f"decoder.layers.{layer}.encoder_attn."
+            name = f"dec.blk.{layer}.cross_attn_"
             recorder.linear(
-                self._h.at(), (weights.linear(f"{name}k_proj", d, d), self._k.at()),
-                (weights.linear(f"{name}v_proj", d, d), self._v.at()),
+                self._h.at(), (weights.linear(f"{name}k", d, d), self._k.at()),
+                (weights.linear(f"{name}v", d, d), self._v.at()),
             )  # fmt: skip
             recorder.store(
                 self._k.at(), self._v.at(), across, self._places, self._across,
@@ -77,8 +77,8 @@ class Encoder:
 
     def _write_stem(self, recorder: Recorder, weights: SpeechWeights) -> None:
         config, d = self._config, self._config.width
-        first = weights.convolution("encoder.conv1", d, config.bands, 3)
-        second = weights.convolution("encoder.conv2", d, d, 3)
+        first = weights.convolution("enc.conv1d.1", d, config.bands, 3)
+        second = weights.convolution("enc.conv1d.2", d, d, 3)
         recorder.rows, recorder.most = self._frames, config.frames
         recorder.linear(self._mel.at(), (first, self._first.at(1)))
         recorder.activation("gelu_erf", self._first.at(1), d)
@@ -97,12 +97,12 @@ class Encoder:
     ) -> None:
         config, d, inner = self._config, self._config.width, self._config.encoder.inner
         x, h = self._x.at(), self._h.at()
-        self._write_norm(recorder, weights, f"{name}self_attn_layer_norm")
+        self._write_norm(recorder, weights, f"{name}attn_norm")
         recorder.linear(h, *(
-            (weights.linear(f"{name}self_attn.{part}_proj", d, d), out.at())
+            (weights.linear(f"{name}attn_{part}", d, d), out.at())
             for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
         ))  # fmt: skip
-        out = weights.linear(f"{name}self_attn.out_proj", d, d)
+        out = weights.linear(f"{name}attn_o", d, d)
         if out.form != "f32" and recorder.has_byte_attention():
             q, k, v = self._q.at(), self._k.at(), self._v.at()
             recorder.byte_attention(q, k, v, heads, self._h.at())
@@ -110,10 +110,12 @@ class Encoder:
         else:
             self._write_attention(recorder, heads)
             recorder.linear(self._q.at(), (out, x), add=True)
-        self._write_norm(recorder, weights, f"{name}final_layer_norm")
-        recorder.linear(h, (weights.linear(f"{name}fc1", inner, d), self._inner.at()))
+        self._write_norm(recorder, weights, f"{name}ffn_norm")
+        recorder.linear(h, (weights.linear(f"{name}ffn_up", inner, d), self._inner.at()))
         recorder.activation(config.activation, self._inner.at(), inner)
-        recorder.linear(self._inner.at(), (weights.linear(f"{name}fc2", d, inner), x), add=True)
+        recorder.linear(
+            self._inner.at(), (weights.linear(f"{name}ffn_down", d, inner), x), add=True
+        )
 
     def _write_attention(self, recorder: Recorder, heads: Heads) -> None:
         """Attention of float32; the result is where queries were."""

@@ -10,18 +10,15 @@ from typing import Any, Self
 import numpy as np
 
 from trinity.errors import InputError, KernelError, TrinityError
-from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE, faults
-from trinity.hub.model import fetch
-from trinity.hub.name import PREFIX, parse_name
+from trinity.formats.speech_config import check_tensors, speech_config
 from trinity.load_options import LoadOptions
+from trinity.providers import open_weights
 from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.speech.audio import AudioLike, open_audio
 from trinity.speech.clip import Clip
-from trinity.speech.config import check_preprocessor, read_config
 from trinity.speech.decoder import Decoder
 from trinity.speech.encoder import Encoder
 from trinity.speech.options import SpeechOptions
@@ -43,12 +40,12 @@ Progress = Callable[[str], None]
 
 
 class SpeechModel:
-    """Whisper's encoder and decoder with their vocabulary, from a directory of Hugging Face's form.
+    """Whisper's encoder and decoder with their vocabulary.
 
-    ``path`` is the directory, or "hf:USER/REPO". ``threads`` defaults to the fast physical cores,
-    ``isa`` to the best level of this CPU. ``progress`` takes lines such as "compiling kernels".
-    ``quantize`` is a type of blocks such as "Q8_0", which the weights of linears are brought to
-    while loading; without it weights keep the file's type and all arithmetic is of float32.
+    ``path`` is a GGUF file, a directory of Hugging Face's format, or "hf:USER/REPO". ``threads``
+    defaults to the fast physical cores, ``isa`` to the best level of this CPU. ``progress`` takes
+    lines such as "compiling kernels". ``quantize`` is a type of blocks such as "Q8_0", which the
+    weights of linears are brought to while loading; without it weights keep the file's type.
     Windows are worked on one after the other, whoever asks for them. Close it, or use it in a with
     statement.
 
@@ -61,24 +58,16 @@ class SpeechModel:
     ) -> None:  # fmt: skip
         options = LoadOptions(threads=threads, isa=isa, quantize=quantize)
         self._block_type = None if quantize is None else _block_type(quantize)
-        directory = path_text(path)
-        if directory.startswith(PREFIX):
-            notice = progress or (lambda line: None)
-            directory = fetch(parse_name(directory), notice, lambda done, total, file: None).path
-        if not os.path.isdir(directory):
-            raise InputError(
-                f"{directory}: no directory; speech is read by a Whisper model of Hugging Face's "
-                "format, a directory with config.json, tokenizer.json and model.safetensors"
-            )
-        self.path = directory
-        self.config = config = read_config(directory)
-        check_preprocessor(directory, config)
-        self._tokens = SpeechTokens(directory, config)
-        self._checkpoint = Checkpoint(directory)
+        self._provider = provider = open_weights(path, notice=progress or (lambda line: None))
+        self.path = provider.path
         try:
+            self.config = speech_config(provider.metadata, provider.path)
+            names = frozenset(provider.tensor_names())
+            check_tensors(self.config, names, lambda name: provider.tensor(name).shape)
+            self._tokens = SpeechTokens(provider.metadata, self.config)
             self._bind(options, progress)
         except BaseException:
-            self._checkpoint.close()
+            provider.close()
             raise
         self._lock = threading.RLock()
         self._closed = False
@@ -102,7 +91,7 @@ class SpeechModel:
     def _weights(self, progress: Progress | None) -> SpeechWeights:
         if progress and self._block_type:
             progress(f"quantizing to {self._block_type}")
-        return SpeechWeights(self._checkpoint, self._block_type)
+        return SpeechWeights(self._provider, self._block_type)
 
     @property
     def languages(self) -> list[str]:
@@ -193,7 +182,7 @@ class SpeechModel:
                 self._closed = True
                 self._team.close()
                 del self._encoder, self._decoder
-                self._checkpoint.close()
+                self._provider.close()
 
     def __enter__(self) -> Self:
         return self
@@ -222,7 +211,7 @@ class SpeechModel:
 
     def _check_files(self) -> None:
         self._faults = faults()
-        self._checkpoint.check()
+        self._provider.check()
 
     def _check_files_if_needed(self) -> None:
         """What was read as zeros because the file was cut meanwhile must not become a text."""

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.formats.speech_config import EPS
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory, row_bytes
 from trinity.runtime.weights import Weight
-from trinity.speech.config import EPS
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import activation, attention, byte_attention, copy, kv_layout, norm, rope

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.speech.config import SpeechConfig
+from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.tokens import SpeechTokens
 
 

@@ -6,14 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trinity.errors import ConfigError, InputError
-from trinity.formats.huggingface.files import (
-    GENERATION_CONFIG,
-    files_of_directory,
-    optional_object,
-)
-from trinity.speech.config import SpeechConfig
+from trinity.formats.config_reader import shown
+from trinity.formats.speech_config import SpeechConfig
 from trinity.tokenizers import tokenizer_from_metadata
-from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
 
 TASKS = ("transcribe", "translate")
 SECONDS = 0.02  # from one time's token to the next
@@ -24,26 +19,32 @@ class SpeechTokens:
     """Ids by meaning. ``languages``: code to id, empty for a model of English alone.
 
     ``first_time``: the id of 0.00 s, from which on all are times, SECONDS apart.
-    Raises: ConfigError where the vocabulary lacks what every such model has.
+    Raises: ConfigError where the vocabulary lacks what every such model has; TokenizerError.
     """
 
-    def __init__(self, directory: str, config: SpeechConfig) -> None:
-        files = files_of_directory(directory)
-        keys = tokenizer_metadata(files, directory, config.vocab_size)
-        self._tokenizer = tokenizer_from_metadata(keys)
-        tokens = keys["tokenizer.ggml.tokens"]
-        assert isinstance(tokens, Sequence)
+    def __init__(self, metadata: Mapping[str, object], config: SpeechConfig) -> None:
+        self._source, self._vocab_size = config.source, config.vocab_size
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        if not isinstance(tokens, Sequence) or len(tokens) != config.vocab_size:
+            found = f"has {len(tokens)}" if isinstance(tokens, Sequence) else "is missing"
+            raise ConfigError(
+                f"{config.source}: tokenizer.ggml.tokens {found}; expected the "
+                f"{config.vocab_size} tokens of the vocabulary: convert the model again"
+            )
+        self._tokenizer = tokenizer_from_metadata(metadata)
         ids = {str(token): number for number, token in enumerate(tokens)}
-        self.start, self.end = config.start_id, config.end_id
-        self.without_times = self._required(ids, "<|notimestamps|>", directory)
+        start = ids.get("<|startoftranscript|>")
+        self.start = self._id(metadata, "whisper.decoder_start_token_id", start)
+        self.end = self._id(metadata, "tokenizer.ggml.eos_token_id", ids.get("<|endoftext|>"))
+        self.without_times = self._required(ids, "<|notimestamps|>")
         self.first_time = self.without_times + 1
         self.tasks = {task: ids[f"<|{task}|>"] for task in TASKS if f"<|{task}|>" in ids}
         self.no_speech = ids.get("<|nospeech|>", ids.get("<|nocaptions|>"))
         self.before = ids.get("<|startofprev|>")
-        self.languages = self._languages(ids, optional_object(files, GENERATION_CONFIG), config)
+        self.languages = self._languages(ids, metadata)
         if self.first_time >= config.vocab_size:
             raise ConfigError(
-                f"{directory}: the vocabulary of {config.vocab_size} tokens has no times after "
+                f"{config.source}: the vocabulary of {config.vocab_size} tokens has no times after "
                 "<|notimestamps|>; the files belong to different models: download them again"
             )
 
@@ -69,30 +70,37 @@ class SpeechTokens:
         known = ", ".join(self.languages) or "none: it is of English alone"
         raise InputError(f"language is {code!r:.40}; this model knows {known}")
 
-    @staticmethod
-    def _required(ids: Mapping[str, int], name: str, directory: str) -> int:
+    def _id(self, metadata: Mapping[str, object], key: str, default: int | None) -> int:
+        value = metadata.get(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self._vocab_size:
+            return value
+        raise ConfigError(
+            f"{self._source}: {key} is {'missing' if value is None else shown(value)}; it must be "
+            f"a token's id, below {self._vocab_size}: convert the model again"
+        )
+
+    def _required(self, ids: Mapping[str, int], name: str) -> int:
         if name in ids:
             return ids[name]
         raise ConfigError(
-            f"{directory}: the vocabulary has no token {name}, which Whisper's models have; "
-            "download tokenizer.json again"
+            f"{self._source}: the vocabulary has no token {name}, which Whisper's models have; "
+            "download or convert the model again"
         )
 
-    def _languages(
-        self, ids: Mapping[str, int], generation: Mapping[str, object], config: SpeechConfig
-    ) -> dict[str, int]:
-        if generation.get("is_multilingual") is False or len(self.tasks) < len(TASKS):
+    def _languages(self, ids: Mapping[str, int], metadata: Mapping[str, object]) -> dict[str, int]:
+        several = metadata.get("whisper.multilingual")
+        if several is False or len(self.tasks) < len(TASKS):
             return {}
-        listed = generation.get("lang_to_id")
-        names = list(listed) if isinstance(listed, dict) and listed else list(ids)
+        listed = metadata.get("whisper.languages")
+        names = [f"<|{code}|>" for code in listed] if isinstance(listed, list) else list(ids)
         found = {}
         for name in names:
             match = _LANGUAGE.fullmatch(name)
             if match and name in ids and self.start < ids[name] < self.tasks["translate"]:
                 found[match[1]] = ids[name]
-        if not found and generation.get("is_multilingual"):
+        if not found and several:
             raise ConfigError(
-                f"{config.source}: the model is of several languages, but its vocabulary has no "
-                "tokens for them; download tokenizer.json again"
+                f"{self._source}: the model is of several languages, but its vocabulary has no "
+                "tokens for them; download or convert the model again"
             )
         return dict(sorted(found.items(), key=lambda item: item[1]))

@@ -1,87 +1,87 @@
-"""The tensors of a Whisper checkpoint, each held against the configuration, bound for the plans."""
+"""The tensors of a Whisper model, bound for the plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import ConfigError, FormatError
-from trinity.formats.checkpoint import Checkpoint
-from trinity.formats.safetensors import SafeTensor
-from trinity.runtime.weights import Weight
+from trinity.errors import FormatError, InputError
+from trinity.formats.provider import Tensor, WeightProvider
+from trinity.runtime.embedding import Embedding
+from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.quantizers import quantize_rows
 from trinity_kernels.quants import TYPES
 
-_TYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
+_WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
 # What takes over where a row is no whole number of blocks.
 _FALLBACK = "Q8_0"
 
 
 class SpeechWeights:
-    """Linears, vectors and tables by their names below ``model.``.
+    """Linears, vectors and tables by their names.
 
     Linears stay in the files' mapping, but for convolutions, whose values are put into the order
     of unfolded rows. ``quantize``: linears become that type of blocks in memory, Q8_0 or what they
-    are where their rows are no whole number of blocks. Raises: FormatError for a tensor that is
-    missing, ConfigError for one of another shape.
+    are where their rows are no whole number of blocks. Raises: ConfigError for a tensor that is
+    missing or of another shape, InputError for one to be quantized that is already.
     """
 
-    def __init__(self, checkpoint: Checkpoint, quantize: str | None = None) -> None:
-        self._checkpoint, self._quantize = checkpoint, quantize
+    def __init__(self, provider: WeightProvider, quantize: str | None = None) -> None:
+        self._weights, self._quantize = Weights(provider), quantize
         self._made: dict[str, Weight] = {}
-        self._names = frozenset(checkpoint.names())
-        self._bare = not any(name.startswith("model.") for name in self._names)
 
     def vector(self, name: str, length: int) -> NDArray[np.float32]:
         """A tensor of ``length`` values."""
-        return self._tensor(name, (length,)).all_floats()
+        return self._weights.vector(name, length)
 
     def table(self, name: str, rows: int, width: int) -> NDArray[np.float32]:
         """A tensor (rows, width) as float32: positions."""
-        return self._tensor(name, (rows, width)).all_floats()
+        return self._weights.matrix(name, rows, width).dequantize()
 
-    def rows(
-        self, name: str, rows: int, width: int
-    ) -> Callable[[NDArray[np.intp]], NDArray[np.float32]]:
-        """A function that gives the rows of those numbers as float32: token embeddings."""
-        tensor = self._tensor(name, (rows, width))
-        elements = tensor.elements()
-        return lambda numbers: tensor.floats(elements[numbers])
+    def rows(self, name: str, rows: int, width: int) -> Embedding:
+        """A tensor (rows, width) of which single rows are read: token embeddings."""
+        return Embedding(self._weights, name, rows, width, 1.0)
 
     def linear(self, name: str, n: int, k: int) -> Weight:
         """``name``.weight (n, k), with ``name``.bias where there is one."""
         if name not in self._made:
-            tensor = self._tensor(f"{name}.weight", (n, k))
-            self._made[name] = self._weight(name, tensor, n, k)
+            found = self._weights.linear(name, n, k)
+            if self._smaller(k) is not None:
+                found = self._quantized(self._weights.matrix(f"{name}.weight", n, k), found)
+            self._made[name] = found
         return self._made[name]
 
     def convolution(self, name: str, n: int, channels: int, taps: int) -> Weight:
         """``name``.weight (n, channels, taps) as a linear over ``taps`` rows of channels."""
-        tensor = self._tensor(f"{name}.weight", (n, channels, taps))
-        elements = np.ascontiguousarray(tensor.elements().transpose(0, 2, 1)).reshape(-1)
-        moved = SafeTensor(
-            tensor.name, tensor.dtype, (n, taps * channels), elements.view(np.uint8), tensor.source
-        )
-        return self._weight(name, moved, n, taps * channels)
+        tensor = self._weights.matrix(f"{name}.weight", n, channels, taps)
+        kind, values = tensor.type, tensor.data.view(_WIDTHS.get(tensor.type, "u1"))
+        if kind not in _WIDTHS:
+            kind, values = "F32", tensor.dequantize()
+        unfolded = values.reshape(n, channels, taps).transpose(0, 2, 1)
+        raw, k = np.ascontiguousarray(unfolded).reshape(-1).view(np.uint8), taps * channels
+        bias = self._weights.vector(f"{name}.bias", n)
+        moved = Weight(name, kind, n, k, raw, raw.nbytes // n, 1.0, bias)
+        if self._smaller(k) is None:
+            return moved
+        return self._quantized(Tensor(tensor.name, (n, k), kind, raw, tensor.source), moved)
 
-    def _weight(self, name: str, tensor: SafeTensor, n: int, k: int) -> Weight:
-        data, kind = tensor.data, _TYPES.get(tensor.dtype, "F32")
-        smaller = self._smaller(k)
-        if smaller is not None:
-            values = tensor.all_floats().reshape(n, k)
-            if not np.isfinite(values).all():
-                raise FormatError(
-                    f"{tensor.source}: tensor {tensor.name!r} has values that are not finite "
-                    "numbers; the file is damaged"
-                )
-            data, kind = quantize_rows(smaller, values), smaller
-        elif tensor.dtype not in _TYPES:
-            data = tensor.all_floats().view(np.uint8)
-        bias = self.vector(f"{name}.bias", n) if self._full(f"{name}.bias") in self._names else None
-        flat = data.reshape(-1)
-        return Weight(name, kind, n, k, flat, flat.nbytes // n, 1.0, bias)
+    def _quantized(self, tensor: Tensor, weight: Weight) -> Weight:
+        smaller = self._smaller(weight.k)
+        assert smaller is not None
+        if tensor.type not in _WIDTHS:
+            raise InputError(
+                f"{tensor.where} is {tensor.type} already; quantizing twice loses quality: leave "
+                "--quantize out, or take a file in F16, BF16 or F32"
+            )
+        values = tensor.dequantize()
+        if not np.isfinite(values).all():
+            raise FormatError(
+                f"{tensor.where} has values that are not finite numbers; the file is damaged"
+            )
+        data = quantize_rows(smaller, values).reshape(-1)
+        return replace(weight, type=smaller, data=data, stride=data.nbytes // weight.n)
 
     def _smaller(self, k: int) -> str | None:
         """The type that rows of ``k`` weights become."""
@@ -89,15 +89,3 @@ class SpeechWeights:
             return None
         types = (self._quantize, _FALLBACK)
         return next((one for one in types if k % TYPES[one].block_size == 0), None)
-
-    def _full(self, name: str) -> str:
-        return name if self._bare else f"model.{name}"
-
-    def _tensor(self, name: str, shape: tuple[int, ...]) -> SafeTensor:
-        tensor = self._checkpoint.tensor(self._full(name))
-        if tensor.shape != shape:
-            raise ConfigError(
-                f"{tensor.source}: tensor {tensor.name!r} has shape {tensor.shape}, config.json "
-                f"asks for {shape}; the files belong to different models: download them again"
-            )
-        return tensor

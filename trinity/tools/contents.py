@@ -13,6 +13,7 @@ from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
 from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
 from trinity.formats.json_object import read_json_object
 from trinity.formats.provider import WeightProvider
+from trinity.formats.speech_config import is_speech, speech_config
 from trinity.models import ARCHITECTURES
 from trinity.tools.file_type import file_type
 
@@ -141,6 +142,16 @@ def _of_model(provider: WeightProvider) -> dict[str, object]:
         "parameters": sum(prod(tensor.shape) for tensor in tensors) or None,
     }
     try:
+        if is_speech(metadata):
+            speech = speech_config(metadata, provider.path)
+            return facts | {
+                "encoder_layers": speech.encoder.layers,
+                "decoder_layers": speech.decoder.layers,
+                "hidden_size": speech.width,
+                "mel_bands": speech.bands,
+                "vocabulary": speech.vocab_size,
+                "gives": "what is said",
+            }
         config = provider.config
         facts |= {
             "layers": config.num_layers,

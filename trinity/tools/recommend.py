@@ -13,7 +13,7 @@ from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
 from trinity.models import find_architecture
-from trinity.quantization.assignment import Entry, Network, Overrides, assign
+from trinity.quantization.assignment import Entry, Network, Overrides, assign, network_of
 from trinity.quantization.mixes import MIXES, PLAIN
 from trinity.tools.active import active_parameters, share
 from trinity.tools.amounts import UNITS, count_text, size_text
@@ -159,10 +159,7 @@ def of_file(provider: WeightProvider) -> Subject:
     entries = [Entry(t.name, t.shape, t.type) for t in tensors]
     if not entries:
         raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
-    network = Network(
-        config.architecture, config.num_layers, config.num_heads, config.num_kv_heads,
-        config.experts.num_experts if config.experts else 0,
-    )  # fmt: skip
+    network = network_of(config, provider.tensor_names())
     kv_heads = [config.kv_heads_of(layer) for layer in range(config.num_layers)]
     recurrent = config.recurrent_layers or tuple(count == 0 for count in kv_heads)
     if not config.layer_kv_heads:

@@ -30,12 +30,6 @@ def read_model(values: Mapping[str, object], source: str) -> tuple[Family, HFCon
                 )
             both = {**values, **inner, "architectures": [class_name]}
             return family, hf_config(both, source, family.terms)
-    if class_name.startswith("Whisper"):
-        raise UnsupportedError(
-            f"{source}: a Whisper model, which writes down speech: it runs with `trinity "
-            "transcribe` and `trinity serve --speech-model`, smaller with --quantize; there is no "
-            "GGUF form of it"
-        )
     known = ", ".join(sorted(name for f in FAMILIES for name in (*f.class_names, *f.wrappers)))
     raise UnsupportedError(
         f"{source}: architectures names {class_name[:60]!r}; trinity reads {known}"

@@ -1,0 +1,238 @@
+"""What a Whisper model's keys say, and the tensors that it then has.
+
+Source of the keys: ggml's description of GGUF, "Whisper"; docs/speech.md lists those that it lacks.
+Tensors have the names that llama.cpp gives those of T5, which has the same two stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.config_limits import LARGEST_INTEGERS
+from trinity.formats.config_reader import shown
+
+ARCHITECTURE = "whisper"
+ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+MOST_BANDS, MOST_POSITIONS = 1024, 1 << 16
+EPS = 1e-5  # of PyTorch's LayerNorm
+_MOST_VALUES = 1 << 26  # of a buffer, positions by width; large has 1500 * 5120
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The layers of an encoder or a decoder."""
+
+    layers: int
+    heads: int
+    inner: int
+    positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechConfig:
+    """A model's sizes, and what its generation needs to know."""
+
+    width: int
+    vocab_size: int
+    bands: int
+    encoder: Stack
+    decoder: Stack
+    activation: str
+    suppressed: tuple[int, ...]
+    suppressed_first: tuple[int, ...]
+    latest_first_time: int
+    source: str
+
+    @property
+    def frames(self) -> int:
+        """Mel frames of a window: two for each position of the encoder."""
+        return 2 * self.encoder.positions
+
+
+def is_speech(metadata: Mapping[str, object]) -> bool:
+    """Whether the keys are those of a speech model."""
+    name = metadata.get("general.architecture")
+    return isinstance(name, str) and name == ARCHITECTURE
+
+
+def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
+    """The configuration that ``metadata`` describes.
+
+    Raises: UnsupportedError where it is of another model, ConfigError for a value that is missing
+    or that no such model has.
+    """
+    if not is_speech(metadata):
+        raise UnsupportedError(
+            f"{source}: a model of architecture {shown(metadata.get('general.architecture'))}; "
+            "speech is read by Whisper's models: for texts use generate or chat"
+        )
+    keys = _Keys(metadata, source)
+    width = keys.whole("encoder.embedding_length", LARGEST_INTEGERS["hidden_size"])
+    across = keys.whole("decoder.embedding_length", LARGEST_INTEGERS["hidden_size"], width)
+    if across != width:
+        raise keys.error("decoder.embedding_length", f"must be the encoder's, {width}")
+    encoder, decoder = keys.stack("encoder", width), keys.stack("decoder", width)
+    bands = keys.whole("encoder.mels_count", MOST_BANDS)
+    widest = max(encoder.inner, 4 * bands, width)
+    if encoder.positions * widest > _MOST_VALUES or decoder.positions * decoder.inner > (
+        _MOST_VALUES
+    ):
+        raise keys.error(
+            "encoder.context_length",
+            f"may with the widths of layers, such as {widest}, make {_MOST_VALUES} values at most",
+        )
+    keys.check_eps()
+    vocab_size = keys.vocab_size()
+    return SpeechConfig(
+        width=width,
+        vocab_size=vocab_size,
+        bands=bands,
+        encoder=encoder,
+        decoder=decoder,
+        activation=keys.activation(),
+        suppressed=keys.ids("suppress_tokens", vocab_size),
+        suppressed_first=keys.ids("begin_suppress_tokens", vocab_size),
+        latest_first_time=keys.whole("max_initial_timestamp_index", 1500, 50, least=0),
+        source=source,
+    )
+
+
+def tensor_shapes(config: SpeechConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor of such a model with its shape in NumPy's order."""
+    d = config.width
+    found: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (config.vocab_size, d),
+        "enc.conv1d.1.weight": (d, config.bands, 3), "enc.conv1d.1.bias": (d,),
+        "enc.conv1d.2.weight": (d, d, 3), "enc.conv1d.2.bias": (d,),
+    }  # fmt: skip
+    for side, stack in (("enc", config.encoder), ("dec", config.decoder)):
+        found[f"{side}.position_embd.weight"] = (stack.positions, d)
+        norms, attentions = [f"{side}.output_norm"], []
+        for layer in range(stack.layers):
+            p = f"{side}.blk.{layer}."
+            kinds = ["attn", "cross_attn"][: 1 + (side == "dec")]
+            attentions += [p + kind for kind in kinds]
+            norms += [f"{p}{kind}_norm" for kind in (*kinds, "ffn")]
+            for name, n, k in (("ffn_up", stack.inner, d), ("ffn_down", d, stack.inner)):
+                found |= {f"{p}{name}.weight": (n, k), f"{p}{name}.bias": (n,)}
+        for name in norms:
+            found |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
+        for name in attentions:
+            for part in "qkvo":
+                found[f"{name}_{part}.weight"] = (d, d)
+                if part != "k":
+                    found[f"{name}_{part}.bias"] = (d,)
+    return found
+
+
+def check_tensors(
+    config: SpeechConfig,
+    names: Collection[str],
+    shape: Callable[[str], tuple[int, ...]],
+) -> None:
+    """Hold tensors of these ``names`` against the configuration.
+
+    Raises: ConfigError for one that is missing, of another shape, or that no such model has.
+    """
+    wanted = tensor_shapes(config)
+    for name, size in wanted.items():
+        if name not in names:
+            raise ConfigError(
+                f"{config.source}: there is no tensor {name!r}, which the model needs; it is "
+                "incomplete: download or convert it again"
+            )
+        if shape(name) != size:
+            raise ConfigError(
+                f"{config.source}: tensor {name!r} has shape {shape(name)}, the configuration asks "
+                f"for {size}; they belong to different models: download or convert it again"
+            )
+    for name in names:
+        if name not in wanted:
+            raise ConfigError(
+                f"{config.source}: tensor {name[:100]!r} is none of a Whisper model with "
+                f"{config.encoder.layers} and {config.decoder.layers} layers; convert it again"
+            )
+
+
+class _Keys:
+    """Values under ``whisper.``, each checked by itself."""
+
+    def __init__(self, metadata: Mapping[str, object], source: str) -> None:
+        self._metadata, self._source = metadata, source
+
+    def error(self, key: str, what: str) -> ConfigError:
+        """A ConfigError that shows the key's value."""
+        full = f"{ARCHITECTURE}.{key}"
+        found = f"is {shown(self._metadata[full])}" if full in self._metadata else "is missing"
+        return ConfigError(f"{self._source}: {full} {found}; it {what}: convert the model again")
+
+    def whole(self, key: str, largest: int, default: int | None = None, least: int = 1) -> int:
+        """A whole number from ``least`` to ``largest``."""
+        value = self._metadata.get(f"{ARCHITECTURE}.{key}", default)
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= largest:
+            return value
+        raise self.error(key, f"must be a whole number from {least} to {largest}")
+
+    def stack(self, side: str, width: int) -> Stack:
+        """The sizes of the encoder or the decoder."""
+        heads = self.whole(f"{side}.attention.head_count", LARGEST_INTEGERS["num_heads"])
+        if width % heads:
+            raise self.error(f"{side}.attention.head_count", f"must divide the width, {width}")
+        return Stack(
+            layers=self.whole(f"{side}.block_count", LARGEST_INTEGERS["num_layers"]),
+            heads=heads,
+            inner=self.whole(
+                f"{side}.feed_forward_length", LARGEST_INTEGERS["intermediate_size"], 4 * width
+            ),
+            positions=self.whole(f"{side}.context_length", MOST_POSITIONS),
+        )
+
+    def vocab_size(self) -> int:
+        """The rows of the embedding; where no key says it, the vocabulary's length."""
+        tokens, key = "tokenizer.ggml.tokens", "vocab_size"
+        if f"{ARCHITECTURE}.{key}" in self._metadata or tokens not in self._metadata:
+            return self.whole(key, LARGEST_INTEGERS[key])
+        listed = self._metadata[tokens]
+        if isinstance(listed, list) and 0 < len(listed) <= LARGEST_INTEGERS[key]:
+            return len(listed)
+        raise ConfigError(
+            f"{self._source}: {tokens} is {shown(listed)}; it must be a list of tokens: convert "
+            "the model again"
+        )
+
+    def check_eps(self) -> None:
+        """Raise UnsupportedError where norms are of another kind."""
+        key = f"{ARCHITECTURE}.decoder.attention.layer_norm_epsilon"
+        value = self._metadata.get(key, EPS)
+        if not isinstance(value, float) or abs(value - EPS) > EPS / 100:
+            raise UnsupportedError(
+                f"{self._source}: {key} is {shown(value)}; Whisper's models have {EPS:g}"
+            )
+
+    def activation(self) -> str:
+        """The kernels' name of the function between the two linears of a feed-forward."""
+        key = f"{ARCHITECTURE}.hidden_activation"
+        name = self._metadata.get(key, "gelu")
+        if isinstance(name, str) and name in ACTIVATIONS:
+            return ACTIVATIONS[name]
+        raise UnsupportedError(
+            f"{self._source}: {key} is {shown(name)}; known are {', '.join(ACTIVATIONS)}"
+        )
+
+    def ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
+        """Token ids; without the key none."""
+        found = self._metadata.get(f"{ARCHITECTURE}.{key}")
+        if found is None:
+            return ()
+        if (
+            not isinstance(found, np.ndarray)
+            or found.dtype.kind not in "iu"
+            or found.size > vocab_size
+            or not ((found >= 0) & (found < vocab_size)).all()
+        ):
+            raise self.error(key, f"must be an array of token ids below {vocab_size}")
+        return tuple(found.tolist())

@@ -1,0 +1,136 @@
+"""A directory of Whisper's in Hugging Face's format as a WeightProvider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.config import ModelConfig
+from trinity.errors import FormatError
+from trinity.formats.checkpoint import Checkpoint
+from trinity.formats.configuration import config_from_metadata
+from trinity.formats.defaults import Defaults
+from trinity.formats.huggingface.whisper import UNREAD, end_id, gguf_name, whisper_metadata
+from trinity.formats.made_tensor import MadeTensor
+from trinity.formats.provider import Tensor
+from trinity.formats.safetensors import SafeTensor
+from trinity.providers.huggingface_description import LazyKeys
+from trinity.providers.kept_keys import kept_keys
+from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
+
+_AS_THEY_ARE = ("F32", "F16", "BF16")
+
+
+class WhisperDescription:
+    """Metadata of a model, which needs no weights. Raises: ConfigError, UnsupportedError."""
+
+    def __init__(self, path: str, directory: str, files: Mapping[str, str], *, name: str) -> None:
+        self.path, self.files = path, files
+        self.model = whisper_metadata(directory, files, name)
+        self.end_id = end_id(files)
+        self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
+        self.defaults = Defaults(source=path)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _tokenizer_keys(self) -> Mapping[str, object]:
+        return kept_keys(self.files, ["whisper", self.model["whisper.vocab_size"], self.end_id],
+                         self._make_tokenizer_keys)  # fmt: skip
+
+    def _make_tokenizer_keys(self) -> dict[str, object]:
+        rows = self.model["whisper.vocab_size"]
+        assert isinstance(rows, int)
+        made = tokenizer_metadata(self.files, self.path, rows)
+        return {**made, "tokenizer.ggml.eos_token_id": self.end_id}
+
+
+class WhisperProvider:
+    """An open model; the checkpoint is closed with it.
+
+    Raises: ConfigError, UnsupportedError for a configuration that no such model has, FormatError
+    for tensors that none has.
+    """
+
+    def __init__(self, described: WhisperDescription, checkpoint: Checkpoint) -> None:
+        self._described, self._checkpoint = described, checkpoint
+        self._names: dict[str, str] = {}
+        for stored in checkpoint.names():
+            name = gguf_name(stored)
+            if name is not None and name not in self._names:
+                self._names[name] = stored
+            elif stored not in UNREAD:
+                raise FormatError(
+                    f"{checkpoint.directory}: tensor {stored[:100]!r} is none of Whisper's; the "
+                    "files belong to another model: download them again"
+                )
+
+    @property
+    def path(self) -> str:
+        """Where the model lies, as it was given."""
+        return self._described.path
+
+    @property
+    def paths(self) -> list[str]:
+        """The files of the weights, then those that describe the model."""
+        return [*self._checkpoint.paths, *self._described.files.values()]
+
+    @property
+    def notes(self) -> list[str]:
+        """None."""
+        return []
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The model's keys and those of its tokenizer, which is read when one is asked for."""
+        return self._described.metadata
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The decoder's configuration."""
+        rows = self._described.model["whisper.vocab_size"]
+        assert isinstance(rows, int)
+        return config_from_metadata(
+            self._described.model, {}, source=self._described.path, num_tokens=rows
+        )
+
+    @property
+    def defaults(self) -> Defaults:
+        """None: of speech they are the engine's."""
+        return self._described.defaults
+
+    @property
+    def rope_interleaved(self) -> bool:
+        """True: nothing turns, so rows are as GGUF has them."""
+        return True
+
+    def tensor_names(self) -> list[str]:
+        """All tensor names, in the checkpoint's order."""
+        return list(self._names)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name, in F32 where the checkpoint has F64. Raises FormatError."""
+        if name not in self._names:
+            raise FormatError(f"{self.path}: there is no tensor {name!r}")
+        found = self._checkpoint.tensor(self._names[name])
+        if found.dtype in _AS_THEY_ARE:
+            return Tensor(
+                name, found.shape, found.dtype, found.data, found.source, origin=found.name
+            )
+        make = partial(_floats, found)
+        return MadeTensor(name, found.shape, "F32", make, found.source, found.name)
+
+    def check(self) -> None:
+        """Raise FormatError where a file was cut or overwritten since it was opened."""
+        self._checkpoint.check()
+
+    def close(self) -> None:
+        """Release the mappings; tensors given out before must no longer be used."""
+        self._checkpoint.close()
+
+
+def _floats(tensor: SafeTensor) -> Iterator[NDArray[np.generic]]:
+    yield tensor.all_floats()
