@@ -67,7 +67,7 @@ def travel(case: Case, path: Path, *, deep: bool = True, **options: object) -> N
         with GGUFProvider(path, **options) as provider:  # type: ignore[arg-type]
             case.attempt("verified", verify, provider)
     if rng.random() < 0.5:
-        _quantize(case, path)
+        quantize_file(case, path)
 
 
 def _inspect(path: Path) -> None:
@@ -105,7 +105,8 @@ def _one_token(model: Model, prompt: object, sampling: dict[str, object]) -> Non
     model.generate(prompt, max_tokens=1, **sampling)  # type: ignore[arg-type]
 
 
-def _quantize(case: Case, path: Path, imatrix: Path | None = None) -> None:
+def quantize_file(case: Case, path: Path, imatrix: Path | None = None) -> None:
+    """Quantize, open and compare what was made, now and then load it."""
     rng = case.rng
     out = path.parent / "out.gguf"
     options: dict[str, object] = {}
@@ -144,7 +145,7 @@ def _quantize(case: Case, path: Path, imatrix: Path | None = None) -> None:
 
 def quantize_with(case: Case, path: Path, imatrix: Path) -> None:
     """Quantize with an importance matrix."""
-    _quantize(case, path, imatrix)
+    quantize_file(case, path, imatrix)
 
 
 def some_text(rng: random.Random) -> str:

@@ -12,6 +12,7 @@ from scripts.fuzzing.target_hub import hub
 from scripts.fuzzing.target_huggingface import huggingface, safetensors
 from scripts.fuzzing.target_imatrix import imatrix
 from scripts.fuzzing.target_packed import packed
+from scripts.fuzzing.target_speech import speech
 from scripts.fuzzing.target_text import (
     json_text,
     sentencepiece,
@@ -25,7 +26,7 @@ Target = Callable[[Case], None]
 TARGETS: dict[str, Target] = {
     "gguf": gguf, "structure": structure, "split": split, "tl": tl, "wide": wide,
     "huggingface": huggingface, "safetensors": safetensors, "imatrix": imatrix,
-    "adapter": adapter, "hub": hub, "packed": packed,
+    "adapter": adapter, "hub": hub, "packed": packed, "speech": speech,
     "tokenizer": tokenizer, "template": template, "json": json_text, "sentencepiece": sentencepiece,
     "tl_config": tl_config, "guard": guard,
 }  # fmt: skip
@@ -34,7 +35,7 @@ USUAL = tuple(name for name in TARGETS if name != "guard")
 # Of about 1,000 cases; guard is only run when it is asked for.
 SHARES = {
     "gguf": 180, "structure": 300, "split": 30, "tl": 20, "wide": 1, "huggingface": 20,
-    "safetensors": 80, "adapter": 40, "hub": 20, "packed": 40, "imatrix": 70,
+    "safetensors": 80, "adapter": 40, "hub": 20, "packed": 40, "speech": 30, "imatrix": 70,
     "tokenizer": 60, "template": 19, "json": 90, "sentencepiece": 70, "tl_config": 20, "guard": 1,
 }  # fmt: skip
 

@@ -176,8 +176,11 @@ CHANGES: dict[str, tuple[dict[str, object], type[Exception], str]] = {
 }  # fmt: skip
 
 
-def changed(file: Path, path: Path, changes: dict[str, object]) -> None:
-    """The model with other values of keys under ``whisper.``, or without those of None."""
+def changed(file: Path, path: Path, changes: dict[str, object], damaged: str = "") -> None:
+    """The model with other values of keys under ``whisper.``, or without those of None.
+
+    ``damaged``: a tensor that begins with a value that is no number.
+    """
     with GGUFProvider(file) as source, GGUFWriter(path) as writer:
         for key in source.metadata:
             if key.removeprefix("whisper.") not in changes:
@@ -187,7 +190,10 @@ def changed(file: Path, path: Path, changes: dict[str, object]) -> None:
                 writer.add(f"whisper.{key}", value)
         for name in source.tensor_names():
             tensor = source.tensor(name)
-            writer.add_tensor(name, tensor.shape, tensor.type, tensor.data.copy())
+            data = tensor.data.copy()
+            if name == damaged:
+                data[:4] = 0xFF
+            writer.add_tensor(name, tensor.shape, tensor.type, data)
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), CHANGES.values(), ids=CHANGES)
@@ -229,3 +235,24 @@ def test_a_file_without_its_end(file: Path, tmp_path: Path) -> None:
         (tmp_path / "cut.gguf").write_bytes(raw[:size])
         with pytest.raises(TrinityError):
             trinity.SpeechModel(tmp_path / "cut.gguf", threads=1)
+
+
+def test_values_that_are_no_numbers(file: Path, folder: Path, tmp_path: Path) -> None:
+    """A damaged weight ends in an error, not in a text."""
+    for name in ("enc.blk.0.attn_q.bias", "dec.position_embd.weight"):
+        changed(file, tmp_path / "wrong.gguf", {}, damaged=name)
+        with (
+            trinity.SpeechModel(tmp_path / "wrong.gguf", threads=1) as model,
+            pytest.raises(TrinityError, match="output is not finite"),
+        ):
+            model.transcribe(folder / "audio.wav", fallback=False)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_lists_that_leave_no_token(file: Path, folder: Path, tmp_path: Path, beams: int) -> None:
+    """Nothing may come, so nothing was said."""
+    nothing = {"suppress_tokens": np.arange(1835, dtype=np.int32)}
+    changed(file, tmp_path / "silent.gguf", dict(nothing))
+    with trinity.SpeechModel(tmp_path / "silent.gguf", threads=1) as model:
+        found = model.transcribe(folder / "audio.wav", beams=beams)
+    assert (found.text, found.segments, found.complete) == ("", (), True)

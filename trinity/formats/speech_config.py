@@ -19,6 +19,8 @@ ARCHITECTURE = "whisper"
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 MOST_BANDS, MOST_POSITIONS = 1024, 1 << 16
 EPS = 1e-5  # of PyTorch's LayerNorm
+# Half of the decoder's are for what is shown of the text so far, and the prompt is of 4 tokens.
+_LEAST_POSITIONS = {"encoder": 1, "decoder": 10}
 _MOST_VALUES = 1 << 26  # of a buffer, positions by width; large has 1500 * 5120
 
 
@@ -188,7 +190,9 @@ class _Keys:
             inner=self.whole(
                 f"{side}.feed_forward_length", LARGEST_INTEGERS["intermediate_size"], 4 * width
             ),
-            positions=self.whole(f"{side}.context_length", MOST_POSITIONS),
+            positions=self.whole(
+                f"{side}.context_length", MOST_POSITIONS, least=_LEAST_POSITIONS[side]
+            ),
         )
 
     def vocab_size(self) -> int:

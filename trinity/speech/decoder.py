@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.errors import TrinityError
 from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.history import History
 from trinity.speech.recording import KV_TYPE, Heads, Pages, Plan, Recorder, Rows
@@ -59,6 +60,7 @@ class Decoder:
         """Evaluate (token, its text's history) in order; logits after the rows of ``wanted``.
 
         Returns (len(wanted), vocabulary), valid until the next call; ``wanted`` has FEW at most.
+        Raises: TrinityError where they are not finite.
         """
         count = len(rows)
         for row, (_, history) in enumerate(rows):
@@ -68,11 +70,18 @@ class Decoder:
         tokens = np.array([token for token, _ in rows])
         x = self._x.values[:count]
         self._embeddings.put(tokens, x)
-        x += self._positions[self._places[:count]]
+        with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+            x += self._positions[self._places[:count]]
         self._count[0], self._wanted[0] = count, len(wanted)
         self._wanted_rows[: len(wanted)] = wanted
         team.run(self._plans[count <= FEW].records)
-        return self._logits.values[: len(wanted)]
+        logits = self._logits.values[: len(wanted)]
+        if not np.isfinite(logits).all():
+            raise TrinityError(
+                f"{self._config.source}: the model's output is not finite, so no token can be "
+                "chosen: the model is damaged; download or convert it again"
+            )
+        return logits
 
     def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> Plan:
         recorder.rows, recorder.most = self._count, few or len(self._places)

@@ -71,7 +71,8 @@ class Encoder:
         self._mel.values[1:-1] = features
         team.run(self._stem.records)
         count = self._config.encoder.positions
-        self._x.values[:count] += self._positions
+        with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
+            self._x.values[:count] += self._positions
         team.run(self._layers.records)
         return self._h.values[:count]
 

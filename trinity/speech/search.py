@@ -59,6 +59,8 @@ class Search:
         found = Found([], 0.0, no_speech)
         while True:
             rules.apply(logits, found.ids)
+            if logits.max() == -np.inf:  # the model's lists leave nothing
+                return found
             logs = log_softmax(logits)
             chosen = int(logits.argmax())
             if temperature > 0:
@@ -86,11 +88,15 @@ class Search:
             choices: list[tuple[float, int, int]] = []
             for number, beam in enumerate(beams):
                 rules.apply(rows[number], beam.ids)
+                if rows[number].max() == -np.inf:  # the model's lists leave nothing
+                    continue
                 logs = log_softmax(rows[number])
                 least = max(0, len(logs) - count - 1)
                 for one in np.argpartition(logs, least)[least:]:
                     if np.isfinite(logs[one]):
                         choices.append((beam.total + float(logs[one]), number, int(one)))
+            if not choices:
+                break
             choices.sort(key=lambda choice: (-choice[0], choice[1:]))
             following: list[_Beam] = []
             taken: set[int] = set()
