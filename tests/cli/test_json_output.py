@@ -126,7 +126,9 @@ def test_transcribe(run: Run, shared_data: Path) -> None:
     folder = shared_data / "encoders" / "whisper"
     options = ("-l", "en", "--no-fallback", "-t", "2")
     audio, named = str(folder / "audio.wav"), ("-m", str(folder / "hf"))
-    check("transcribe", told(run, "transcribe", audio, *named, *options))
+    words = ("--word-times",)
+    found = [told(run, "transcribe", audio, *named, *options, *more) for more in ((), words)]
+    check("transcribe", *found)
 
 
 def test_bench(run: Run, model: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:

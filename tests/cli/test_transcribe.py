@@ -37,6 +37,24 @@ def test_subtitles(run: Run, given: list[str]) -> None:
     assert "exclude each other" in result.stderr
 
 
+def test_a_gguf_file_and_times_of_words(run: Run, given: list[str], tmp_path: Path) -> None:
+    made = run("convert", given[3], str(tmp_path / "a.gguf"))
+    assert made.exit_code == 0, made.stderr
+    assert "whisper, 89 tensors" in made.stderr
+    options = ["-m", str(tmp_path / "a.gguf"), *given[4:]]
+    assert run("transcribe", given[1], *options).stdout == run(*given).stdout
+    found = json.loads(run("transcribe", given[1], *options, "--json", "--word-times").stdout)
+    (word,) = found["segments"][0]["words"]
+    assert list(word) == ["start", "end", "text"]
+    assert 0.32 <= word["start"] <= word["end"] <= 3.0
+    result = run(*given, "--srt", "--word-times")
+    assert result.exit_code == 2
+    assert "--json" in result.stderr
+    refused = run("generate", "-m", str(tmp_path / "a.gguf"), "-p", "a")
+    assert refused.exit_code == 1
+    assert "trinity transcribe" in refused.stderr
+
+
 def test_errors_say_what_to_do(run: Run, given: list[str], tmp_path: Path) -> None:
     for audio, message in (("missing.wav", "cannot be opened"), ("config.json", "no WAV file")):
         path = tmp_path / audio if audio.startswith("missing") else Path(given[3]) / audio

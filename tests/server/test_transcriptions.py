@@ -83,6 +83,20 @@ def test_official_client(model: Model, folder: Path, whisper: trinity.SpeechMode
         assert (told.text, told.language) == (wanted.text, "en")
         found = [(one.start, one.end, one.text, tuple(one.tokens)) for one in told.segments]
         assert found == [(one.start, one.end, one.text, one.tokens) for one in wanted.segments]
+        assert told.words is None
+        file.seek(0)
+        worded = audio.transcriptions.create(
+            file=file, model="toy", language="en", response_format="verbose_json", temperature=1,
+            timestamp_granularities=["word"],
+        )  # fmt: skip
+        timed = whisper.transcribe(
+            folder / "audio.wav", language="en", first_temperature=1.0, word_times=True
+        )
+        assert [(one.word, one.start, one.end) for one in worded.words] == [
+            (word.text.strip(), word.start, word.end)
+            for one in timed.segments
+            for word in one.words
+        ]
         file.seek(0)
         with pytest.warns(DeprecationWarning, match="deprecated"):
             translated = audio.translations.create(file=file, model="toy", temperature=1)
@@ -110,7 +124,6 @@ def test_formats(http: TestClient, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"timestamp_granularities[]": ["word"]}, "there are no times of words; take segment"),
         ({"timestamp_granularities[]": ["segment"]}, "take response_format verbose_json"),
         ({"response_format": "xml"}, "response_format: Invalid enum value 'xml'"),
         ({"temperature": "1.5"}, "temperature: Expected `float` <= 1.0"),

@@ -72,7 +72,13 @@ def test_a_file_gives_what_its_directory_gives(
         assert vars(one._tokens).keys() == vars(other._tokens).keys()
         for name in ("start", "end", "tasks", "no_speech", "before", "first_time"):
             assert getattr(one._tokens, name) == getattr(other._tokens, name)
-        for name in ("suppressed", "suppressed_first", "latest_first_time", "activation"):
+        for name in (
+            "suppressed",
+            "suppressed_first",
+            "latest_first_time",
+            "activation",
+            "alignment_heads",
+        ):
             assert getattr(one.config, name) == getattr(other.config, name)
 
 
@@ -159,9 +165,9 @@ CHANGES: dict[str, tuple[dict[str, object], type[Exception], str]] = {
         ConfigError, r"has shape \(1835, 64\), the",
     ),
     "two widths": ({"decoder.embedding_length": 32}, ConfigError, "must be the encoder's, 64"),
-    "positions": ({"encoder.context_length": 1 << 16}, ConfigError, "position_embd.* has shape"),
+    "positions": ({"encoder.context_length": 1 << 13}, ConfigError, "position_embd.* has shape"),
     "inner": (
-        {"encoder.feed_forward_length": 1 << 20}, ConfigError, "make 67108864 values at most",
+        {"encoder.feed_forward_length": 1 << 20}, ConfigError, "make 33554432 values at most",
     ),
     "activation": ({"hidden_activation": "relu"}, UnsupportedError, "hidden_activation is 'relu'"),
     "epsilon": (
@@ -171,6 +177,12 @@ CHANGES: dict[str, tuple[dict[str, object], type[Exception], str]] = {
         {"suppress_tokens": np.array([5000], np.int32)}, ConfigError, "token ids below 1835",
     ),
     "suppressed text": ({"suppress_tokens": "40"}, ConfigError, "must be an array of token ids"),
+    "heads that are not there": (
+        {"alignment_heads": np.array([1, 0, 2, 0], np.int32)}, ConfigError, "must be pairs of a",
+    ),
+    "half a head": (
+        {"alignment_heads": np.array([1, 0, 1], np.int32)}, ConfigError, "of 2 and 4",
+    ),
     "start": ({"decoder_start_token_id": 1835}, ConfigError, "must be a token's id, below 1835"),
     "vocabulary": ({"vocab_size": 1836}, ConfigError, r"has shape \(1835, 64\), the"),
 }  # fmt: skip

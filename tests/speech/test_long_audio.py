@@ -48,7 +48,8 @@ def quick_model(folder: Path, source: Path) -> None:
     path = folder / "generation_config.json"
     values = json.loads(path.read_text(encoding="utf-8"))
     beyond_text = list(range(sizes["eos_token_id"], sizes["vocab_size"]))
-    path.write_text(json.dumps({**values, "suppress_tokens": beyond_text}), encoding="utf-8")
+    values |= {"suppress_tokens": beyond_text, "alignment_heads": [[0, 0]]}
+    path.write_text(json.dumps(values), encoding="utf-8")
 
 
 RUN = """

@@ -56,6 +56,8 @@ def transcribe(
     """
     if as_json + srt + vtt > 1:
         raise typer.BadParameter("--json, --srt and --vtt exclude each other: give one of them")
+    if speech.get("word_times") and not as_json:
+        raise typer.BadParameter("--word-times are shown by --json: give both")
     with loaded(model, **loading) as found, interruptible() as cancel:
         if as_json or srt or vtt:
             result = found.transcribe(audio, cancel=cancel, **speech)

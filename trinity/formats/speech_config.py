@@ -17,11 +17,11 @@ from trinity.formats.config_reader import shown
 
 ARCHITECTURE = "whisper"
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
-MOST_BANDS, MOST_POSITIONS = 1024, 1 << 16
+MOST_BANDS, MOST_POSITIONS = 1024, 1 << 13
 EPS = 1e-5  # of PyTorch's LayerNorm
 # Half of the decoder's are for what is shown of the text so far, and the prompt is of 4 tokens.
 _LEAST_POSITIONS = {"encoder": 1, "decoder": 10}
-_MOST_VALUES = 1 << 26  # of a buffer, positions by width; large has 1500 * 5120
+_MOST_VALUES = 1 << 25  # of a buffer, positions by width; large has 1500 * 5120
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,10 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class SpeechConfig:
-    """A model's sizes, and what its generation needs to know."""
+    """A model's sizes, and what its generation needs to know.
+
+    ``alignment_heads``: (layer, head) of the decoder's whose attention follows the speech.
+    """
 
     width: int
     vocab_size: int
@@ -47,6 +50,7 @@ class SpeechConfig:
     suppressed: tuple[int, ...]
     suppressed_first: tuple[int, ...]
     latest_first_time: int
+    alignment_heads: tuple[tuple[int, int], ...]
     source: str
 
     @property
@@ -99,6 +103,7 @@ def speech_config(metadata: Mapping[str, object], source: str) -> SpeechConfig:
         suppressed=keys.ids("suppress_tokens", vocab_size),
         suppressed_first=keys.ids("begin_suppress_tokens", vocab_size),
         latest_first_time=keys.whole("max_initial_timestamp_index", 1500, 50, least=0),
+        alignment_heads=keys.alignment_heads(decoder),
         source=source,
     )
 
@@ -240,3 +245,25 @@ class _Keys:
         ):
             raise self.error(key, f"must be an array of token ids below {vocab_size}")
         return tuple(found.tolist())
+
+    def alignment_heads(self, decoder: Stack) -> tuple[tuple[int, int], ...]:
+        """Pairs of layer and head; without the key all of the decoder's second half.
+
+        Source: openai/whisper, model.py, where a model names none.
+        """
+        key = "alignment_heads"
+        found = self._metadata.get(f"{ARCHITECTURE}.{key}")
+        if found is None:
+            layers = range(decoder.layers // 2, decoder.layers)
+            return tuple((layer, head) for layer in layers for head in range(decoder.heads))
+        if isinstance(found, np.ndarray) and found.dtype.kind in "iu" and 0 < found.size <= 1 << 12:
+            numbers = found.tolist()
+            pairs = tuple(zip(numbers[::2], numbers[1::2], strict=False))
+            if len(numbers) % 2 == 0 and all(
+                0 <= layer < decoder.layers and 0 <= head < decoder.heads for layer, head in pairs
+            ):
+                return pairs
+        raise self.error(
+            key,
+            f"must be pairs of a layer and a head, of {decoder.layers} and {decoder.heads}",
+        )

@@ -48,6 +48,9 @@ class Decoder:
         self._across = np.full(rows, cross.address, np.int64)
         self._last = np.full(rows, config.encoder.positions - 1, np.int32)
         self._plans = [self._plan(recorder, weights, few) for few in (0, FEW)]
+        self._recorder, self._weights = recorder, weights
+        self._kept: dict[int, Rows] = {}
+        self._aligning: Plan | None = None
 
     def begin(self) -> History:
         """A text without tokens."""
@@ -62,6 +65,39 @@ class Decoder:
         Returns (len(wanted), vocabulary), valid until the next call; ``wanted`` has FEW at most.
         Raises: TrinityError where they are not finite.
         """
+        self._enter(rows)
+        self._wanted[0] = len(wanted)
+        self._wanted_rows[: len(wanted)] = wanted
+        team.run(self._plans[len(rows) <= FEW].records)
+        logits = self._logits.values[: len(wanted)]
+        if not np.isfinite(logits).all():
+            raise TrinityError(
+                f"{self._config.source}: the model's output is not finite, so no token can be "
+                "chosen: the model is damaged; download or convert it again"
+            )
+        return logits
+
+    def queries(self, team: Team, tokens: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """What a text asks of the encoder's states, by layers that have alignment heads.
+
+        Returns (len(tokens), width) for each, valid until the next call.
+        """
+        if self._aligning is None:  # memory that only word times need
+            layers = sorted({layer for layer, _ in self._config.alignment_heads})
+            rows = len(self._places)
+            self._kept = {layer: Rows(rows, self._config.width) for layer in layers}
+            recorder = self._recorder
+            recorder.rows, recorder.most = self._count, rows
+            for layer in range(layers[-1] + 1):
+                self._write_layer(recorder, self._weights, layer, 0, self._kept.get(layer))
+            self._aligning = recorder.take()
+        history = self.begin()
+        self._enter([(token, history) for token in tokens])
+        team.run(self._aligning.records)
+        return {layer: rows.values[: len(tokens)] for layer, rows in self._kept.items()}
+
+    def _enter(self, rows: Sequence[tuple[int, History]]) -> None:
+        """Put rows of (token, its text's history) where plans begin."""
         count = len(rows)
         for row, (_, history) in enumerate(rows):
             self._places[row] = history.length
@@ -72,16 +108,7 @@ class Decoder:
         self._embeddings.put(tokens, x)
         with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
             x += self._positions[self._places[:count]]
-        self._count[0], self._wanted[0] = count, len(wanted)
-        self._wanted_rows[: len(wanted)] = wanted
-        team.run(self._plans[count <= FEW].records)
-        logits = self._logits.values[: len(wanted)]
-        if not np.isfinite(logits).all():
-            raise TrinityError(
-                f"{self._config.source}: the model's output is not finite, so no token can be "
-                "chosen: the model is damaged; download or convert it again"
-            )
-        return logits
+        self._count[0] = count
 
     def _plan(self, recorder: Recorder, weights: SpeechWeights, few: int) -> Plan:
         recorder.rows, recorder.most = self._count, few or len(self._places)
@@ -101,8 +128,10 @@ class Decoder:
         recorder.norm(self._x.at(), weight, bias, self._h.at(), index)
 
     def _write_layer(
-        self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int
-    ) -> None:
+        self, recorder: Recorder, weights: SpeechWeights, layer: int, few: int,
+        queries: Rows | None = None,
+    ) -> None:  # fmt: skip
+        """A layer's operations; ``queries``: where those over the encoder's states are kept."""
         config, d, inner = self._config, self._config.width, self._config.decoder.inner
         name = f"dec.blk.{layer}."
         x, h, a = self._x.at(), self._h.at(), self._a.at()
@@ -120,6 +149,9 @@ class Decoder:
         recorder.linear(a, (weights.linear(f"{name}attn_o", d, d), x), add=True)
         self._write_norm(recorder, weights, f"{name}cross_attn_norm")
         recorder.linear(h, (weights.linear(f"{name}cross_attn_q", d, d), self._q.at()))
+        if queries is not None:
+            row = 4 * d
+            recorder.copy(self._q.at(), row, queries.at(), row, 1, d, True)
         recorder.attention(
             self._q.at(), self._heads, 1, a, self._last, self._across,
             layer * self._cross.layer_bytes, few, config.encoder.positions,

@@ -74,7 +74,12 @@ class Encoder:
         with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
             self._x.values[:count] += self._positions
         team.run(self._layers.records)
-        return self._h.values[:count]
+        return self.states
+
+    @property
+    def states(self) -> NDArray[np.float32]:
+        """Those of the last window (positions, width)."""
+        return self._h.values[: self._config.encoder.positions]
 
     def _write_stem(self, recorder: Recorder, weights: SpeechWeights) -> None:
         config, d = self._config, self._config.width

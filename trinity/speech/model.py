@@ -17,6 +17,7 @@ from trinity.providers import open_weights
 from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
+from trinity.speech.alignment import Alignment
 from trinity.speech.audio import AudioLike, open_audio
 from trinity.speech.clip import Clip
 from trinity.speech.decoder import Decoder
@@ -87,6 +88,9 @@ class SpeechModel:
             self._team = Team(threads)
         except TeamError as error:
             raise TrinityError(str(error)) from error
+        self._alignment = Alignment(
+            self.config, self._encoder, self._decoder, weights, self._tokens, self._team
+        )
 
     def _weights(self, progress: Progress | None) -> SpeechWeights:
         if progress and self._block_type:
@@ -154,6 +158,7 @@ class SpeechModel:
             windows = Windows(
                 clip, self._encoder, search, Rules(self.config, tokens, wanted.times), self._team,
                 tokens, wanted, prompt, shown, most_shown, self.config.frames, cancelled,
+                self._alignment, language,
             )  # fmt: skip
         while not windows.done and not cancelled():
             with self._lock:  # between windows others may transcribe
@@ -181,7 +186,7 @@ class SpeechModel:
             if not self._closed:
                 self._closed = True
                 self._team.close()
-                del self._encoder, self._decoder
+                del self._encoder, self._decoder, self._alignment
                 self._provider.close()
 
     def __enter__(self) -> Self:

@@ -36,6 +36,10 @@ class SpeechOptions:
         bool,
         Option("Times of pieces within a window of 30 s.", ("--times/--no-times",)),
     ] = True
+    word_times: Annotated[
+        bool,
+        Option("Times of each word, too, in --json.", ("--word-times/--no-word-times",)),
+    ] = False
     beams: Annotated[
         int,
         Option(

@@ -7,12 +7,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word with its punctuation, and the space before it, in seconds of the audio."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of speech, ``start`` to ``end`` in seconds of the audio.
 
     ``tokens``: its ids, times among them. ``mean_logprob``: how sure the model was, the mean
     logarithm of the probabilities of the window's tokens. ``no_speech``: the probability that the
-    window has none. ``temperature``: 0 where the best tokens were taken.
+    window has none. ``temperature``: 0 where the best tokens were taken. ``words``: only where
+    times of words were asked for.
     """
 
     start: float
@@ -22,6 +32,7 @@ class Segment:
     mean_logprob: float
     no_speech: float
     temperature: float
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ class SpeechWeights:
         """A tensor (rows, width) of which single rows are read: token embeddings."""
         return Embedding(self._weights, name, rows, width, 1.0)
 
+    def part(self, name: str, rows: int, width: int, first: int, last: int) -> NDArray[np.float32]:
+        """Rows of a tensor (rows, width) as float32, as the file has them."""
+        return self._weights.matrix(name, rows, width).dequantize()[first:last].copy()
+
     def linear(self, name: str, n: int, k: int) -> Weight:
         """``name``.weight (n, k), with ``name``.bias where there is one."""
         if name not in self._made:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trinity.speech.alignment import Alignment
 from trinity.speech.clip import Clip
 from trinity.speech.encoder import Encoder
 from trinity.speech.mel import HOP
@@ -18,7 +19,8 @@ from trinity.speech.resampling import RATE
 from trinity.speech.rules import Rules
 from trinity.speech.search import Cancelled, Found, Search
 from trinity.speech.tokens import SECONDS, SpeechTokens
-from trinity.speech.transcript import Segment
+from trinity.speech.transcript import Segment, Word
+from trinity.speech.words import words_of
 from trinity_kernels.team import Team
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -38,12 +40,12 @@ class Windows:
     def __init__(
         self, clip: Clip, encoder: Encoder, search: Search, rules: Rules, team: Team,
         tokens: SpeechTokens, options: SpeechOptions, prompt: Sequence[int], shown: Sequence[int],
-        most_shown: int, frames: int, cancelled: Cancelled,
+        most_shown: int, frames: int, cancelled: Cancelled, alignment: Alignment, language: str,
     ) -> None:  # fmt: skip
         self._clip, self._encoder, self._search, self._rules = clip, encoder, search, rules
         self._team, self._tokens, self._options = team, tokens, options
         self._prompt, self._frames, self._most_shown = list(prompt), frames, most_shown
-        self._cancelled = cancelled
+        self._cancelled, self._alignment, self._language = cancelled, alignment, language
         self._shown = list(shown)
         self._carried: list[int] = []
         self._draws = np.random.default_rng(0)  # the same text each time
@@ -68,21 +70,37 @@ class Windows:
         self.at = start + (done or here)  # always on
         if temperature > _UNSURE:
             self._carried = []
+        times = self._word_times(pieces, here)
         segments = []
         for first, last, ids in pieces:
+            spoken = [one for one in ids if one < self._tokens.end]
+            begins, times = times[: len(spoken) + 1], times[len(spoken) :]
             text = self._tokens.text(ids).strip()
             if not text or first >= min(last, here):  # nothing, or behind the audio's end
                 continue
             if self._options.carry and temperature <= _UNSURE:
-                self._carried += [one for one in ids if one < self._tokens.end]
-            end = min(_seconds(start + last), self._clip.seconds)
+                self._carried += spoken
+            begin, end = _seconds(start + first), min(_seconds(start + last), self._clip.seconds)
+            words: tuple[Word, ...] = ()
+            if begins:
+                # A piece's own times are surer: the first word of a window is found at its begin.
+                placed = [min(max(_seconds(start) + one, begin), end) for one in begins]
+                words = tuple(words_of(spoken, placed, self._tokens, self._language))
             segments.append(
                 Segment(
-                    _seconds(start + first), end, text, tuple(ids), found.mean, found.no_speech,
-                    temperature,
+                    begin, end, text, tuple(ids), found.mean, found.no_speech, temperature, words
                 )
-            )  # fmt: skip
+            )
         return segments
+
+    def _word_times(
+        self, pieces: Sequence[tuple[int, int, list[int]]], here: int
+    ) -> Sequence[float]:
+        """When each id of the window's text begins, and the last ends; none where not wanted."""
+        spoken = [one for _, _, ids in pieces for one in ids if one < self._tokens.end]
+        if not self._options.word_times or not spoken:
+            return ()
+        return self._alignment.times(self._prompt, spoken, here)
 
     def _best(self) -> tuple[Found, float]:
         """A window's text, tried again at higher temperatures while it looks wrong."""

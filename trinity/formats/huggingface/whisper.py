@@ -92,6 +92,8 @@ def whisper_metadata(directory: str, files: Mapping[str, str], name: str) -> dic
     for key in ("suppress_tokens", "begin_suppress_tokens"):
         if ids := _ids(merged, key, vocab_size):
             keys[key] = np.array(ids, np.int32)
+    if heads := _alignment_heads(merged):
+        keys["alignment_heads"] = np.array(heads, np.int32)
     if isinstance(generation.get("is_multilingual"), bool):
         keys["multilingual"] = generation["is_multilingual"]
     if languages := _languages(generation):
@@ -169,6 +171,18 @@ def _ids(values: Values, key: str, vocab_size: int) -> list[int]:
         if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < vocab_size:
             raise values.error(key, f"has {one!r:.40}; expected token ids below {vocab_size}")
     return found
+
+
+def _alignment_heads(values: Values) -> list[int]:
+    """Layer and head, layer and head, ...; the reader of the keys says whether there are such."""
+    key = "alignment_heads"
+    found = values.values.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+        raise values.error(key, "must be a list of pairs of a layer and a head")
+    numbers = [number for pair in found for number in pair]
+    if all(isinstance(one, int) and 0 <= one < 1 << 12 for one in numbers):
+        return numbers
+    raise values.error(key, "must be a list of pairs of a layer and a head")
 
 
 def _languages(generation: Mapping[str, object]) -> list[str]:

@@ -59,8 +59,19 @@ class VerboseSegment(msgspec.Struct):
     no_speech_prob: float
 
 
+class TimedWord(msgspec.Struct):
+    """A word, in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
 class Transcription(msgspec.Struct):
-    """What is said; of verbose_json piece by piece. ``language`` is a code."""
+    """What is said; of verbose_json piece by piece, and word by word where that was asked for.
+
+    ``language`` is a code.
+    """
 
     text: str
     usage: DurationUsage
@@ -68,6 +79,7 @@ class Transcription(msgspec.Struct):
     language: str | msgspec.UnsetType = msgspec.UNSET
     duration: float | msgspec.UnsetType = msgspec.UNSET
     segments: list[VerboseSegment] | msgspec.UnsetType = msgspec.UNSET
+    words: list[TimedWord] | msgspec.UnsetType = msgspec.UNSET
 
 
 async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
@@ -76,17 +88,13 @@ async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
     if body.stream:
         raise ApiError(400, "stream: transcripts are not streamed; leave it out", "stream")
     granularities = body.timestamp_granularities or []
-    if "word" in granularities:
-        raise ApiError(
-            400, "timestamp_granularities: there are no times of words; take segment",
-            "timestamp_granularities",
-        )  # fmt: skip
     if granularities and body.response_format != "verbose_json":
         raise ApiError(
             400, "timestamp_granularities: take response_format verbose_json with them",
             "timestamp_granularities",
         )  # fmt: skip
-    return await _answer(call, "transcribe", language=body.language or None)
+    word_times = "word" in granularities
+    return await _answer(call, "transcribe", language=body.language or None, word_times=word_times)
 
 
 async def translations(call: Call[TranslationForm]) -> ASGI:
@@ -106,18 +114,25 @@ async def _answer(call: Call[Any], task: str, **options: object) -> ASGI:
     found = await service.speech.transcribe(
         audio, task=task, initial_prompt=body.prompt, first_temperature=body.temperature, **options
     )
-    return written(found, body.response_format, task)
+    return written(found, body.response_format, task, bool(options.get("word_times")))
 
 
-def written(found: Transcript, form: Format, task: str) -> ASGI:
+def written(found: Transcript, form: Format, task: str, with_words: bool = False) -> ASGI:
     """A transcript as an answer."""
     usage = DurationUsage(found.duration)
     if form == "json":
         return Json(Transcription(found.text, usage))
     if form == "verbose_json":
         segments = [_segment(number, one) for number, one in enumerate(found.segments)]
+        words: list[TimedWord] | msgspec.UnsetType = msgspec.UNSET
+        if with_words:
+            words = [
+                TimedWord(word.text.strip(), word.start, word.end)
+                for one in found.segments
+                for word in one.words
+            ]
         return Json(
-            Transcription(found.text, usage, task, found.language, found.duration, segments)
+            Transcription(found.text, usage, task, found.language, found.duration, segments, words)
         )
     if form == "text":
         text = f"{found.text}\n"

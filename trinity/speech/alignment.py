@@ -1,0 +1,125 @@
+"""When each token of a window's text was said: where the decoder looked, followed through time.
+
+Source: openai/whisper, timing.py, find_alignment. Some heads of the decoder's attention to the
+encoder's states look at the frames of what comes next. Their probabilities, each frame's normalized
+over the tokens and smoothed over time, are costs of a way that goes on through tokens and frames at
+once (dynamic time warping); where it goes on to a token, that token begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trinity.formats.speech_config import SpeechConfig
+from trinity.speech.decoder import Decoder
+from trinity.speech.encoder import Encoder
+from trinity.speech.tokens import SECONDS, SpeechTokens
+from trinity.speech.weights import SpeechWeights
+from trinity_kernels.team import Team
+
+SMOOTHED = 7  # frames of 0.02 s under the median
+_BOTH, _TOKEN, _FRAME = 0, 1, 2  # in what the way goes on
+
+
+class Alignment:
+    """Finds times in the window that the encoder has just run over."""
+
+    def __init__(
+        self, config: SpeechConfig, encoder: Encoder, decoder: Decoder, weights: SpeechWeights,
+        tokens: SpeechTokens, team: Team,
+    ) -> None:  # fmt: skip
+        self._config, self._encoder, self._decoder = config, encoder, decoder
+        self._weights, self._tokens, self._team = weights, tokens, team
+        self._keys: dict[tuple[int, int], NDArray[np.float32]] = {}
+
+    def times(self, prompt: Sequence[int], ids: Sequence[int], frames: int) -> list[float]:
+        """Seconds from the window's beginning at which each of ``ids`` begins, then their end.
+
+        ``prompt``: what stands before them, without times; ``frames``: mel frames with sound.
+        """
+        begin = list(prompt)
+        if begin[-1] != self._tokens.without_times:
+            begin.append(self._tokens.without_times)
+        text = [*begin, *ids, self._tokens.end]
+        weights = self._looks(text, max(1, frames // 2))
+        # The row of a token is where it is foretold: that of the token before it.
+        matrix = smoothed(normalized(weights)).mean(0)[len(begin) - 1 : -1]
+        return [round(float(frame) * SECONDS, 2) for frame in jumps(matrix)]
+
+    def _looks(self, text: Sequence[int], count: int) -> NDArray[np.float32]:
+        """Probabilities (heads, tokens, frames) over the first ``count`` of the states."""
+        queries = self._decoder.queries(self._team, text)
+        states, dim = self._encoder.states[:count], self._config.width // self._config.decoder.heads
+        found = []
+        for layer, head in self._config.alignment_heads:
+            keys = states @ self._key(layer, head, dim).T  # they have no bias
+            scores = queries[layer][:, head * dim : (head + 1) * dim] @ keys.T
+            scores *= np.float32(dim**-0.5)
+            scores = np.exp(scores - scores.max(-1, keepdims=True))
+            found.append(scores / scores.sum(-1, keepdims=True))
+        return np.stack(found)
+
+    def _key(self, layer: int, head: int, dim: int) -> NDArray[np.float32]:
+        if (layer, head) not in self._keys:
+            d, name = self._config.width, f"dec.blk.{layer}.cross_attn_k.weight"
+            first = head * dim
+            self._keys[layer, head] = self._weights.part(name, d, d, first, first + dim)
+        return self._keys[layer, head]
+
+
+def normalized(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each frame's (heads, tokens, frames) with mean 0 and deviation 1 over the tokens."""
+    mean, deviation = weights.mean(-2, keepdims=True), weights.std(-2, keepdims=True)
+    found: NDArray[np.float32] = (weights - mean) / np.maximum(deviation, np.float32(1e-30))
+    return found
+
+
+def smoothed(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The median of SMOOTHED frames around each, mirrored at the ends."""
+    half = SMOOTHED // 2
+    if weights.shape[-1] <= half:
+        return weights
+    wide = np.pad(weights, ((0, 0), (0, 0), (half, half)), "reflect")
+    views = np.lib.stride_tricks.sliding_window_view(wide, SMOOTHED, -1)
+    found: NDArray[np.float32] = np.partition(views, half, -1)[..., half]
+    return found
+
+
+def jumps(matrix: NDArray[np.float32]) -> NDArray[np.intp]:
+    """The frame at which each row begins on the way of the largest sum through (rows, frames)."""
+    trace = _trace(-matrix)
+    row, frame = matrix.shape[0] - 1, matrix.shape[1] - 1
+    begins = np.zeros(matrix.shape[0], np.intp)
+    while row > 0 and frame > 0:
+        step = trace[row, frame]
+        if step != _FRAME:
+            begins[row] = frame
+            row -= 1
+        if step != _TOKEN:
+            frame -= 1
+    begins[1 : row + 1] = 0
+    return begins
+
+
+def _trace(costs: NDArray[np.float32]) -> NDArray[np.int8]:
+    """How each place of (rows, frames) is best reached, one diagonal after the other."""
+    rows, frames = costs.shape
+    least = np.full((rows + 1, frames + 1), np.inf, np.float32)
+    least[0, 0] = 0
+    trace = np.zeros((rows, frames), np.int8)
+    for diagonal in range(rows + frames - 1):
+        i = np.arange(max(0, diagonal - frames + 1), min(rows, diagonal + 1))
+        j = diagonal - i
+        both, token, frame = least[i, j], least[i, j + 1], least[i + 1, j]
+        step = np.where(
+            (both < token) & (both < frame),
+            _BOTH,
+            np.where((token < both) & (token < frame), _TOKEN, _FRAME),
+        )
+        before = np.choose(step, (both, token, frame))
+        least[i + 1, j + 1] = costs[i, j] + before
+        trace[i, j] = step
+    return trace

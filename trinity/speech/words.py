@@ -1,0 +1,82 @@
+"""The words of a text with times, put together from tokens.
+
+Source: openai/whisper, tokenizer.py (split_to_word_tokens) and timing.py (merge_punctuations).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from trinity.speech.tokens import SpeechTokens
+from trinity.speech.transcript import Word
+
+# Written without spaces: each character counts as a word.
+_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+_OPENING = "\"'“¿([{-"
+_CLOSING = "\"'.。,，!！?？:：”)]}、"
+
+
+def words_of(
+    ids: Sequence[int], times: Sequence[float], tokens: SpeechTokens, language: str
+) -> list[Word]:
+    """Words of a piece; ``times``: when each id begins, then when the last ends, in seconds.
+
+    A word has the space before it that the text has, and its punctuation.
+    """
+    pieces = _characters(ids, tokens)
+    if language not in _WITHOUT_SPACES:
+        pieces = _joined(pieces)
+    found, at = list[tuple[str, int, int]](), 0
+    for text, count in pieces:
+        found.append((text, at, at + count))
+        at += count
+    return [Word(times[first], times[last], text) for text, first, last in _merged(found)]
+
+
+def _characters(ids: Sequence[int], tokens: SpeechTokens) -> list[tuple[str, int]]:
+    """Texts of whole characters, and of how many ids each is."""
+    found, held = list[tuple[str, int]](), list[int]()
+    whole, length = tokens.text(ids), 0
+    for one in ids:
+        held.append(one)
+        text = tokens.text(held)
+        at = length + text.find("\ufffd")
+        if "\ufffd" not in text or whole[at : at + 1] == "\ufffd":  # such a character itself
+            found.append((text, len(held)))
+            held, length = [], length + len(text)
+    if held:
+        found.append((tokens.text(held), len(held)))
+    return found
+
+
+def _joined(pieces: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Texts up to each space, and punctuation apart."""
+    found: list[tuple[str, int]] = []
+    for text, count in pieces:
+        apart = text.startswith(" ") or text.strip() in string.punctuation
+        if apart or not found:
+            found.append((text, count))
+        else:
+            before, counted = found[-1]
+            found[-1] = before + text, counted + count
+    return found
+
+
+def _merged(words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Punctuation goes with the word that it opens or closes."""
+    opened: list[tuple[str, int, int]] = []
+    for text, first, last in reversed(words):
+        if opened and text.startswith(" ") and text.strip() and text.strip() in _OPENING:
+            following, _, end = opened[-1]
+            opened[-1] = text + following, first, end
+        else:
+            opened.append((text, first, last))
+    found: list[tuple[str, int, int]] = []
+    for text, first, last in reversed(opened):
+        if found and not found[-1][0].endswith(" ") and text and text in _CLOSING:
+            before, begin, _ = found[-1]
+            found[-1] = before + text, begin, last
+        else:
+            found.append((text, first, last))
+    return found
