@@ -131,7 +131,12 @@ def test_words_of_a_transcript(model: trinity.SpeechModel, monkeypatch: pytest.M
             assert times == sorted(times)
             assert one.start <= times[0]
             assert times[-1] <= one.end
-    assert times[0] < times[-1]
+        prompt = [321, model._tokens.language(language), 329]
+        ids = [one for one in texts[0] if one < first]
+        begins = np.clip(model._alignment.times(prompt, ids, 1000), 0.2, 6.0)  # of the first piece
+        words = found.segments[0].words
+        assert [one.start for one in words] == begins[: counts[0]].tolist()
+        assert words[-1].end == begins[16]
     plain = model.transcribe(noise(), language="en")
     assert [one.text for one in plain.segments] == [one.text for one in found.segments]
     assert all(one.words == () for one in plain.segments)
