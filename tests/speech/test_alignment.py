@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,17 +36,6 @@ NOISE_TIMES = [
     0.0, 1.72, 1.74, 5.76, 7.08, 7.1, 7.1, 7.1, 7.1, 9.52, 9.52, 9.52, 9.86, 9.86, 9.86, 9.94, 9.94,
     9.94, 9.94, 9.94, 9.94, 9.94, 9.94, 9.98, 9.98,
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def folder(shared_data: Path) -> Path:
-    return shared_data / "encoders" / "whisper"
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Iterator[trinity.SpeechModel]:
-    with trinity.SpeechModel(folder / "hf", threads=2) as loaded:
-        yield loaded
 
 
 def noise() -> np.ndarray[tuple[int], np.dtype[np.float32]]:

@@ -23,11 +23,6 @@ from trinity.tools.convert import convert
 
 
 @pytest.fixture(scope="module")
-def folder(shared_data: Path) -> Path:
-    return shared_data / "encoders" / "whisper"
-
-
-@pytest.fixture(scope="module")
 def file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory's weights, F16, as they are."""
     path = tmp_path_factory.mktemp("gguf") / "whisper.gguf"

@@ -19,11 +19,6 @@ from trinity.speech.search import Search
 
 
 @pytest.fixture(scope="module")
-def folder(shared_data: Path) -> Path:
-    return shared_data / "encoders" / "whisper"
-
-
-@pytest.fixture(scope="module")
 def golden(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "golden.json").read_text("utf-8"))
     return found

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,6 @@ from tests.speech.test_audio import tone, write_wav
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.speech.clip import Clip
 from trinity.speech.search import Found, Search
-
-
-@pytest.fixture(scope="module")
-def folder(shared_data: Path) -> Path:
-    return shared_data / "encoders" / "whisper"
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Iterator[trinity.SpeechModel]:
-    with trinity.SpeechModel(folder / "hf", threads=2) as loaded:
-        yield loaded
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *texts: list[int]) -> list[list[int]]:
