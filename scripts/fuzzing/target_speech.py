@@ -39,7 +39,7 @@ _KEYS = (
     "decoder.attention.head_count", "decoder.feed_forward_length", "vocab_size",
     "hidden_activation", "decoder.attention.layer_norm_epsilon", "decoder_start_token_id",
     "suppress_tokens", "begin_suppress_tokens", "max_initial_timestamp_index", "multilingual",
-    "languages",
+    "languages", "alignment_heads",
 )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _write_down(case: Case, model: trinity.SpeechModel) -> None:
     noise = np.random.default_rng(rng.randrange(1 << 30)).normal(size=rng.choice((1, 400, 8000)))
     model.transcribe(
         noise.astype(np.float32), beams=rng.choice((1, 1, 2)), times=rng.random() < 0.8,
-        fallback=rng.random() < 0.1,
+        fallback=rng.random() < 0.1, word_times=rng.random() < 0.5,
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def whisper(rng: random.Random, hostile: float) -> Draft:
     ]
     tokens = [*byte_characters(), *_SPECIALS, *(f"<|{0.02 * i:.2f}|>" for i in range(_TIMES))]
     bands = rng.choice((1, 10, 80))
-    config = SpeechConfig(width, len(tokens), bands, *stacks, "gelu_erf", (), (), 50, "")
+    config = SpeechConfig(width, len(tokens), bands, *stacks, "gelu_erf", (), (), 50, (), "")
     draft = Draft()
     keys: dict[str, Value] = {"general.architecture": Value(STRING, "whisper")}
     for side, stack in zip(("encoder", "decoder"), stacks, strict=True):
@@ -112,6 +112,7 @@ def whisper(rng: random.Random, hostile: float) -> Draft:
             "whisper.max_initial_timestamp_index": Value(U32, rng.choice((0, 50))),
             "whisper.multilingual": Value(BOOL, rng.random() < 0.8),
             "whisper.languages": Value(ARRAY, ["en", "de"], STRING),
+            "whisper.alignment_heads": Value(ARRAY, [0, 0], I32),
         }
     draft.keys = [
         *keys.items(),
