@@ -48,6 +48,20 @@ GEMMA = (
     ("post_ffw_norm", "post_feedforward_layernorm"),
     *(pair for pair in QWEN3 if pair[0] not in ("attn_norm", "ffn_norm")),
 )  # fmt: skip
+# As the class that came with nomic-embed saved them, and as transformers names them.
+NOMIC = (
+    ("token_embd_norm", "emb_ln"), ("token_embd", "embeddings.word_embeddings"),
+    ("token_types", "embeddings.token_type_embeddings"), ("blk.", "encoder.layers."),
+    ("attn_qkv", "attn.Wqkv"), ("attn_output_norm", "norm1"), ("attn_output", "attn.out_proj"),
+    ("ffn_up", "mlp.fc11"), ("ffn_gate", "mlp.fc12"), ("ffn_down", "mlp.fc2"),
+    ("layer_output_norm", "norm2"),
+)  # fmt: skip
+NEWER_NOMIC = (
+    ("emb_ln", "embeddings.LayerNorm"), ("encoder.layers.", "layers."),
+    ("attn.out_proj", "self_attn.o_proj"), ("fc11", "up_proj"), ("fc12", "gate_proj"),
+    ("fc2", "down_proj"), ("norm1", "post_attention_layernorm"), ("norm2", "post_mlp_layernorm"),
+)  # fmt: skip
+FAMILIES = {"qwen3": QWEN3, "gemma": GEMMA, "nomic": NOMIC}
 
 
 def weights(path: Path, names: tuple[tuple[str, str], ...] = NAMES) -> Arrays:
@@ -117,7 +131,7 @@ def make(shared_data: Path, tmp_path: Path) -> Make:
     def made(family: str, *, prefix: str = "", more: Arrays | None = None, **config: Any) -> Path:
         folder = shared_data / "encoders" / family
         shutil.copytree(folder / "hf", tmp_path / family, copy_function=shutil.copyfile)
-        names = {"qwen3": QWEN3, "gemma": GEMMA}.get(family.partition("_")[0], NAMES)
+        names = FAMILIES.get(family.partition("_")[0], NAMES)
         arrays = weights(folder / "model.gguf", names)
         if names is GEMMA:  # which GGUF has with 1 added; dense layers have files of their own
             arrays = {
@@ -141,6 +155,7 @@ def make(shared_data: Path, tmp_path: Path) -> Make:
     [
         ("bert_cls", ""), ("bert_mean", "bert."), ("qwen3_embedding", ""),
         ("qwen3_embedding", "model."), ("xlm_roberta", ""), ("gemma_embedding", ""),
+        ("nomic_bert", ""),
     ],
 )  # fmt: skip
 def test_an_embedders_directory(shared_data: Path, make: Make, family: str, prefix: str) -> None:
@@ -153,6 +168,44 @@ def test_an_embedders_directory(shared_data: Path, make: Make, family: str, pref
         found = model.embed([one["text"] for one in golden["texts"]])
     expected = np.load(shared_data / "encoders" / family / "embeddings.npy")
     assert np.abs(found - expected).max() < 1e-5
+
+
+def test_nomic_berts_newer_names_and_older_configuration(shared_data: Path, make: Make) -> None:
+    expected = np.load(shared_data / "encoders/nomic_bert/embeddings.npy")
+    texts = json.loads((shared_data / "encoders/nomic_bert/golden.json").read_text())["texts"]
+    path = make("nomic_bert")
+    values = json.loads((path / "config.json").read_text())
+    newer = (
+        "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "head_dim",
+        "hidden_act", "layer_norm_eps", "rope_parameters", "max_position_embeddings",
+    )  # fmt: skip
+    older = {key: value for key, value in values.items() if key not in newer}
+    (path / "config.json").write_text(json.dumps(older))
+    arrays = {}
+    for name, array in weights(shared_data / "encoders/nomic_bert/model.gguf", NOMIC).items():
+        for ours, theirs in NEWER_NOMIC:
+            name = name.replace(ours, theirs)
+        if "Wqkv" in name:
+            for part, rows in zip("qkv", np.split(array, 3), strict=True):
+                arrays[name.replace("attn.Wqkv", f"self_attn.{part}_proj")] = rows.copy()
+        else:
+            arrays[name] = array
+    save_file(arrays, path / "model.safetensors")
+    with trinity.load(path, threads=1) as model:
+        assert model.config.context_length == 2048
+        found = model.embed([one["text"] for one in texts])
+    assert np.abs(found - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("class_name", ["Qwen3Model", "Qwen3ForCausalLM"])
+def test_an_embedder_without_the_head_that_its_configuration_names(
+    shared_data: Path, make: Make, class_name: str
+) -> None:
+    expected = np.load(shared_data / "encoders/qwen3_embedding/embeddings.npy")
+    texts = json.loads((shared_data / "encoders/qwen3_embedding/golden.json").read_text())["texts"]
+    path = make("qwen3_embedding", architectures=[class_name], tie_word_embeddings=False)
+    with trinity.load(path, threads=1, kv_type="f32") as model:
+        assert np.abs(model.embed([one["text"] for one in texts]) - expected).max() < 1e-5
 
 
 def test_a_rerankers_directory_has_the_pooler(shared_data: Path, make: Make) -> None:
@@ -209,6 +262,19 @@ def test_what_is_another_network_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedError, match=message):
         trinity.load(make("bert_cls", **values), threads=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"moe_every_n_layers": 2}, "moe_every_n_layers is 2"),
+        ({"qkv_proj_bias": True}, "qkv_proj_bias is True"),
+        ({"activation_function": "gelu", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    ],
+)
+def test_another_nomic_bert_is_refused(make: Make, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        trinity.load(make("nomic_bert", **values), threads=1)
 
 
 def test_modules_that_change_the_vector_are_refused(make: Make) -> None:

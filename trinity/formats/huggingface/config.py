@@ -44,7 +44,8 @@ class Terms:
     last of so many has no window; 0: all have it. ``rope_types``: scaling that GGUF can say of the
     architecture. ``partial_rope``: a part of a head may rotate. ``quantization``: known methods.
     ``windows``: layers may see a window of positions, which ``layer_types`` tells. ``kinds``: what
-    has an entry for each layer, where their number may be missing.
+    has an entry for each layer, where their number may be missing. ``older``: what values without
+    their key are called in older configurations.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Terms:
     quantization: tuple[str, ...] = ()
     windows: bool = True
     kinds: tuple[str, ...] = ()
+    older: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
     Raises ConfigError for values that are missing, impossible or at odds; UnsupportedError for
     what trinity cannot read.
     """
-    values = Values({**terms.defaults, **given}, source)
+    older = {key: given[name] for key, name in terms.older.items() if name in given}
+    values = Values({**terms.defaults, **older, **given}, source)
     hidden_size = values.size("hidden_size", "hidden_size")
     num_heads = values.size("num_attention_heads", "num_heads")
     num_kv_heads = values.size("num_key_value_heads", "num_kv_heads", num_heads)

@@ -7,7 +7,7 @@ configuration does not describe the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -144,7 +144,7 @@ def _names(
 
 
 def _found(
-    config: HFConfig, family: Family, names: Collection[str]
+    config: HFConfig, family: Family, names: Mapping[str, str]
 ) -> tuple[list[HFTensor], set[str], list[str]]:
     """Tensors, the names they use, and some of the names that are not there."""
     tensors: list[HFTensor] = []
@@ -163,7 +163,7 @@ def _found(
     return tensors, used, missing
 
 
-def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterator[HFTensor]:
+def _tensors(config: HFConfig, family: Family, names: Mapping[str, str]) -> Iterator[HFTensor]:
     first, *others = family.ends(config)
     yield _tensor(first, "", "", names)
     for layer in range(config.num_layers):
@@ -174,14 +174,17 @@ def _tensors(config: HFConfig, family: Family, names: Collection[str]) -> Iterat
     yield from _drafting(config, family, names)
     for module in others:
         yield _tensor(module, "", "", names)
-    # Where the configuration does not say, the tensor itself tells.
-    separate = config.tied is False or (config.tied is None and _HEAD in names)
+    # Where the configuration does not say, the tensor itself tells; a checkpoint of an embedder,
+    # whose names are those of the model within, lacks it whatever the configuration says.
+    embedding = _tensor(first, "", "", names).source
+    within = names.get(embedding) == "embed_tokens.weight" and _HEAD not in names
+    separate = (config.tied is False and not within) or (config.tied is None and _HEAD in names)
     factor = family.head_factor(config)
     # Tied weights that are multiplied in one place, or by unlike factors, are two tensors here.
     unlike = first.factors != (((factor,),) if factor != 1.0 else ())
     if (separate or unlike) and not family.headless:
         shape = (config.vocab_size, config.hidden_size)
-        stored = Stored((_HEAD if separate else _tensor(first, "", "", names).source,), shape)
+        stored = Stored((_HEAD if separate else embedding,), shape)
         factors: tuple[tuple[float, ...], ...] = ()
         if factor != 1.0:
             stored, factors = replace(stored, parts=(as_it_is,)), ((factor,),)

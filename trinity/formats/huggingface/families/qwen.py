@@ -48,4 +48,13 @@ FAMILIES = (
         renames=WITHOUT_HEAD,
         terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
     ),
+    Family(  # as sentence-transformers saves an embedder that it trained
+        class_names=("Qwen3Model",),
+        architectures={"silu": "qwen3"},
+        layer=_qwen3_layer,
+        renames=WITHOUT_HEAD,
+        unused=lambda config: r"lm_head\..*",
+        headless=True,
+        terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
+    ),
 )
