@@ -77,3 +77,21 @@ def test_what_is_refused(
     result = run(arguments[0], "-m", embedder, *arguments[1:])
     assert result.exit_code == status
     assert message in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "perplexity"])
+@pytest.mark.parametrize(
+    ("kind", "use"),
+    [("bert_mean", "embed"), ("nomic_bert", "embed"), ("gemma_embedding", "embed"),
+     ("xlm_roberta_rerank", "rank")],
+)  # fmt: skip
+def test_no_text_comes_from_encoders(
+    run: Run, shared_data: Path, command: str, kind: str, use: str, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("The quick brown fox jumps. " * 40)
+    more = {"generate": ["abc"], "perplexity": ["-f", str(tmp_path / "text"), "-c", "64"]}
+    model = str(shared_data / "encoders" / kind / "model.gguf")
+    said = run(command, "--model", model, *more.get(command, []))
+    assert said.exit_code == 1
+    assert "an encoder, which writes no text: use" in said.stderr
+    assert f"trinity {use}" in said.stderr

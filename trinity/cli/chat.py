@@ -41,6 +41,9 @@ def chat(
     text = None if template is None else given_template(template)
     path = model_or_chat_demo(model)
     with load_model(path, **loading) as loaded:
+        if loaded.encodes:
+            use = "rank" if loaded.ranks else "embed"
+            raise InputError(f"{path}: an encoder, which writes no text: use `trinity {use}`")
         if text is None and not loaded.chat_templates:
             raise InputError(
                 f"{path}: the file has no chat template; give one with --template FILE, "

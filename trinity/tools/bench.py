@@ -4,7 +4,8 @@ The conventions are llama-bench's: random tokens, a warm-up that is not counted,
 deviation over rounds. "pp512" evaluates a prompt of 512 tokens, "tg128" generates 128 one by one;
 "b16" does so for 16 sequences in the same steps, "@ d4096" with 4096 positions already in each
 sequence's cache. "spec" generates a text that repeats a passage word for word, with speculation:
-the most that it can gain.
+the most that it can gain. Of an encoder, "text512" evaluates a whole text of 512 tokens, "b16" so
+many of them, as many in a step as its context holds.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class Measurement:
 
     ``bytes_per_step``: weights and cache that an average decode step reads; None for a prompt and
     for speculation, whose ``proposed`` and ``accepted`` tokens are those of the last round.
+    ``texts``: how many whole texts an encoder has evaluated in a round.
     """
 
     test: str
@@ -102,6 +104,7 @@ class Measurement:
     bytes_per_step: int | None = None
     proposed: int | None = None
     accepted: int | None = None
+    texts: int | None = None
 
     @property
     def rounds(self) -> list[float]:
@@ -112,6 +115,11 @@ class Measurement:
     def mean(self) -> float:
         """Mean tokens per second."""
         return statistics.fmean(self.rounds)
+
+    @property
+    def texts_per_second(self) -> float | None:
+        """Mean whole texts per second of an encoder."""
+        return None if self.texts is None else self.mean * self.texts / self.tokens
 
     @property
     def deviation(self) -> float:
@@ -170,11 +178,15 @@ def run_bench(
     Raises: InputError where a number is out of range or exceeds the context.
     """
     plan.check(engine.context_length)
+    if engine.encodes:
+        _check_encoder(plan, engine)
     bench = Bench(engine)
     measurements, profiles = [], []
     for depth in plan.depths:
         tests = [("pp", count, 1) for count in plan.prompt_tokens]
         tests += [("tg", n, batch) for n in plan.generated_tokens for batch in plan.batches]
+        if engine.encodes:
+            tests = [("text", n, batch) for n in plan.prompt_tokens for batch in plan.batches]
         for kind, count, batch in tests:
             if count == 0:
                 continue
@@ -184,7 +196,7 @@ def run_bench(
                 progress(f"{name}: filling the cache")
                 bench.fill(depth, batch)
             progress(f"{name}: warm-up")
-            run = bench.prompt if kind == "pp" else bench.generation
+            run = {"pp": bench.prompt, "tg": bench.generation, "text": bench.texts}[kind]
             run(min(count, 2 * engine.prefill_chunk), depth, batch)
             seconds = []
             for number in range(plan.rounds):
@@ -195,9 +207,11 @@ def run_bench(
                 weights = engine.bytes_per_token(0)
                 cache = engine.bytes_per_token(depth + count // 2) - weights
                 bytes_per_step = weights + batch * cache
+            texts = batch if engine.encodes else None
             measurements.append(
-                Measurement(name, count * batch, tuple(seconds), batch, depth, bytes_per_step)
-            )
+                Measurement(name, count * batch, tuple(seconds), batch, depth, bytes_per_step,
+                            texts=texts)
+            )  # fmt: skip
             if plan.profile:
                 progress(f"{name}: each operation alone")
                 profiles.append(bench.profile(name, kind, count, depth, batch))
@@ -215,6 +229,19 @@ def run_bench(
     return Report(
         tuple(measurements), engine.threads, engine.isa, bandwidth, *memory, tuple(profiles)
     )
+
+
+def _check_encoder(plan: Plan, engine: Engine) -> None:
+    """Raise InputError for what an encoder, which takes whole texts and writes none, cannot do."""
+    for what, given in (
+        ("--depth", any(plan.depths)), ("--speculate", plan.speculate),
+        ("-p 0", not any(plan.prompt_tokens)),
+    ):  # fmt: skip
+        if given:
+            raise InputError(
+                f"the model ({engine.config.architecture}) is an encoder, which is measured by "
+                f"whole texts: leave out {what}, and give their lengths with --prompt-tokens"
+            )
 
 
 def speculation(bench: Bench, count: int, rounds: int, progress: Progress) -> Measurement:
@@ -266,6 +293,18 @@ class Bench:
         self.extend(cache, tokens)
         return perf_counter() - started
 
+    def texts(self, count: int, depth: int = 0, batch: int = 1) -> float:
+        """Seconds to evaluate ``batch`` whole texts of ``count`` tokens; ``depth`` is 0."""
+        rows = self._texts(count, self.fill(depth, batch))
+        most = max(1, self.engine.prefill_chunk // count)
+        started = perf_counter()
+        for first in range(0, batch, most):
+            self.engine.step(rows[first : first + most])
+        return perf_counter() - started
+
+    def _texts(self, count: int, caches: Sequence[KVCache]) -> list[Rows]:
+        return [Rows(cache, self.tokens[n, :count], 0) for n, cache in enumerate(caches)]
+
     def generation(self, count: int, depth: int = 0, batch: int = 1) -> float:
         """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` sequences."""
         caches, engine = self.fill(depth, batch), self.engine
@@ -308,6 +347,11 @@ class Bench:
 
     def profile(self, test: str, kind: str, count: int, depth: int, batch: int) -> Profile:
         """One step of a test, whole (the median of five) and operation by operation."""
+        if kind == "text":
+            batch = min(batch, max(1, self.engine.prefill_chunk // count))
+            seconds = [self.texts(count, depth, batch) for _ in range(5)]
+            operations = self.engine.profile(self._texts(count, self.fill(depth, batch)))
+            return Profile(test, statistics.median(seconds), tuple(operations))
         if kind == "pp":
             count = min(count, self.engine.prefill_chunk)
             seconds = [self.prompt(count, depth) for _ in range(5)]

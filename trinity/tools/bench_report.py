@@ -76,6 +76,7 @@ def _level(report: Report) -> dict[str, object]:
                 "tokens_per_second_sd": m.deviation,
                 "tokens_per_second_rounds": m.rounds,
                 "seconds_rounds": list(m.seconds),
+                "texts_per_second_mean": m.texts_per_second,
                 "bytes_per_step": m.bytes_per_step,
                 "bandwidth_share": report.share(m),
                 "proposed_tokens": m.proposed,
@@ -149,6 +150,8 @@ def _notes(report: Report, prefix: str) -> list[str]:
                 f"{prefix}{m.test} read {read / 1e9:.1f} GB/s, {share:.0%} of the "
                 f"{report.read_bandwidth / 1e9:.1f} GB/s that {report.threads} threads can read"
             )
+        if m.texts_per_second is not None:
+            notes.append(f"{prefix}{m.test}: {m.texts_per_second:.2f} texts per second")
         if m.proposed is not None:
             notes.append(f"{prefix}{m.test} accepted {m.accepted} of {m.proposed} proposed tokens")
     if report.peak_rss is not None:

@@ -1,7 +1,8 @@
 """Gathers an importance matrix: the mean squares of every linear's inputs over a text.
 
 The text's tokens are cut into chunks, each evaluated alone, its first token replaced by BOS where
-the model wants one, as llama.cpp's llama-imatrix does. The engine's own steps add the squares of
+the model wants one, as llama.cpp's llama-imatrix does; of an encoder, which sees a chunk whole, the
+last one by EOS. The engine's own steps add the squares of
 the float32 activations, before these are quantized.
 Numerics: float64 within a run (``trinity_kernels.ops.squares``), float32 in the file.
 """
@@ -87,10 +88,10 @@ def gather_imatrix(
     ``chunks``: how many chunks of ``chunk_size`` tokens, all if None; ``from_chunk`` leaves some
     out before them. ``dataset`` names the text in the file. ``process_output`` gathers for the
     output head too. ``perplexity`` of the second halves of the chunks is reported to ``progress``
-    and costs their logits. ``start`` is what the sums are added to. ``resume`` is the result of a
-    run with the same text that was cancelled, or saved: the next chunk follows. ``save`` gets the
-    result so far every ``save_frequency`` chunks. Once ``cancel`` is set, whole chunks so far are
-    the result.
+    and costs their logits; an encoder has none. ``start`` is what the sums are added to. ``resume``
+    is the result of a run with the same text that was cancelled, or saved: the next chunk follows.
+    ``save`` gets the result so far every ``save_frequency`` chunks. Once ``cancel`` is set, whole
+    chunks so far are the result.
 
     Raises: InputError for a text shorter than one chunk, for a ``start`` or ``resume`` of another
     model or text, and where it is cancelled before the first chunk; TrinityError where the model's
@@ -103,6 +104,8 @@ def gather_imatrix(
     check_integer("save_frequency", save_frequency, low=1)
     if chunks is not None:
         check_integer("chunks", chunks, low=1)
+    if engine.encodes and process_output:
+        raise InputError("the model is an encoder without an output head; leave --process-output")
     windows = _cut(model, text, chunk_size)
     digest = hashlib.sha256(windows.astype("<i4").tobytes()).hexdigest()
     shapes = _shapes(engine, process_output)
@@ -124,7 +127,7 @@ def gather_imatrix(
         return replace(found, datasets=datasets, position=Position(done, digest))
 
     with model.exclusive():
-        run = _Run(engine, process_output, perplexity)
+        run = _Run(engine, process_output, perplexity and not engine.encodes)
         try:
             while done < end and run.chunk(windows[done], cancel):
                 done += 1
@@ -156,6 +159,8 @@ def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32
     windows = ids[: len(ids) // size * size].astype(np.int32).reshape(-1, size)
     if model.tokenizer.add_bos and model.tokenizer.bos_id is not None:
         windows[:, 0] = model.tokenizer.bos_id
+    if model.encodes and model.tokenizer.add_eos and model.tokenizer.eos_id is not None:
+        windows[:, -1] = model.tokenizer.eos_id
     return windows
 
 
@@ -253,6 +258,11 @@ class _Run:
         half, size = len(tokens) // 2, len(tokens)
         scores = self._wants_perplexity
         cache.truncate(0)
+        if self._engine.encodes:
+            if cancel is not None and cancel.is_set():
+                return False
+            self._engine.step([Rows(cache, tokens, 0)])
+            return True
         step = self._rows if self._process_output else self._engine.prefill_chunk
         starts = [*range(0, half, step), *range(half, size, self._rows if scores else step)]
         for start, end in zip(starts, [*starts[1:], size], strict=True):
