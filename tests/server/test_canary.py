@@ -50,6 +50,18 @@ def test_one_changed_weight_changes_it(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
+@pytest.mark.parametrize("kind", ["bert_mean", "gemma_embedding", "xlm_roberta_rerank"])
+def test_an_encoder_is_checked_by_its_states(shared_data: Path, kind: str) -> None:
+    with trinity.load(shared_data / "encoders" / kind / "model.gguf", threads=1) as model:
+        canary = Canary(Models([Served("encoder", "", lambda: model, model=model)]))
+        asyncio.run(canary.look("encoder", model))
+        assert canary.checked is not None
+        assert canary.differing is None
+        first = logits_hash(model)
+        model.embed(["a text", "b"])
+        assert logits_hash(model) == first
+
+
 def test_other_logits_make_the_server_ill(own: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served("demo", "", lambda: own, model=own)
     canary = Canary(Models([served]))

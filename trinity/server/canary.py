@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trinity.errors import TrinityError
 from trinity.runtime.interface import Rows
 
@@ -98,7 +100,10 @@ class Canary:
 
 
 def logits_hash(model: Model) -> str:
-    """16 bytes of SHA-256 of the logits behind fixed tokens; requests wait meanwhile."""
+    """16 bytes of SHA-256 of the logits behind fixed tokens, of an encoder their states.
+
+    Requests wait meanwhile.
+    """
     size = model.config.vocab_size
     ids = [(7919 * place + 1) % size for place in range(min(TOKENS, model.context_length))]
     with model.exclusive() as engine:
@@ -107,7 +112,11 @@ def logits_hash(model: Model) -> str:
         try:
             if not cache.reserve(len(ids)):
                 raise TrinityError("there is no page for it")
-            logits = engine.step([Rows(cache, ids, len(ids))])
+            if engine.encodes:
+                logits = np.empty((len(ids), model.config.hidden_size), np.float32)
+                engine.step([Rows(cache, ids, 0, logits)])
+            else:
+                logits = engine.step([Rows(cache, ids, len(ids))])
             return hashlib.sha256(logits.tobytes()).hexdigest()[:32]
         finally:
             cache.release()
