@@ -14,7 +14,9 @@ from tests.formats.raw_safetensors import write_safetensors
 
 Arrays = dict[str, NDArray[Any]]
 RANK, ALPHA = 3, 5.0
-EMBEDDINGS = ("embed_tokens.weight", "embed_tokens_per_layer.weight")
+EMBEDDINGS = (
+    "embed_tokens.weight", "embed_tokens_per_layer.weight", "backbone.embeddings.weight",
+)  # fmt: skip
 
 
 def peft_directory(folder: Path, tensors: Mapping[str, NDArray[Any]], **config: object) -> Path:

@@ -19,24 +19,23 @@ from tests.models.adapter_files import (
 )
 from tests.models.test_families import FOLDERS
 from tests.tools.family_directories import arrays_of, directory
-from trinity.models import ARCHITECTURES
+from trinity.errors import UnsupportedError
 from trinity.tools.convert import convert
 
 LARGEST_DIFFERENCE = 1e-3
-# Experts that are blocks of MXFP4, which no sum can be written as; layers with a recurrent state,
-# for which no adapters are read.
-STATES = {name for name, known in ARCHITECTURES.items()
-          if known.mixed or any(field == "ssm" for field, _ in known.needs)}  # fmt: skip
-LEFT = {"gpt_oss_mxfp4", *(folder for folder, name in FOLDERS.items() if name in STATES)}
+# Experts that are blocks of MXFP4, which no sum can be written as; multipliers within weights.
+LEFT = {"gpt_oss_mxfp4", "falcon_h1"}
 # Experts' parameters are (experts, in, out).
 TURNED = {"gpt_oss"}
-KEPT = {"deepseek_v2", "gemma4_e", "gpt_oss", "mixtral", "phi3", "llama3_rope"}
+KEPT = {"deepseek_v2", "gemma4_e", "gpt_oss", "mixtral", "phi3", "llama3_rope", "qwen3_5", "lfm2"}
 
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("folder", some(sorted(FOLDERS.keys() - LEFT), KEPT))
 def test_as_merged(folder: str, shared_data: Path, tmp_path: Path) -> None:
     family = shared_data / "architectures" / folder
+    if not (family / "hf" / "model.safetensors").exists():
+        pytest.skip(f"the reference data has no checkpoint of {folder}")
     arrays = arrays_of(family)
     tied = "lm_head.weight" not in arrays
     # Merging would change a tied output, too, which PEFT leaves as it is.
@@ -86,3 +85,12 @@ def test_tied_embedding(folder: str, shared_data: Path, tmp_path: Path) -> None:
         with trinity.load(base, context_length=64, kv_type="f32", lora=[file]) as model:
             found = model.logits(prompt)
         assert np.abs(found - expected).max() < LARGEST_DIFFERENCE, file
+
+
+def test_falcon_h1s_multipliers_are_refused(shared_data: Path, tmp_path: Path) -> None:
+    family = shared_data / "architectures" / "falcon_h1"
+    name = "model.layers.0.self_attn.q_proj.weight"
+    peft, _, _ = random_pairs({name: arrays_of(family)[name]}, seed=4)
+    file = peft_directory(tmp_path / "peft", peft)
+    with pytest.raises(UnsupportedError, match="have multipliers of config"):
+        trinity.load(family / "model.gguf", lora=[file])

@@ -73,6 +73,6 @@ def _oriented(
 ) -> tuple[Literal["linear", "embedding", "experts"], Elements, Elements]:
     if a.ndim == 3:
         return "experts", a, b
-    if module.rpartition(".")[2].startswith("embed_tokens"):
+    if module.rpartition(".")[2].startswith(("embed_tokens", "embeddings")):
         return "embedding", a, b.T
     return "linear", a.T, b.T

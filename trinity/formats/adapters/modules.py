@@ -43,6 +43,12 @@ def placed(base: Base, source: str, pairs: Iterable[NamedPair]) -> tuple[Pair, .
 
     Raises FormatError for a module that the base does not have, and where shapes do not fit.
     """
+    if base.config.architecture == "falcon-h1":
+        raise UnsupportedError(
+            f"{source}: weights of falcon-h1 have multipliers of config.json in them, which an "
+            "adapter's would need and a model's file no longer tells; merge the adapter with PEFT, "
+            "and convert the result"
+        )
     places = places_of(base)
     pieces: list[Piece] = []
     experts: dict[tuple[str, int | None], dict[int, tuple[NamedPair, Place]]] = {}
@@ -91,7 +97,8 @@ def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elem
             f"{pair.source}: module {pair.module!r} has a pair of another kind of module, of shapes"
             f" {a.shape} and {b.shape}; the adapter belongs to another model"
         )
-    rows, turned = _rows(place)
+    moved = _moved(place)
+    rows, turned = _rows(place) if moved is None else (moved[0], False)
     out, width = stored[-2:] if len(stored) == 2 or not turned else stored[:0:-1]
     axes = len(stored)
     if (a.ndim, b.ndim) != (axes, axes) or a.shape[-1] != width or b.shape[-2] != out:
@@ -100,6 +107,8 @@ def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elem
             f"{b.shape}; the model's has {width} inputs and {out} outputs: the adapter belongs to "
             "another model"
         )
+    if moved is not None:
+        a = a[:, moved[1]]
     if rows is None:
         return a, _permuted(b, place.heads if base.permuted else 0)
     if len(stored) == 3:
@@ -111,6 +120,24 @@ def _in_order(base: Base, pair: NamedPair, place: Place) -> tuple[Elements, Elem
     if turned:  # the tensor holds each head's matrix transposed
         return b.swapaxes(-1, -2), np.broadcast_to(a.T, (heads, *a.T.shape))
     return np.broadcast_to(a, (heads, *a.shape)), b
+
+
+def _moved(place: Place) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """Which rows and columns of the module the tensor has, in its order, None where it is another
+    arrangement of matrices, or all as they are.
+    """
+    stored, views = place.stored, place.stored.parts or (place.stored.view,)
+    if views == (as_it_is,) or len(stored.shape) != 2 or len(place.shape) != 2:
+        return None
+    width, found = place.shape[1], []
+    for view in views:
+        seen = view(np.broadcast_to(np.arange(stored.shape[0])[:, None], stored.shape))
+        starts = np.arange(0, seen.size, width)
+        found.append(seen.flat[starts])
+        if not np.array_equal(found[-1], seen.flat[starts + width - 1]):
+            return None
+    seen = views[0](np.broadcast_to(np.arange(stored.shape[1]), stored.shape))
+    return np.concatenate(found), seen.flat[np.arange(width)]
 
 
 def _rows(place: Place) -> tuple[NDArray[np.intp] | None, bool]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
+from trinity.config import ModelConfig, SSMConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.adapters.adapter import Base
 from trinity.formats.huggingface.config import Experts, HFConfig
@@ -52,7 +53,7 @@ def places_of(base: Base) -> dict[str, list[Place]]:
     found: dict[str, list[Place]] = {}
     known: set[str] = set()
     for family in FAMILIES:
-        if base.config.architecture in family.architectures.values():
+        if base.config.architecture in (*family.architectures.values(), family.with_experts):
             new = set()
             for module, place in _of_family(base, family):
                 if place.name in known:
@@ -64,12 +65,20 @@ def places_of(base: Base) -> dict[str, list[Place]]:
                     places.append(place)
                     new.add(place.name)
             known |= new
+            _add_other_names(found, family)
     for layer in range(base.config.num_layers):
         for whole, parts in _TOGETHER:
             names = [f"{LAYER}{layer}.{part}" for part in parts]
             _add_other_form(base, found, f"{LAYER}{layer}.{whole}", names)
     found["lm_head"] = [Place(HEAD, base.shapes[HEAD], Stored(("lm_head",), base.shapes[HEAD]))]
     return found
+
+
+def _add_other_names(found: dict[str, list[Place]], family: Family) -> None:
+    """What checkpoints call modules whose names begin otherwise than the family says."""
+    for before, stands_for in family.renames:
+        for module in [one for one in found if one.startswith(stands_for)]:
+            found.setdefault(before + module.removeprefix(stands_for), found[module])
 
 
 def part_of_fused(base: Base, name: str) -> tuple[str, int, int] | None:
@@ -172,7 +181,9 @@ def _config(base: Base, family: Family) -> HFConfig | None:
     return HFConfig(
         values=Values({**terms.defaults, **_values(base)}, base.path),
         class_name=family.class_names[0], hidden_act="", hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size_of(0), num_layers=config.num_layers,
+        intermediate_size=config.intermediate_size_of(0)
+        or max(config.layer_intermediate_sizes, default=0),
+        num_layers=config.num_layers,
         num_heads=config.num_heads, num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim_swa or config.head_dim, vocab_size=config.vocab_size,
         context_length=config.context_length, norm_eps=config.rms_norm_eps,
@@ -207,6 +218,14 @@ def _values(base: Base) -> dict[str, Any]:
         values["shared_intermediate_size"] = shared
         values["n_shared_experts"] = shared // width if width else 0
         values["first_k_dense_replace"] = experts.first_dense_layers
+    if config.ssm is not None:
+        values |= _states(config, config.ssm)
+    if config.short_conv_kernel:
+        values |= {
+            "conv_L_cache": config.short_conv_kernel, "block_auto_adjust_ff_dim": False,
+            "full_attn_idxs": [i for i in range(config.num_layers) if config.kv_heads_of(i)],
+            "num_dense_layers": experts.first_dense_layers if experts else None,
+        }  # fmt: skip
     if latent is not None:
         values["q_lora_rank"] = latent.q_lora_rank or None
         values["kv_lora_rank"] = latent.kv_lora_rank
@@ -214,3 +233,27 @@ def _values(base: Base) -> dict[str, Any]:
         values["qk_rope_head_dim"] = config.rope_dim
         values["v_head_dim"] = latent.value_dim
     return values
+
+
+def _states(config: ModelConfig, ssm: SSMConfig) -> dict[str, Any]:
+    """Recurrent layers in the words of the delta rule's classes and of Mamba-2's."""
+    recurrent = config.recurrent_layers
+    if config.layer_kv_heads:
+        recurrent = tuple(not heads for heads in config.layer_kv_heads)
+    kinds = ["linear_attention" if one else "full_attention" for one in recurrent]
+    if config.architecture.startswith("nemotron_h"):  # a feed-forward is a layer of its own
+        other = "mlp" if config.experts is None else "moe"
+        widths = config.layer_intermediate_sizes
+        kinds = [other if width else kind for width, kind in zip(widths, kinds, strict=True)]
+    return {
+        "layer_types": kinds or None,
+        "linear_conv_kernel_dim": ssm.conv_kernel, "linear_key_head_dim": ssm.state_size,
+        "linear_value_head_dim": ssm.head_dim, "linear_num_key_heads": ssm.num_groups,
+        "linear_num_value_heads": ssm.num_heads,
+        "mamba_d_conv": ssm.conv_kernel, "mamba_d_state": ssm.state_size,
+        "mamba_n_groups": ssm.num_groups, "mamba_n_heads": ssm.num_heads,
+        "mamba_expand": ssm.inner_size // config.hidden_size,
+        "conv_kernel": ssm.conv_kernel, "ssm_state_size": ssm.state_size,
+        "n_groups": ssm.num_groups, "mamba_num_heads": ssm.num_heads,
+        "mamba_head_dim": ssm.head_dim,
+    }  # fmt: skip
