@@ -40,11 +40,12 @@ class Family:
     that hold such a model beside other networks, which are left out. ``with_experts``: the value of
     general.architecture of models with experts, where it is another one. ``head_factor(config)``:
     what the output's weight is multiplied by in GGUF. ``mlx_head``: mlx-lm multiplies by a weight
-    of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``renames``: what
-    names begin with, and what modules have for it; the first that fits counts. ``headless``: there
-    is no output matrix. ``ties``: False where the class ignores tie_word_embeddings.
-    ``drafting(config)``: the modules of a layer that proposes tokens, which a checkpoint may have,
-    in groups, each after what its names begin with.
+    of the output wherever a checkpoint has one, whatever tie_word_embeddings is. ``mlx_turns``:
+    mlx-lm's checkpoints have taps of convolutions last but one, and norms with 1 added.
+    ``renames``: what names begin with, and what modules have for it; the first that fits counts.
+    ``headless``: there is no output matrix. ``ties``: False where the class ignores
+    tie_word_embeddings. ``drafting(config)``: the modules of a layer that proposes tokens, which a
+    checkpoint may have, in groups, each after what its names begin with.
     """
 
     class_names: tuple[str, ...]
@@ -62,6 +63,7 @@ class Family:
     with_experts: str = ""
     head_factor: Callable[[HFConfig], float] = lambda config: 1.0
     mlx_head: bool = False
+    mlx_turns: bool = False
     renames: tuple[tuple[str, str], ...] = ()
     headless: bool = False
     ties: bool = True

@@ -17,7 +17,7 @@ from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.huggingface.config import HFConfig
 from trinity.formats.huggingface.family import LAYER, Family
 from trinity.formats.huggingface.packed.logical import LogicalCheckpoint
-from trinity.formats.huggingface.stored import Change, Kind, Module, Stored, as_it_is
+from trinity.formats.huggingface.stored import Change, Kind, Module, Stored, View, as_it_is
 
 SCALE_SUFFIX = "_scale"  # of a packed weight's companion
 _HEAD = "lm_head.weight"
@@ -34,6 +34,7 @@ _OTHER_NETWORKS = (
     "embed_audio.", "multi_modal_projector.", "visual.",
 )  # fmt: skip
 _MANY_MISSING = 1000
+_CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,10 @@ def hf_tensors(config: HFConfig, family: Family, checkpoint: LogicalCheckpoint) 
             f"config.json describes it, the first is {left[0]!r}{hint}; config.json belongs to "
             "another checkpoint, or the model is one that trinity does not know"
         )
-    return [_renamed(tensor, actual) for tensor in tensors]
+    found = [_renamed(tensor, actual) for tensor in tensors]
+    if family.mlx_turns and any(_is_turned(tensor, checkpoint) for tensor in found):
+        return [_as_mlx_has_it(tensor, checkpoint) for tensor in found]
+    return found
 
 
 def matrix_columns(config: HFConfig, family: Family, checkpoint: Checkpoint) -> dict[str, int]:
@@ -231,6 +235,29 @@ def _renamed(tensor: HFTensor, actual: dict[str, str]) -> HFTensor:
     if names == tensor.stored.names:
         return tensor
     return replace(tensor, stored=replace(tensor.stored, names=names))
+
+
+def _is_turned(tensor: HFTensor, checkpoint: LogicalCheckpoint) -> bool:
+    """Whether it is a convolution's, which mlx-lm has as (channels, kernel, 1)."""
+    if not tensor.name.endswith(_CONVOLUTIONS) or tensor.source in checkpoint.packed:
+        return False
+    channels, one, kernel = tensor.stored.shape
+    return kernel > 1 and checkpoint.tensor(tensor.source).shape == (channels, kernel, one)
+
+
+def _as_mlx_has_it(tensor: HFTensor, checkpoint: LogicalCheckpoint) -> HFTensor:
+    """Of a directory of mlx-lm's, whose norms have the 1 added already."""
+    if _is_turned(tensor, checkpoint):
+        channels, one, kernel = tensor.stored.shape
+        parts = tuple(_of_turned(part) for part in tensor.stored.parts)
+        view = _of_turned(tensor.stored.view)
+        stored = replace(tensor.stored, shape=(channels, kernel, one), view=view, parts=parts)
+        return replace(tensor, stored=stored)
+    return replace(tensor, change=None) if tensor.name.endswith("_norm.weight") else tensor
+
+
+def _of_turned(view: View) -> View:
+    return lambda array: view(array.swapaxes(1, 2))
 
 
 def _check_tied(

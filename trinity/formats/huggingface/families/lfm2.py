@@ -92,9 +92,14 @@ def _layer(config: HFConfig, index: int) -> Iterator[Module]:
         yield from norm("attn_k_norm", "self_attn.k_layernorm", config.head_dim)
     yield from norm("ffn_norm", "ffn_norm", hidden)
     if index < _dense_layers(config):
-        for name, part in (("gate", "w1"), ("up", "w3")):
-            yield from linear(f"ffn_{name}", f"feed_forward.{part}", _width(config), hidden)
-        yield from linear("ffn_down", "feed_forward.w2", hidden, _width(config))
+        width = _width(config)
+        for name, part, shape in (
+            ("gate", "w1", (width, hidden)), ("up", "w3", (width, hidden)),
+            ("down", "w2", (hidden, width)),
+        ):  # fmt: skip
+            sources = (f"feed_forward.{one}.weight" for one in (part, f"{name}_proj"))  # mlx-lm's
+            forms = tuple(Stored((source,), shape) for source in sources)
+            yield Module(f"ffn_{name}.weight", shape, forms, "linear")
         return
     yield router(config, "feed_forward.gate")
     if config.values.flag("use_expert_bias", True):
@@ -136,13 +141,13 @@ FAMILIES = (
     Family(
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
-        layer=_layer, ends=_ends, keys=_keys,
+        layer=_layer, ends=_ends, keys=_keys, mlx_turns=True,
         terms=Terms(windows=False, epsilon="norm_eps", defaults=_DEFAULTS),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
         architectures={"silu": "lfm2moe"},
-        layer=_layer, ends=_ends, keys=_expert_keys,
+        layer=_layer, ends=_ends, keys=_expert_keys, mlx_turns=True,
         terms=Terms(
             windows=False, epsilon="norm_eps", defaults=_DEFAULTS,
             experts=ExpertTerms(("num_experts",)),

@@ -114,10 +114,13 @@ def _granite_layer(config: HFConfig, index: int) -> Iterator[Module]:
         yield from feed_forward(config)
         return
     width, both = _granite_width(config), ("shared_mlp.input_linear.weight",)
-    for name, view in (("ffn_gate", rows(0, width)), ("ffn_up", rows(width))):
-        form = Stored(both, (2 * width, hidden), view)
-        yield Module(f"{name}.weight", (width, hidden), (form,), "linear")
-    yield from linear("ffn_down", "shared_mlp.output_linear", hidden, width)
+    for name, view in (("gate", rows(0, width)), ("up", rows(width))):
+        apart = Stored((f"mlp.{name}_proj.weight",), (width, hidden))  # mlx-lm's
+        forms = (Stored(both, (2 * width, hidden), view), apart)
+        yield Module(f"ffn_{name}.weight", (width, hidden), forms, "linear")
+    names = ("shared_mlp.output_linear.weight", "mlp.down_proj.weight")
+    down = tuple(Stored((name,), (hidden, width)) for name in names)
+    yield Module("ffn_down.weight", (hidden, width), down, "linear")
 
 
 def _granite_width(config: HFConfig) -> int:
@@ -367,6 +370,7 @@ FAMILIES = (
         architectures={"silu": "granitehybrid"},
         layer=_granite_layer,
         keys=_granite_keys,
+        mlx_turns=True,
         terms=Terms(
             windows=False,
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),

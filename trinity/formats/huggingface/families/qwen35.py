@@ -195,6 +195,7 @@ def _newer_keys(config: HFConfig) -> Keys:
     return keys
 
 
+_WITHIN_MLX = (("language_model.", ""),)  # whose class has the text's model within another
 _UNUSED = r"mtp\..*"  # where it is not a whole layer that proposes tokens
 _EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))
 _SIZES: dict[str, object] = {
@@ -209,22 +210,23 @@ FAMILIES = (
         architectures={"silu": "qwen3next"},
         layer=_layer, ends=_ends, keys=_next_keys,
         terms=Terms(windows=False, defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_drafting,
+        unused=lambda config: _UNUSED, drafting=_drafting, mlx_turns=True,
     ),
     Family(
         class_names=("Qwen3_5ForCausalLM",),
         architectures={"silu": "qwen35"},
         layer=_layer, ends=_ends, keys=_newer_keys,
         terms=Terms(windows=False, defaults=_SIZES, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_drafting,
+        renames=_WITHIN_MLX,
+        unused=lambda config: _UNUSED, drafting=_drafting, mlx_turns=True,
         wrappers=("Qwen3_5ForConditionalGeneration",),
     ),
     Family(
         class_names=("Qwen3_5MoeForCausalLM",),
         architectures={"silu": "qwen35moe"},
-        layer=_layer, ends=_ends, keys=_newer_keys,
+        layer=_layer, ends=_ends, keys=_newer_keys, renames=_WITHIN_MLX,
         terms=Terms(windows=False, defaults=_EXPERT_SIZES, experts=_EXPERTS, partial_rope=True),
-        unused=lambda config: _UNUSED, drafting=_drafting,
+        unused=lambda config: _UNUSED, drafting=_drafting, mlx_turns=True,
         wrappers=("Qwen3_5MoeForConditionalGeneration",),
     ),
 )  # fmt: skip
