@@ -31,7 +31,7 @@ log = logging.getLogger("trinity.server")
 AT_ONCE = 8  # rows of a batch under way together
 MOST_ROWS = 50_000
 RETRIED = (408, 429, 503)  # what says that the server is busy or ends, and nothing of the row
-RETRY_SECONDS = 1.0
+RETRIES, RETRY_SECONDS = 600, 1.0
 SAVE_SECONDS = 1.0  # between writings of how many rows are answered
 
 
@@ -142,16 +142,17 @@ class Batches:
     ) -> tuple[int, object] | None:
         """Status and body, once nobody else is served; None where the batch has to end."""
         if row.url != "/v1/embeddings":
-            row.body.setdefault("priority", LAST)
-        while True:
+            row.body["priority"] = LAST
+        for left in reversed(range(RETRIES)):
             while self.live and not self._over(batch):
                 await asyncio.sleep(0.02)
             if self._over(batch):
                 return None
             status, body = await answer(endpoint, row, of_batch=True)
-            if status not in RETRIED:
+            if status not in RETRIED or not left:
                 return status, body
             await asyncio.sleep(RETRY_SECONDS)
+        return None
 
     @staticmethod
     def _over(batch: BatchObject) -> bool:
