@@ -1,14 +1,11 @@
 """Compare the first-token times that `trinity serve` predicts with those that come.
 
     python scripts/first_token_times.py -- --model build/model.gguf --ctx 4096
-    python scripts/first_token_times.py --refusals -- --model demo=trinity/data/demo.gguf \\
-        --parallel 2 --max-queue 4
 
 ``--clients`` clients ask for streams one after the other, with prompts and answers of very
 different lengths, half of which begin like others. It gives the median and the 90th percentile of
-the error, as a part of the time from the answer's head to its first token. With ``--refusals`` it
-says instead how many of the requests that were refused with 429 are taken after the Retry-After.
-What follows "--" are options of `trinity serve`.
+the error, as a part of the time from the answer's head to its first token. What follows "--" are
+options of `trinity serve`.
 """
 
 from __future__ import annotations
@@ -58,20 +55,6 @@ async def predicted(client: httpx.AsyncClient, body: Any) -> tuple[float | None,
         return (None if given is None else int(given) / 1000), first - head
 
 
-async def retried(client: httpx.AsyncClient, body: Any, found: list[bool]) -> None:
-    """Ask until it is taken; whether each wait was long enough."""
-    while True:
-        reply = await client.post(PATH, json={**body, "stream": False})
-        if reply.status_code != 429:
-            reply.raise_for_status()
-            return
-        await asyncio.sleep(int(reply.headers["retry-after"]))
-        again = await client.post(PATH, json={**body, "stream": False})
-        found.append(again.status_code != 429)
-        if again.status_code != 429:
-            return
-
-
 async def measured(url: str, given: argparse.Namespace) -> None:
     """Ask by all clients, and say what was found."""
     chance = random.Random(3)
@@ -80,21 +63,13 @@ async def measured(url: str, given: argparse.Namespace) -> None:
         for _ in range(given.requests)
     ]
     times: list[tuple[float | None, float]] = []
-    kept: list[bool] = []
 
     async def asking(client: httpx.AsyncClient) -> None:
         while bodies:
-            body = bodies.pop()
-            if given.refusals:
-                await retried(client, body, kept)
-            else:
-                times.append(await predicted(client, body))
+            times.append(await predicted(client, bodies.pop()))
 
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
         await asyncio.gather(*(asking(client) for _ in range(given.clients)))
-    if given.refusals:
-        print(f"{len(kept)} waits, {sum(kept) / max(len(kept), 1):.1%} of them long enough")
-        return
     counted = [(a, b) for a, b in times[int(WARM_UP * len(times)) :] if a is not None and b > 0]
     errors = [abs(a - b) / b for a, b in counted]
     seconds, most = median(b for _, b in counted), quantiles(errors, n=10)[-1]
@@ -111,7 +86,6 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=600, help="most words of a prompt")
     parser.add_argument("--tokens", type=int, default=60, help="most tokens of an answer")
     parser.add_argument("--more", default="{}", help="further parameters of all requests, JSON")
-    parser.add_argument("--refusals", action="store_true")
     parser.add_argument("server", nargs="*", help="options of trinity serve, after --")
     given = parser.parse_args()
     command = [sys.executable, "-m", "trinity", "serve", "--port", "0", *given.server]

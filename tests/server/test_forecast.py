@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,10 +10,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tests.server.asgi import Asked
-from tests.server.conftest import MakeApp
 from trinity.runtime.work import Work
-from trinity.server.forecast import MARGIN, MOST, SHARE, Forecast, evaluation
+from trinity.server.forecast import MOST, SHARE, Forecast, evaluation
 
 PATH = "/v1/completions"
 
@@ -78,36 +75,9 @@ def test_what_came_corrects_what_is_predicted() -> None:
     assert raised == pytest.approx(0.25 * math.exp(SHARE * MOST), rel=0.01)
 
 
-def test_those_who_were_refused_before_have_room_first() -> None:
-    forecast = Forecast()
-    forecast._between = 2.0
-    work = Work(waiting=4, running=2, soonest_end=10, step_seconds=0.1)
-    assert [forecast.room(work) for _ in range(3)] == [
-        math.ceil(MARGIN * 2.0), math.ceil(MARGIN * 4.0), math.ceil(MARGIN * 6.0)
-    ]  # fmt: skip
-
-
 def test_a_stream_has_the_prediction_in_its_head(client: TestClient) -> None:
     body = {"prompt": "Prince Andrew " * 60, "max_tokens": 3, "cache_prompt": False, "stream": True}
     for _ in range(3):
         found = client.post(PATH, json=body)
     milliseconds = int(found.headers["x-predicted-first-token-ms"])
     assert 0 <= milliseconds < 10000
-
-
-def test_a_retry_after_the_given_time_is_taken(make: MakeApp) -> None:
-    app = make(max_queue=1)
-
-    async def asked(beside: int) -> Asked:
-        body = {"prompt": f"{beside} The Emperor", "max_tokens": 40, "ignore_eos": True}
-        return await Asked(app, PATH, body).whole()
-
-    async def run() -> None:
-        answers = await asyncio.gather(*(asked(i) for i in range(12)))
-        refused = [one for one in answers if one.status == 429]
-        assert refused
-        headers = dict(refused[0].sent[0]["headers"])
-        await asyncio.sleep(int(headers[b"retry-after"]))
-        assert (await asked(99)).status == 200
-
-    asyncio.run(run())

@@ -34,7 +34,11 @@ class Work:
     step_rows: int = 0
 
     @property
-    def seconds_until_room(self) -> float:
-        """About how long until the first that waits begins: evaluation, or somebody's end."""
-        evaluation = (self.pending_tokens + self.next_tokens) * self.row_seconds
-        return evaluation + (self.soonest_end or 0) * self.step_seconds
+    def evaluation_seconds(self) -> float:
+        """About how long it takes to evaluate what the first that waits has to wait for."""
+        return (self.pending_tokens + self.next_tokens) * self.row_seconds
+
+    @property
+    def seconds_until_end(self) -> float:
+        """About how long until one that runs must have ended; 0 where nothing is known."""
+        return (self.soonest_end or 0) * self.step_seconds

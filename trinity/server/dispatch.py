@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -17,6 +18,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
 from trinity.server.kept import HEADER, LAST_EVENT, Source
 from trinity.server.multipart import form_fields
+from trinity.server.places import asker
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
 from trinity.server.stream import Stream, failure
@@ -83,6 +85,8 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
+        known = self._endpoint.form is None and not scope.get("trinity.of_batch", False)
+        asker.set(hash_of(scope, body) if known else b"")
         content = content_of(self._endpoint, body, Headers(scope=scope).get("content-type", ""))
         if self._service.settings.state is None or Headers(scope=scope).get(HEADER) is None:
             body = b""  # which may be large, and the answer may take long
@@ -165,6 +169,20 @@ def check_encoding(scope: Scope) -> None:
     for name, value in scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
+
+
+def hash_of(scope: Scope, body: bytes) -> bytes:
+    """Who asks for what: the path, the key, the client's address and the body."""
+    given, client = Headers(scope=scope), scope.get("client")
+    found = blake2b(body, digest_size=16)
+    for text in (
+        scope["path"],
+        given.get("authorization"),
+        given.get("x-api-key"),
+        client and client[0],
+    ):
+        found.update(f"\0{text}".encode())
+    return found.digest()
 
 
 async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:

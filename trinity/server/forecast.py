@@ -1,9 +1,8 @@
-"""When a first token comes, and when a refused request finds room: from measured steps."""
+"""When a first token comes: from measured steps."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.1  # of a new answer in the correction
 MOST = math.log(4)  # of a single answer's, for a pause of the process is no rule
-MARGIN = 1.5  # of the time until there is room, for answers differ in length
 NEAR = 16  # of the prompts ahead, the newest, that are compared with a new one
-LONGEST = 3600  # seconds of a Retry-After
 
 
 class Forecast:
@@ -29,9 +26,6 @@ class Forecast:
     def __init__(self) -> None:
         self._ahead: list[tuple[Answer, int]] = []  # without a token; what each found in the cache
         self._correction = 0.0  # logarithm of what is measured over what is predicted
-        self._promised: list[float] = []  # until when those shall wait who were refused
-        self._ended = 0.0
-        self._between = 0.0  # seconds from one answer's end to the next, while some wait
 
     def first_token(self, model: Model, answers: Sequence[Answer]) -> float | None:
         """Seconds until the first of ``answers``, just submitted, has its first token.
@@ -59,27 +53,6 @@ class Forecast:
         """Learn of a first token that came after so many seconds."""
         error = max(-MOST, min(MOST, math.log(max(seconds, 1e-6) / predicted)))
         self._correction += SHARE * error
-
-    def ended(self, work: Work) -> None:
-        """An answer has ended."""
-        now = time.monotonic()
-        if work.waiting and self._ended:
-            between = min(now - self._ended, 10 * self._between or math.inf)
-            self._between += (SHARE if self._between else 1.0) * (between - self._between)
-        self._ended = now if work.waiting else 0.0
-
-    def room(self, work: Work) -> int:
-        """Seconds, whole ones, after which a request finds room that is refused now.
-
-        Those that were refused before it and still wait come first.
-        """
-        now = time.monotonic()
-        self._promised = [one for one in self._promised if one > now]
-        first = max(work.seconds_until_room, self._between)
-        wait = MARGIN * (first + len(self._promised) * self._between)
-        seconds = min(max(1, math.ceil(wait)), LONGEST)
-        self._promised.append(now + seconds)
-        return seconds
 
 
 def left(answer: Answer, cached: int) -> int:

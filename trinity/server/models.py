@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
 from trinity.server.forecast import Forecast
+from trinity.server.places import Places, asker
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -42,6 +43,7 @@ class Served:
     aliases: Sequence[str] = ()
     tags: Sequence[str] = ()
     forecast: Forecast = field(default_factory=Forecast)
+    places: Places = field(default_factory=Places)
 
 
 class Lease:
@@ -65,6 +67,11 @@ class Lease:
         """What is told of its answers before they come."""
         return self._served.forecast
 
+    @property
+    def places(self) -> Places:
+        """Who may wait for it, and who was refused."""
+        return self._served.places
+
     def release(self) -> None:
         """Let it go; again is harmless."""
         if self._held:
@@ -80,14 +87,20 @@ class Lease:
 
     @contextmanager
     def entering(self, count: int, most: int) -> Iterator[None]:
-        """While ``count`` answers are prepared. Raises: ApiError 429 where ``most`` wait."""
+        """While ``count`` answers are prepared.
+
+        Raises: ApiError 429 where ``most`` wait, or as many with those who were refused before.
+        """
         served, load = self._served, self.model.load_of_work()
-        if load.waiting + served.entering >= most:
+        taken = load.waiting + served.entering
+        seconds = served.places.enter(asker.get(), count, load, taken, most)
+        if seconds:
             raise ApiError(
                 429,
-                f"{load.waiting + served.entering} answers of {self.name} wait; at most {most} may",
+                f"{taken} answers of {self.name} wait, and the places of others are promised; at "
+                f"most {most} may wait: ask again in {seconds} s, then there is a place",
                 code="queue_full",
-                headers={"Retry-After": str(served.forecast.room(load))},
+                headers={"Retry-After": str(seconds)},
             )
         served.entering += count
         try:

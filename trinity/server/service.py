@@ -147,7 +147,7 @@ class Answers:
             raise ApiError(503, "the server is being stopped")
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
-        self._lease.forecast.ended(self.model.load_of_work())
+        self._lease.places.ended(self.model.load_of_work())
         token_hash = str(self._hashes[index])
         self._events.append(
             End(index, reason, chunk.timings, reader.called, chunk.stop, token_hash)
