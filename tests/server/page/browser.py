@@ -1,0 +1,124 @@
+"""The page in a browser, and the server behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Recorder:
+    """An application, the paths that it was asked for, and a pause before each piece it sends."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.paths: list[str] = []
+        self.pause = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def slowly(message: Message) -> None:
+            if self.pause and message["type"] == "http.response.body" and message.get("more_body"):
+                await asyncio.sleep(self.pause)
+            await send(message)
+
+        if scope["type"] == "http":
+            self.paths.append(scope["path"])
+        await self.app(scope, receive, slowly)
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, driver: Any, url: str, server: Recorder) -> None:
+        self.driver, self.url, self.server = driver, url, server
+
+    def open(self) -> None:
+        """Load it, as new."""
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.url}/")
+        self.until("document.body?.dataset.ready === 'true'")
+
+    def empty(self) -> None:
+        """Load it with nothing kept."""
+        self.driver.get(f"{self.url}/")
+        self.driver.execute_cdp_cmd(
+            "Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"}
+        )
+        self.run("sessionStorage.clear()")
+        # The demo model says much.
+        self.run("localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')")
+        self.open()
+        self.driver.get_log("browser")  # what was there before
+
+    def run(self, script: str, *values: object) -> Any:
+        return self.driver.execute_script(script, *values)
+
+    def wait(self, script: str, *values: object) -> Any:
+        """What a script gives its last argument."""
+        return self.driver.execute_async_script(script, *values)
+
+    def until(self, expression: str) -> None:
+        end = time.monotonic() + 20
+        while not self.run(f"return {expression}"):
+            assert time.monotonic() < end, expression
+            time.sleep(0.02)
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector: str) -> list[str]:
+        found: list[str] = self.run(
+            "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector
+        )
+        return found
+
+    def say(self, text: str) -> None:
+        self.find("#input").send_keys(text, Keys.ENTER)
+
+    def idle(self) -> None:
+        self.until("document.querySelector('#send').textContent === 'Send'")
+
+    def keep(self, messages: list[dict[str, str]], title: str = "kept") -> None:
+        """Put a conversation into the browser, and load the page with it."""
+        self.wait(
+            """const [messages, title, done] = arguments;
+            const request = indexedDB.open('trinity', 1);
+            request.onsuccess = () => {
+              const transaction = request.result.transaction('conversations', 'readwrite');
+              transaction.objectStore('conversations').put(
+                {id: 'kept', title, created: 1, changed: Date.now(), system: '', messages});
+              transaction.oncomplete = () => { request.result.close(); done(); };
+            };""",
+            messages, title,
+        )  # fmt: skip
+        self.run("localStorage.setItem('trinity.chosen', 'kept')")
+        self.open()
+
+    def answers_with(self, pieces: list[str], pause_ms: int = 0) -> None:
+        """Let the next answers be these pieces, as a server would stream them."""
+        self.run(
+            """const [pieces, pause] = arguments, real = window.real ??= window.fetch;
+            window.fetch = async (path, options) => {
+              if (!path.endsWith('chat/completions')) return real(path, options);
+              const encoder = new TextEncoder();
+              return new Response(new ReadableStream({async start(stream) {
+                for (const content of pieces) {
+                  const data = JSON.stringify({choices: [{delta: {content}}]});
+                  stream.enqueue(encoder.encode(`data: ${data}\\n\\n`));
+                  if (pause) await new Promise(resolve => setTimeout(resolve, pause));
+                }
+                stream.enqueue(encoder.encode('data: [DONE]\\n\\n'));
+                stream.close();
+              }}));
+            };""",
+            pieces, pause_ms,
+        )  # fmt: skip
+
+
+def squashed(text: str) -> str:
+    """A text as HTML shows it, without its spaces."""
+    return "".join(text.split())

@@ -1,0 +1,49 @@
+"""Debian's chromium; what needs it is skipped where it is not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from selenium import webdriver
+
+from tests.server.conftest import MakeApp, socket_server
+from tests.server.page.browser import Page, Recorder
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    """The browser, which finds no machine but this one."""
+    if BROWSER is None or DRIVER is None:
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                 "--disable-background-networking", "--window-size=1200,800",
+                 "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"):  # fmt: skip
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_script_timeout(30)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def loaded(driver: Any, make: MakeApp) -> Iterator[Page]:
+    server = Recorder(make())
+    with socket_server(server) as url:  # type: ignore[arg-type]
+        driver.get(f"{url}/")
+        yield Page(driver, url, server)
+        driver.get("about:blank")
+
+
+@pytest.fixture
+def page(loaded: Page) -> Iterator[Page]:
+    loaded.empty()
+    yield loaded
+    loaded.server.pause = 0.0
