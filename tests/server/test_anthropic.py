@@ -139,7 +139,8 @@ def test_thinking_may_be_left_out() -> None:
 def test_why_it_stopped(end: End, most: int, reason: str, stop: str | None) -> None:
     message, events = written([Piece(0, (Text("a"),))], end, most=most)
     assert (message["stop_reason"], message["stop_sequence"]) == (reason, stop)
-    assert events[-2]["delta"] == {"stop_reason": reason, "stop_sequence": stop}
+    own = {"token_hash": end.token_hash}
+    assert events[-2]["delta"] == {"stop_reason": reason, "stop_sequence": stop} | own
 
 
 def test_a_call_that_was_cut_has_no_input() -> None:

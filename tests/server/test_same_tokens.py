@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import random
 import struct
 from collections.abc import Sequence
@@ -52,6 +53,39 @@ def test_a_chat_has_it_too(client: TestClient) -> None:
     (choice,) = whole["choices"]
     assert choice["token_hash"] == last["choices"][0]["token_hash"]
     assert len(choice["token_hash"]) == 32
+
+
+def last_of(path: str, content: bytes) -> dict[str, Any]:
+    """The last event of a stream that has figures."""
+    if path.startswith("/api"):
+        found = [json.loads(line) for line in content.splitlines()]
+    else:
+        lines = [line[6:] for line in content.splitlines() if line.startswith(b"data: {")]
+        found = [json.loads(line) for line in lines]
+    last: dict[str, Any] = found[-2] if path == "/v1/messages" else found[-1]
+    return last.get("response", last) if path == "/v1/responses" else last.get("delta", last)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/completion", {"prompt": "Who?", "n_predict": 5}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 5}),
+        ("/v1/responses", {"input": "Who?", "max_output_tokens": 20}),
+        ("/api/generate", {"prompt": "Who?", "options": {"num_predict": 5, "temperature": 0}}),
+        ("/api/chat", {"messages": [{"role": "user", "content": "Who?"}],
+                       "options": {"num_predict": 5, "temperature": 0}}),
+    ],
+)  # fmt: skip
+def test_other_apis_have_it_too(client: TestClient, path: str, body: dict[str, Any]) -> None:
+    body = {"model": "demo", **body}
+    if not path.startswith("/api"):
+        body["temperature"] = 0
+    whole = client.post(path, json={**body, "stream": False})
+    assert whole.status_code == 200, whole.text
+    streamed = client.post(path, json={**body, "stream": True})
+    assert len(whole.json()["token_hash"]) == 32
+    assert last_of(path, streamed.content)["token_hash"] == whole.json()["token_hash"]
 
 
 def test_processors_seconds_are_shared_out(client: TestClient) -> None:

@@ -60,6 +60,7 @@ class LlamaAnswer(msgspec.Struct):
     timings: LlamaTimings | UnsetType = UNSET
     prompt_progress: PromptProgress | UnsetType = UNSET
     completion_probabilities: list[LlamaLogprob] | UnsetType = UNSET
+    token_hash: str | UnsetType = UNSET
 
 
 @dataclass(slots=True)
@@ -102,6 +103,7 @@ def whole_answer(
         stop_type=reason,
         stopping_word=end.stop or "",
         timings=timings_of(timings),
+        token_hash=end.token_hash,
     )
 
 

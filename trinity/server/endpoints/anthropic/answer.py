@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from trinity.conversation.names import random_name
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
@@ -61,6 +62,7 @@ class MessageAnswer(msgspec.Struct, tag_field="type", tag="message"):
     role: Literal["assistant"] = "assistant"
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
+    token_hash: str | UnsetType = UNSET
 
 
 class AnthropicTextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
@@ -86,6 +88,7 @@ class StopDelta(msgspec.Struct):
 
     stop_reason: StopReason
     stop_sequence: str | None = None
+    token_hash: str | UnsetType = UNSET
 
 
 class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
@@ -173,7 +176,9 @@ class MessageWriter:
         message.stop_reason = self._reason(end)
         if message.stop_reason == "stop_sequence":
             message.stop_sequence = end.stop
-        yield MessageDelta(StopDelta(message.stop_reason, message.stop_sequence), message.usage)
+        message.token_hash = end.token_hash
+        stopped = StopDelta(message.stop_reason, message.stop_sequence, message.token_hash)
+        yield MessageDelta(stopped, message.usage)
         yield MessageStop()
 
     def _reason(self, end: End) -> StopReason:

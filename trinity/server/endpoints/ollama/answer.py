@@ -59,6 +59,7 @@ class Figures(msgspec.Struct, kw_only=True):
     eval_count: int | UnsetType = UNSET
     eval_duration: int | UnsetType = UNSET
     logprobs: list[ChatLogprob] | UnsetType = UNSET
+    token_hash: str | UnsetType = UNSET
 
 
 class ChatAnswer(Figures, kw_only=True):
@@ -139,6 +140,7 @@ class AnswerWriter:
         line.prompt_eval_count = timings.prompt_tokens
         line.prompt_eval_duration = int(timings.prompt_seconds * NANO)
         line.eval_count = timings.completion_tokens
+        line.token_hash = end.token_hash
         line.eval_duration = int(timings.completion_seconds * NANO)
         spent = line.prompt_eval_duration + line.eval_duration
         line.load_duration = max(0, line.total_duration - spent)

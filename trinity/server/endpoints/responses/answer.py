@@ -130,6 +130,7 @@ class Response(msgspec.Struct):
     store: Literal[False] = False
     service_tier: Literal["default"] = "default"
     truncation: Literal["disabled"] = "disabled"
+    token_hash: str | UnsetType = UNSET
 
 
 class Numbered(msgspec.Struct, tag_field="type", kw_only=True):

@@ -113,6 +113,7 @@ class ResponseWriter:
         yield from self._close("incomplete" if cut else "completed")
         timings, response = end.timings, self.response
         figures = timings_of(timings)
+        response.token_hash = end.token_hash
         response.usage = ResponseUsage(
             timings.prompt_tokens,
             InputDetails(timings.cached_tokens),
