@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from hashlib import blake2b
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -76,21 +79,24 @@ class Dispatch:
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope["trinity.deadline"] = deadline
         check_encoding(scope)
-        most = settings.max_body
+        most, folder = settings.max_body, None
         if self._endpoint.form is not None:
             most = getattr(settings, self._endpoint.limit)
+            if self._endpoint.limit == "max_file" and self._service.batches is not None:
+                folder = self._service.batches.files.folder
         try:
             async with asyncio.timeout_at(deadline):
-                body = await read_body(scope, receive, most)
+                body = await read_body(scope, receive, most, folder)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
-        known = self._endpoint.form is None and not scope.get("trinity.of_batch", False)
-        asker.set(hash_of(scope, body) if known else b"")
         content = content_of(self._endpoint, body, Headers(scope=scope).get("content-type", ""))
+        plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
+        del body  # which may be large, and the answer may take long
+        asker.set(b"" if scope.get("trinity.of_batch", False) else hash_of(scope, plain))
         if self._service.settings.state is None or Headers(scope=scope).get(HEADER) is None:
-            body = b""  # which may be large, and the answer may take long
-        working = asyncio.ensure_future(self._work(content, body, scope, receive, send))
+            plain = b""
+        working = asyncio.ensure_future(self._work(content, plain, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -121,12 +127,13 @@ class Dispatch:
         await answer(scope, receive, send)
 
 
-def content_of(endpoint: Endpoint, body: bytes, kind: str = "") -> Any:
+def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
     """What an endpoint takes of a body, whose content-type is ``kind``. Raises: ApiError."""
     if endpoint.form is not None:
         named = "filename" in endpoint.form.__struct_fields__
         fields = form_fields(body, kind, with_filename=named)
         return converted(fields, endpoint.form, "", strict=False)
+    assert isinstance(body, bytes)
     if endpoint.body is not None:
         return decoded(b"{}" if endpoint.bodiless and not body else body, endpoint.body)
     if body and endpoint.method in ("GET", "DELETE"):
@@ -185,23 +192,41 @@ def hash_of(scope: Scope, body: bytes) -> bytes:
     return found.digest()
 
 
-async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
-    """The whole body. Raises: ApiError 413 where it is too long, LeftError."""
+async def read_body(
+    scope: Scope, receive: Receive, most: int, folder: Path | None = None
+) -> bytes | mmap:
+    """The whole body, with a ``folder`` as a file there that has no name.
+
+    Raises: ApiError 413 where it is too long, 507 where the disk is full, LeftError.
+    """
+    if folder is None:
+        return b"".join([chunk async for chunk in chunks_of(scope, receive, most)])
+    try:
+        with TemporaryFile(dir=folder) as file:
+            async for chunk in chunks_of(scope, receive, most):
+                file.write(chunk)
+            file.flush()
+            return mmap(file.fileno(), 0, access=ACCESS_READ) if file.tell() else b""
+    except OSError as error:
+        raise ApiError(507, f"the body cannot be kept: {error.strerror}") from error
+
+
+async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator[bytes]:
+    """The body as it comes. Raises: ApiError 413 where it is too long, LeftError."""
     too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most:
             raise too_long
-    chunks, size = [], 0
-    while True:
+    size, more = 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise LeftError
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
         if size > most:
             raise too_long
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+        yield chunk
 
 
 async def _left(receive: Receive) -> None:

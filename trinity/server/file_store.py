@@ -44,7 +44,7 @@ class FileStore:
     """The files in ``folder``, of ``most_bytes`` together at most. Raises: InputError."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._folder, self._most = folder, most_bytes
+        self.folder, self._most = folder, most_bytes
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_writable(str(folder))
@@ -88,7 +88,7 @@ class FileStore:
 
     def all(self) -> Iterator[FileObject]:
         """The files, in no order."""
-        for entry in os.scandir(self._folder):
+        for entry in os.scandir(self.folder):
             if entry.name.endswith(".json"):
                 with suppress(ApiError):
                     yield self.get(entry.name.removesuffix(".json"))
@@ -105,7 +105,7 @@ class FileStore:
 
     def path(self, file_id: str) -> Path:
         """Where a file's content lies; ``file_id`` is one of ``get`` or ``new_id``."""
-        return self._folder / f"{file_id}.data"
+        return self.folder / f"{file_id}.data"
 
     def delete(self, file_id: str) -> None:
         """Remove a file. Raises: ApiError 404."""
@@ -114,13 +114,13 @@ class FileStore:
         self.path(file_id).unlink(missing_ok=True)
 
     def _description(self, file_id: str) -> Path:
-        return self._folder / f"{file_id}.json"
+        return self.folder / f"{file_id}.json"
 
     def _remove_left(self) -> None:
         """Remove what a process was writing when it was killed, not what another one writes."""
-        for entry in list(os.scandir(self._folder)):
+        for entry in list(os.scandir(self.folder)):
             described = entry.name.endswith(".json")
-            if described or Path(self._folder, entry.name).with_suffix(".json").exists():
+            if described or Path(self.folder, entry.name).with_suffix(".json").exists():
                 continue
             with suppress(OSError):
                 if time.time() - entry.stat().st_mtime > _LEFT_SECONDS:

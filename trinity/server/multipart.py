@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from email.message import Message
+from mmap import mmap
 
 from trinity.server.errors import ApiError
 
@@ -13,7 +14,7 @@ _TEXT = 64 << 10  # bytes of a field that is no file
 
 
 def form_fields(
-    body: bytes, content_type: str, *, with_filename: bool = False
+    body: bytes | mmap, content_type: str, *, with_filename: bool = False
 ) -> dict[str, object]:
     """Each field's text; of a file its bytes; of a name that ends with "[]" the list of all texts.
 
@@ -59,11 +60,11 @@ def _boundary(content_type: str) -> bytes:
     return found.encode()
 
 
-def _parts(body: bytes, boundary: bytes) -> list[tuple[str, str | None, bytes]]:
+def _parts(body: bytes | mmap, boundary: bytes) -> list[tuple[str, str | None, bytes]]:
     """Name, name of the file where it is one, and content of each part."""
     damaged = ApiError(400, "the form is cut or damaged: a part of it does not end")
     mark = b"\r\n--" + boundary
-    at = len(mark) - 2 if body.startswith(mark[2:]) else body.find(mark) + len(mark)
+    at = len(mark) - 2 if body[: len(mark) - 2] == mark[2:] else body.find(mark) + len(mark)
     if at < len(mark) - 2:
         raise ApiError(400, "the form does not have the boundary that its Content-Type names")
     found: list[tuple[str, str | None, bytes]] = []
