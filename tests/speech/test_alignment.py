@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import trinity
+from trinity.errors import FormatError
 from trinity.speech.alignment import jumps, smoothed
 from trinity.speech.audio import open_audio
 from trinity.speech.clip import Clip
@@ -129,3 +130,12 @@ def test_words_of_a_transcript(model: trinity.SpeechModel, monkeypatch: pytest.M
     plain = model.transcribe(noise(), language="en")
     assert [one.text for one in plain.segments] == [one.text for one in found.segments]
     assert all(one.words == () for one in plain.segments)
+
+
+def test_weights_that_give_no_numbers(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = model._alignment._key
+    monkeypatch.setattr(model._alignment, "_key", lambda *of: np.full_like(key(*of), np.inf))
+    with pytest.raises(FormatError, match="words have no times"):
+        model.transcribe(noise(), word_times=True, language="en")

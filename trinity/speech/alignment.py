@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.errors import FormatError
 from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.decoder import Decoder
 from trinity.speech.encoder import Encoder
@@ -50,17 +51,27 @@ class Alignment:
         return [round(float(frame) * SECONDS, 2) for frame in jumps(matrix)]
 
     def _looks(self, text: Sequence[int], count: int) -> NDArray[np.float32]:
-        """Probabilities (heads, tokens, frames) over the first ``count`` of the states."""
+        """Probabilities (heads, tokens, frames) over the first ``count`` of the states.
+
+        Raises: FormatError where weights give no numbers.
+        """
         queries = self._decoder.queries(self._team, text)
         states, dim = self._encoder.states[:count], self._config.width // self._config.decoder.heads
         found = []
         for layer, head in self._config.alignment_heads:
-            keys = states @ self._key(layer, head, dim).T  # they have no bias
-            scores = queries[layer][:, head * dim : (head + 1) * dim] @ keys.T
-            scores *= np.float32(dim**-0.5)
-            scores = np.exp(scores - scores.max(-1, keepdims=True))
-            found.append(scores / scores.sum(-1, keepdims=True))
-        return np.stack(found)
+            with np.errstate(over="ignore", invalid="ignore"):
+                keys = states @ self._key(layer, head, dim).T  # they have no bias
+                scores = queries[layer][:, head * dim : (head + 1) * dim] @ keys.T
+                scores *= np.float32(dim**-0.5)
+                scores = np.exp(scores - scores.max(-1, keepdims=True))
+                found.append(scores / scores.sum(-1, keepdims=True))
+        looks = np.stack(found)
+        if not np.isfinite(looks).all():
+            raise FormatError(
+                f"{self._config.source}: attention to the recording gives no numbers, so words "
+                "have no times: the weights are damaged; convert the model again"
+            )
+        return looks
 
     def _key(self, layer: int, head: int, dim: int) -> NDArray[np.float32]:
         if (layer, head) not in self._keys:
