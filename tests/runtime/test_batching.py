@@ -21,6 +21,7 @@ from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits
+from trinity.runtime.step_costs import MANY_ROWS
 from trinity_kernels.ops.kv_layout import PAGE
 
 GREEDY = SamplingParams(temperature=0)
@@ -424,6 +425,17 @@ def test_the_last_priority_stands_still_while_there_are_others(steps: Any) -> No
     run.finish()
     for name, prompt in prompts.items():
         assert run.found[name].token_ids == alone(prompt)
+
+
+def test_nobody_waits_for_a_long_step_of_the_last_priority(steps: Any) -> None:
+    run = steps(prefill_chunk=128, context_length=256)
+    run.ask("row", ids_of("r" * 200), priority=1000)
+    assert run.step() == {"row": MANY_ROWS}
+    live = ids_of("l" * 140)
+    run.ask("live", live)
+    assert [run.step() for _ in range(2)] == [{"live": 128}, {"live": 12}]
+    run.finish()
+    assert run.found["live"].token_ids == alone(live)
 
 
 def test_the_last_priority_gives_up_places(steps: Any) -> None:

@@ -232,13 +232,16 @@ class Batch:
     def _prompts(self, kv_type: str, running: list[Piece]) -> list[Piece]:
         rows, used = self._engine.prefill_chunk, sum(piece.count for piece in running)
         count = sum(sequence.running for sequence in self._going_on())
+        prompting = self._prompting(kv_type)
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
             rows = min(rows, used + self.costs.prompt_rows(count, waiting))
+        elif all(sequence.yields for sequence in prompting):
+            rows = min(rows, self.costs.last_rows)
         rows = min(rows - used, self._prompt_rows)
         logits = self._most_logits - len(running)
         pieces: list[Piece] = []
-        for sequence in self._prompting(kv_type):
+        for sequence in prompting:
             if sequence.cache is None:
                 self._admit(sequence, pieces)
             if sequence.cache is not None:

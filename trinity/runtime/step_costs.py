@@ -10,6 +10,7 @@ LEAST_PART = 0.5
 # Targets that a step with prompts may take: the more, the more wait for each that runs.
 LEAST_PATIENCE, MOST_PATIENCE, PATIENCE = 1.2, 3.0, 0.6
 MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds; of a step
+LAST_SECONDS = 0.25  # of a step of prompts of the last priority: whoever comes waits for its end
 SHARE = 0.3  # of a new measurement in a mean
 
 
@@ -37,6 +38,12 @@ class StepCosts:
     def row_seconds(self) -> float:
         """Of a token of a prompt; 0 until measured."""
         return self._prompt_row
+
+    @property
+    def last_rows(self) -> int:
+        """Rows of prompts for a step of sequences that yield, so many that it tells of rows."""
+        rows = LAST_SECONDS / self._prompt_row if self._prompt_row else 0.0
+        return max(int(rows), MANY_ROWS)
 
     @property
     def pause(self) -> float:
