@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import time
@@ -12,9 +13,13 @@ from typing import Any
 import httpx
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
 from tests.server.conftest import MakeApp, socket_server
 from tests.server.test_process import process
+from trinity.server import batches
+from trinity.server.batch_store import BatchObject
+from trinity.server.batches import Batches
 
 URL = "/v1/chat/completions"
 ENDED = ("completed", "failed", "cancelled", "expired")
@@ -166,6 +171,74 @@ def test_a_batch_that_is_cancelled(served: TestClient) -> None:
     if found["output_file_id"]:
         assert len(answers(served, found["output_file_id"])) == counts["completed"]
     assert served.delete(f"/v1/files/{file_id}").status_code == 200
+
+
+async def _answered(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await asyncio.sleep(0.02)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def _two(folder: Path, count: int) -> tuple[Batches, Batches, BatchObject]:
+    """Two servers that share a folder, and a batch of theirs."""
+    one, two = Batches(folder, 1 << 20), Batches(folder, 1 << 20)
+    file = one.files.add("a", "batch", lines([row(i) for i in range(count)]))
+    return one, two, one.add(file.id, URL, None)
+
+
+def test_what_another_server_has_answered_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, batch = _two(tmp_path, 3)
+    done = asyncio.Event()
+
+    async def late(call: Any, *args: Any) -> Any:
+        found = call(*args)
+        if call is batches._checked and asyncio.current_task() is second:
+            await done.wait()  # since it has read what the batch is
+        return found
+
+    async def run() -> None:
+        nonlocal second
+        monkeypatch.setattr(asyncio, "to_thread", late)
+        second = asyncio.create_task(two.run({URL: _answered}))
+        first = asyncio.create_task(one.run({URL: _answered}))
+        while one.store.get(batch.id).status not in ENDED:
+            await asyncio.sleep(0.01)
+        done.set()
+        await asyncio.sleep(0.3)
+        first.cancel()
+        second.cancel()
+
+    second: Any = None
+    asyncio.run(run())
+    found = one.store.get(batch.id)
+    assert (found.status, found.errors) == ("completed", None)
+    assert found.output_file_id is not None
+    assert len(one.files.path(found.output_file_id).read_bytes().splitlines()) == 3
+    assert len(list(one.files.all())) == 2
+    assert [path.suffix for path in (tmp_path / "batches").iterdir()] == [".json"]
+
+
+def test_another_server_can_cancel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "SAVE_SECONDS", 0.05)
+    one, two, batch = _two(tmp_path, 400)
+
+    async def run() -> None:
+        task = asyncio.create_task(one.run({URL: _answered}))
+        while one.get(batch.id).request_counts.completed == 0:
+            await asyncio.sleep(0.01)
+        assert two.cancel(batch.id).status == "cancelling"
+        while one.store.get(batch.id).status not in ENDED:
+            assert two.get(batch.id).status in ("cancelling", "cancelled")
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(run())
+    found = one.store.get(batch.id)
+    assert found.status == "cancelled"
+    assert 0 < found.request_counts.completed < 400
 
 
 def test_the_official_client(make: MakeApp, tmp_path: Path) -> None:

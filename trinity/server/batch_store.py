@@ -91,6 +91,9 @@ class BatchStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+        for batch in self.all():
+            if batch.status in ENDED - {"failed"}:  # a process was killed before it did so
+                self.clean(batch)
 
     def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
         """Begin a batch. Raises: ApiError 429 where there are too many, 507 on a full disk."""
@@ -122,10 +125,31 @@ class BatchStore:
             raise missing
         try:
             data = (self._folder / f"{name}.json").read_bytes()
-            return msgspec.json.decode(data, type=BatchObject)
+            batch = msgspec.json.decode(data, type=BatchObject)
         except (OSError, msgspec.DecodeError):
             raise missing from None
+        if batch.status in ("validating", "in_progress") and self.is_cancelled(name):
+            batch.become("cancelling")  # and whoever answers it has not seen that yet
+        return batch
+
+    def cancel(self, batch: BatchObject) -> None:
+        """Note that a batch is to end, for whichever process answers it. Raises: OSError."""
+        self._cancelled(batch.id).touch()
+        self.save(batch)
+
+    def is_cancelled(self, name: str) -> bool:
+        """Whether a process has noted that a batch is to end."""
+        return self._cancelled(name).exists()
+
+    def clean(self, batch: BatchObject) -> None:
+        """Remove what lies beside a batch that has ended."""
+        self.answers(batch.id).unlink(missing_ok=True)
+        self._cancelled(batch.id).unlink(missing_ok=True)
 
     def answers(self, name: str) -> Path:
         """The file of a batch's answers, while it is under way."""
         return self._folder / f"{name}.answers"
+
+    def _cancelled(self, name: str) -> Path:
+        """A file that is there once a batch is to end."""
+        return self._folder / f"{name}.cancelled"

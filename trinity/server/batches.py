@@ -61,7 +61,7 @@ class Batches:
         batch = self.get(name)
         if batch.status not in ENDED and batch.status != "cancelling":
             batch.become("cancelling")
-            self.store.save(batch)
+            self.store.cancel(batch)
             self._news.set()
         return batch
 
@@ -83,7 +83,9 @@ class Batches:
                 try:
                     await self._advance(batch, endpoints)
                 except TrinityError as error:
-                    if not isinstance(error.__cause__, BlockingIOError):  # another process's
+                    # Another process answers it, or has.
+                    theirs = isinstance(error.__cause__, BlockingIOError)
+                    if not theirs and self.store.get(batch.id).status not in ENDED:
                         self._fail(batch, error)
                 except Exception:
                     log.exception("batch %s cannot go on", batch.id)
@@ -98,8 +100,12 @@ class Batches:
     async def _advance(self, batch: BatchObject, endpoints: Mapping[str, ASGIApp]) -> None:
         source = self.files.path(batch.input_file_id)
         names = await asyncio.to_thread(_checked, source, batch)
-        output = BatchOutput(self.store.answers(batch.id), names)
+        output = BatchOutput(self.store.answers(batch.id), names)  # one process's, until it ends
         try:
+            batch = self._current = self.store.get(batch.id)  # another process may have been at it
+            if batch.status in ENDED:
+                self.store.clean(batch)
+                return
             batch.request_counts.total = len(names)
             self._count(batch, output)
             if batch.status == "validating":
@@ -107,9 +113,9 @@ class Batches:
                 self.store.save(batch)
             if batch.status == "in_progress":
                 await self._answer_rows(batch, source, output, endpoints)
+            await asyncio.to_thread(self._finish, batch, len(output.done) == len(names))
         finally:
             output.close()
-        await asyncio.to_thread(self._finish, batch, len(output.done) == len(names))
 
     async def _answer_rows(
         self, batch: BatchObject, source: Path, output: BatchOutput,
@@ -128,6 +134,8 @@ class Batches:
                 self._count(batch, output)
                 if time.monotonic() - saved > SAVE_SECONDS:
                     saved = time.monotonic()
+                    if batch.status == "in_progress" and self.store.is_cancelled(batch.id):
+                        batch.become("cancelling")  # by another process
                     await asyncio.to_thread(self.store.save, batch)
 
         try:
@@ -184,7 +192,7 @@ class Batches:
                 batch.output_file_id = None
         batch.become("cancelled" if cancelled else "completed" if complete else "expired")
         self.store.save(batch)
-        answers.unlink(missing_ok=True)
+        self.store.clean(batch)
 
     def _fail(self, batch: BatchObject, error: TrinityError) -> None:
         """End a batch whose file cannot be answered."""
