@@ -52,7 +52,7 @@ class FileStore:
             raise InputError(f"{folder}: cannot be written to: {error.strerror}") from error
         self._remove_left()
 
-    def add(self, name: str, purpose: Purpose, content: bytes) -> FileObject:
+    def add(self, name: str, purpose: Purpose, content: bytes | memoryview) -> FileObject:
         """Keep a file. Raises: ApiError 413 where there is no room, 507 where the disk is full."""
         self.check_room(len(content))
         file_id = self.new_id()
@@ -127,7 +127,7 @@ class FileStore:
                     os.unlink(entry.path)
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file that is there whole or not at all, and on the disk. Raises: OSError."""
     with whole_file(str(path)) as file:
         file.write(content)

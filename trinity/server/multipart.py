@@ -18,7 +18,8 @@ def form_fields(
 ) -> dict[str, object]:
     """Each field's text; of a file its bytes; of a name that ends with "[]" the list of all texts.
 
-    Names are without "[]". ``with_filename``: the field "filename" is the name of the first file.
+    Where ``body`` is a file, the bytes are a view of it. Names are without "[]".
+    ``with_filename``: the field "filename" is the name of the first file.
     Raises: ApiError 415 for a body of another type, 400 for a damaged one.
     """
     fields: dict[str, object] = {}
@@ -31,7 +32,7 @@ def form_fields(
             raise ApiError(400, f"{name} has {len(data)} bytes; at most {_TEXT} are taken", name)
         else:
             try:
-                value = data.decode()
+                value = bytes(data).decode()
             except UnicodeDecodeError:
                 raise ApiError(400, f"{name} is no text in UTF-8", name) from None
         plain = name.removesuffix("[]")
@@ -60,14 +61,15 @@ def _boundary(content_type: str) -> bytes:
     return found.encode()
 
 
-def _parts(body: bytes | mmap, boundary: bytes) -> list[tuple[str, str | None, bytes]]:
+def _parts(body: bytes | mmap, boundary: bytes) -> list[tuple[str, str | None, bytes | memoryview]]:
     """Name, name of the file where it is one, and content of each part."""
     damaged = ApiError(400, "the form is cut or damaged: a part of it does not end")
     mark = b"\r\n--" + boundary
     at = len(mark) - 2 if body[: len(mark) - 2] == mark[2:] else body.find(mark) + len(mark)
     if at < len(mark) - 2:
         raise ApiError(400, "the form does not have the boundary that its Content-Type names")
-    found: list[tuple[str, str | None, bytes]] = []
+    found: list[tuple[str, str | None, bytes | memoryview]] = []
+    contents = body if isinstance(body, bytes) else memoryview(body)
     while body[at : at + 2] != b"--":
         if len(found) == _MOST_PARTS:
             raise ApiError(400, f"the form has more than {_MOST_PARTS} parts")
@@ -76,7 +78,7 @@ def _parts(body: bytes | mmap, boundary: bytes) -> list[tuple[str, str | None, b
         if start < 0 or end < 0:
             raise damaged
         name, filename = _disposition(body[at:start])
-        found.append((name, filename, body[start + 4 : end] if start + 4 <= end else b""))
+        found.append((name, filename, contents[start + 4 : end] if start + 4 <= end else b""))
         at = end + len(mark)
     return found
 

@@ -23,7 +23,7 @@ T = TypeVar("T", FileObject, BatchObject)
 class FileForm(Body):
     """A file of requests, one a line."""
 
-    file: bytes
+    file: memoryview
     purpose: Literal["batch"]
     filename: str = "file.jsonl"
 
@@ -85,8 +85,7 @@ def page_of(
 async def add(call: Call[FileForm]) -> ASGI:
     """Keep a file."""
     body, files = call.body, batches_of(call.service).files
-    content, body.file = body.file, b""
-    return Json(await asyncio.to_thread(files.add, body.filename, body.purpose, content))
+    return Json(await asyncio.to_thread(files.add, body.filename, body.purpose, body.file))
 
 
 async def listed(call: Call[Any]) -> ASGI:
