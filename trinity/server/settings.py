@@ -195,7 +195,7 @@ class ServerOptions:
     max_files: Annotated[
         int,
         Option(
-            "Most bytes of all files and answers of batches in --state's folder.",
+            "Bytes of files and answers in --state's folder from which on no file is taken.",
             ("--max-files",),
             low=1,
             read=parse_bytes,
