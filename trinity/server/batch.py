@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from trinity.errors import InputError
 from trinity.server.app import make_app
-from trinity.server.batch_answer import answer
+from trinity.server.batch_answer import answer, answer_rows
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row, rows_of
 from trinity.server.models import Models
@@ -55,21 +56,14 @@ async def _answer_all(
     began, before = monotonic(), len(output.done)
     told = began
 
-    async def work() -> None:
+    async def say_how_far() -> None:
         nonlocal told
-        for row in rows:
-            output.add(row.custom_id, row.number, *await answer(app, row))
-            now = monotonic()
-            if now - told >= TELL_SECONDS or len(output.done) == count:
-                told = now
-                rate = (len(output.done) - before) / (now - began)
-                say(f"{len(output.done)} of {count} rows, {rate:.3g} a second")
+        now = monotonic()
+        if now - told >= TELL_SECONDS or len(output.done) == count:
+            told = now
+            rate = (len(output.done) - before) / (now - began)
+            say(f"{len(output.done)} of {count} rows, {rate:.3g} a second")
 
     async with app.router.lifespan_context(app):
         await models.load_first()
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(at_once):
-                    group.create_task(work())
-        except BaseExceptionGroup as errors:  # one of them says enough
-            raise errors.exceptions[0] from None
+        await answer_rows(rows, output, at_once, partial(answer, app), say_how_far)

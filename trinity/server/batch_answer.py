@@ -1,14 +1,43 @@
-"""The answer to a row of a batch: the row goes to an application as a request, without a socket."""
+"""The answers to rows of a batch: each goes to an application as a request, without a socket."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from starlette.types import ASGIApp, Message
 
+from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row
+
+Ask = Callable[[Row], Awaitable[tuple[int, Any] | None]]
+
+
+async def answer_rows(
+    rows: Iterator[Row], output: BatchOutput, at_once: int, ask: Ask,
+    written: Callable[[], Awaitable[None]],
+) -> None:  # fmt: skip
+    """Write what ``ask`` gives for each row, status and body, ``at_once`` under way together.
+
+    It ends early where ``ask`` gives None. ``written`` is called after each. Raises: what they do.
+    """
+
+    async def work() -> None:
+        for row in rows:
+            found = await ask(row)
+            if found is None:
+                return
+            output.add(row.custom_id, row.number, *found)
+            await written()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:  # one of them says enough
+        raise errors.exceptions[0] from None
 
 
 async def answer(app: ASGIApp, row: Row, *, of_batch: bool = False) -> tuple[int, Any]:

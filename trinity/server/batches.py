@@ -12,13 +12,14 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from starlette.types import ASGIApp
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.sequence import LAST
-from trinity.server.batch_answer import answer
+from trinity.server.batch_answer import answer, answer_rows
 from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import Row, lines_of, rows_of
 from trinity.server.batch_store import ENDED, BatchError, BatchErrors, BatchObject, BatchStore
@@ -124,29 +125,20 @@ class Batches:
         rows = (row for row in rows_of(source) if row.custom_id not in output.done)
         saved = time.monotonic()
 
-        async def work() -> None:
+        async def save() -> None:
             nonlocal saved
-            for row in rows:
-                found = await self._answer(batch, row, endpoints[batch.endpoint])
-                if found is None:
-                    return
-                output.add(row.custom_id, row.number, *found)
-                self._count(batch, output)
-                if time.monotonic() - saved > SAVE_SECONDS:
-                    saved = time.monotonic()
-                    if batch.status == "in_progress" and self.store.is_cancelled(batch.id):
-                        batch.become("cancelling")  # by another process
-                    await asyncio.to_thread(self.store.save, batch)
+            self._count(batch, output)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                saved = time.monotonic()
+                if batch.status == "in_progress" and self.store.is_cancelled(batch.id):
+                    batch.become("cancelling")  # by another process
+                await asyncio.to_thread(self.store.save, batch)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(AT_ONCE):
-                    group.create_task(work())
-        except BaseExceptionGroup as errors:  # one of them says enough
-            raise errors.exceptions[0] from None
+        ask = partial(self._answer, batch, endpoints[batch.endpoint])
+        await answer_rows(rows, output, AT_ONCE, ask, save)
 
     async def _answer(
-        self, batch: BatchObject, row: Row, endpoint: ASGIApp
+        self, batch: BatchObject, endpoint: ASGIApp, row: Row
     ) -> tuple[int, object] | None:
         """Status and body, once nobody else is served; None where the batch has to end."""
         if row.url != "/v1/embeddings":

@@ -2,7 +2,8 @@
 
 Meanwhile the next panel's 16 rows are prefetched, which lie behind these.
 
-Codes of x86's VNNI are unsigned: signed ones are moved up by 128, which the minimum takes back.
+Codes of x86's VNNI are unsigned: signed ones are moved up by 128. Where codes stand above their
+values, minima take that back; panel_wide.py does it for the q8 form without them.
 """
 
 from __future__ import annotations

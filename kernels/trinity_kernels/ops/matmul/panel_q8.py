@@ -122,9 +122,7 @@ def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, wo
         else:
             found = _emit_small(builder, lines, words, reader.top)
         return builder.add(total, found)
-    emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
-    if whole:
-        emit = byte_dots.emit_dot_bytes
+    emit = byte_dots.emit_dot_bytes if whole else byte_dots.emit_dot_i8i8
     for line, word in zip(lines, words, strict=True):
         total = emit(level, builder, total, line, word)
     return total

@@ -51,9 +51,9 @@ def pack_ternary_panel(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) 
 
 def _emit_bytes(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
     """Add a line's products with each token's word."""
-    emit = byte_dots.emit_dot_i8i8 if level == "neon" else byte_dots.emit_dot_u8i8
     for word, total in zip(words, sums, strict=True):
-        builder.store(emit(level, builder, builder.load(total), line, word), total)
+        found = byte_dots.emit_dot_i8i8(level, builder, builder.load(total), line, word)
+        builder.store(found, total)
 
 
 def _emit_halves(level: str, builder: Any, line: Any, words: Any, sums: Any) -> None:
