@@ -30,7 +30,11 @@ def _expected(q: Array, k: Array, v: Array) -> Array:
     q, k, v = _coded(q, 2), _coded(k - k.mean(0), 2), _coded(v, 0)
     scores = np.einsum("ihd,jhd->hij", q, k) * _SCALE
     p = np.exp(scores - scores.max(2, keepdims=True))
-    rounded = np.rint(p * 65535) / 65535
+    rounded = np.empty_like(p)
+    for first in range(0, _POSITIONS, op.BLOCK):
+        block = p[:, :, first : first + op.BLOCK]
+        parts = block.max(2, keepdims=True) / 255
+        rounded[:, :, first : first + op.BLOCK] = np.rint(block / parts) * parts
     found: Array = np.einsum("hij,jhd->ihd", rounded / p.sum(2, keepdims=True), v)
     return found
 

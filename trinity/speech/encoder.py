@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trinity.formats.speech_config import SpeechConfig
 from trinity.speech.recording import Heads, Pages, Place, Recorder, Rows
-from trinity.speech.weights import SpeechWeights
+from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
 TOGETHER = 8  # rows of queries that attention takes at once, as if they were heads
@@ -27,9 +27,7 @@ class Encoder:
         self._positions = weights.table("enc.position_embd.weight", stack.positions, d)
         heads = Heads(stack.heads, d // stack.heads)
         rows = -(-stack.positions // TOGETHER) * TOGETHER
-        # One row of zeros before the first frame, one after the last: what convolutions see there.
-        self._mel = Rows(config.frames + 2, config.bands, 4 * config.bands)
-        self._first = Rows(config.frames + 2, d, 4 * d)
+        self._mel, self._first = _frames(config, config.bands), _frames(config, d)
         self._x, self._h = Rows(rows, d), Rows(rows, d)
         self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
         self._inner = Rows(rows, stack.inner)
@@ -68,7 +66,7 @@ class Encoder:
 
         Returns the states (positions, width), valid until the next call.
         """
-        self._mel.values[1:-1] = features
+        self._mel.values[1 : 1 + len(features)] = features
         team.run(self._stem.records)
         count = self._config.encoder.positions
         with np.errstate(over="ignore", invalid="ignore"):  # then the logits show it
@@ -83,8 +81,9 @@ class Encoder:
 
     def _write_stem(self, recorder: Recorder, weights: SpeechWeights) -> None:
         config, d = self._config, self._config.width
-        first = weights.convolution("enc.conv1d.1", d, config.bands, 3)
-        second = weights.convolution("enc.conv1d.2", d, d, 3)
+        as_bytes = weights.linear("enc.blk.0.attn_o", d, d).form != "f32"
+        first = weights.convolution("enc.conv1d.1", d, config.bands, 3, as_bytes)
+        second = weights.convolution("enc.conv1d.2", d, d, 3, as_bytes)
         recorder.rows, recorder.most = self._frames, config.frames
         recorder.linear(self._mel.at(), (first, self._first.at(1)))
         recorder.activation("gelu_erf", self._first.at(1), d)
@@ -143,3 +142,12 @@ class Encoder:
             last = i == TOGETHER - 1
             recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
         recorder.rows = self._count
+
+
+def _frames(config: SpeechConfig, width: int) -> Rows:
+    """Rows of frames that convolutions unfold.
+
+    One row of zeros before the first frame, one after the last: what convolutions see there. Behind
+    them is what the last unfolded row reads for the padding of weights.
+    """
+    return Rows(config.frames + 2 + -(-PADDING_MOST // width), width, 4 * width)

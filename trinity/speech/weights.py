@@ -17,13 +17,15 @@ from trinity_kernels.quants import TYPES
 _WIDTHS = {"F32": "u4", "F16": "u2", "BF16": "u2"}
 # What takes over where a row is no whole number of blocks.
 _FALLBACK = "Q8_0"
+CONVOLUTIONS = "Q8_0"  # what they are beside quantized layers
+PADDING_MOST = TYPES[CONVOLUTIONS].block_size - 1
 
 
 class SpeechWeights:
     """Linears, vectors and tables by their names.
 
     Linears stay in the files' mapping, but for convolutions, whose values are put into the order
-    of unfolded rows. ``quantize``: linears become that type of blocks in memory, Q8_0 or what they
+    of unfolded rows, and are Q8_0 where the layers are quantized. ``quantize``: linears become that type of blocks in memory, Q8_0 or what they
     are where their rows are no whole number of blocks. Raises: ConfigError for a tensor that is
     missing or of another shape, InputError for one to be quantized that is already.
     """
@@ -52,40 +54,42 @@ class SpeechWeights:
         """``name``.weight (n, k), with ``name``.bias where there is one."""
         if name not in self._made:
             found = self._weights.linear(name, n, k)
-            if self._smaller(k) is not None:
-                found = self._quantized(self._weights.matrix(f"{name}.weight", n, k), found)
+            smaller = self._smaller(k)
+            if smaller is not None:
+                tensor = self._weights.matrix(f"{name}.weight", n, k)
+                if tensor.type not in _WIDTHS:
+                    raise InputError(
+                        f"{tensor.where} is {tensor.type} already; quantizing twice loses "
+                        "quality: leave --quantize out, or take a file in F16, BF16 or F32"
+                    )
+                found = _quantized(tensor, found, smaller)
             self._made[name] = found
         return self._made[name]
 
-    def convolution(self, name: str, n: int, channels: int, taps: int) -> Weight:
-        """``name``.weight (n, channels, taps) as a linear over ``taps`` rows of channels."""
+    def convolution(
+        self, name: str, n: int, channels: int, taps: int, as_bytes: bool
+    ) -> Weight:
+        """``name``.weight (n, channels, taps) as a linear over ``taps`` rows of channels.
+
+        ``as_bytes``: Q8_0, in which products take half the time; K is padded with zeros to whole
+        blocks.
+        """
         tensor = self._weights.matrix(f"{name}.weight", n, channels, taps)
         kind, values = tensor.type, tensor.data.view(_WIDTHS.get(tensor.type, "u1"))
         if kind not in _WIDTHS:
             kind, values = "F32", tensor.dequantize()
-        unfolded = values.reshape(n, channels, taps).transpose(0, 2, 1)
-        raw, k = np.ascontiguousarray(unfolded).reshape(-1).view(np.uint8), taps * channels
+        k = taps * channels
+        unfolded = values.reshape(n, channels, taps).transpose(0, 2, 1).reshape(n, k)
+        if as_bytes:
+            k += PADDING_MOST - (k - 1) % (PADDING_MOST + 1)
+            unfolded = np.pad(unfolded, ((0, 0), (0, k - unfolded.shape[1])))
+        raw = np.ascontiguousarray(unfolded).reshape(-1).view(np.uint8)
         bias = self._weights.vector(f"{name}.bias", n)
         moved = Weight(name, kind, n, k, raw, raw.nbytes // n, 1.0, bias)
-        if self._smaller(k) is None:
+        if not as_bytes:
             return moved
-        return self._quantized(Tensor(tensor.name, (n, k), kind, raw, tensor.source), moved)
-
-    def _quantized(self, tensor: Tensor, weight: Weight) -> Weight:
-        smaller = self._smaller(weight.k)
-        assert smaller is not None
-        if tensor.type not in _WIDTHS:
-            raise InputError(
-                f"{tensor.where} is {tensor.type} already; quantizing twice loses quality: leave "
-                "--quantize out, or take a file in F16, BF16 or F32"
-            )
-        values = tensor.dequantize()
-        if not np.isfinite(values).all():
-            raise FormatError(
-                f"{tensor.where} has values that are not finite numbers; the file is damaged"
-            )
-        data = quantize_rows(smaller, values).reshape(-1)
-        return replace(weight, type=smaller, data=data, stride=data.nbytes // weight.n)
+        padded = Tensor(tensor.name, (n, k), kind, raw, tensor.source)
+        return _quantized(padded, moved, CONVOLUTIONS)
 
     def _smaller(self, k: int) -> str | None:
         """The type that rows of ``k`` weights become."""
@@ -93,3 +97,14 @@ class SpeechWeights:
             return None
         types = (self._quantize, _FALLBACK)
         return next((one for one in types if k % TYPES[one].block_size == 0), None)
+
+
+def _quantized(tensor: Tensor, weight: Weight, kind: str) -> Weight:
+    """The weight with rows of another type, made of its tensor's."""
+    values = tensor.dequantize()
+    if not np.isfinite(values).all():
+        raise FormatError(
+            f"{tensor.where} has values that are not finite numbers; the file is damaged"
+        )
+    data = quantize_rows(kind, values).reshape(-1)
+    return replace(weight, type=kind, data=data, stride=data.nbytes // weight.n)

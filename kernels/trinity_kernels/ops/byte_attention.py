@@ -9,7 +9,8 @@ score is q k * SCALE. ``pack_bytes`` brings keys and values to PACKED, HEADS tim
 
 Positions are padded to 64, dimensions of keys to 4, of values to 64.
 Numerics: queries and keys have 8 bits and a scale for each row of a head, values 8 bits and a scale
-for each dimension, probabilities 16 bits below the row's largest. Sums of products are exact.
+for each dimension, probabilities 8 bits below the largest of their 64 positions. Sums of products
+of 64 positions are exact; those of a row are float32.
 """
 
 from __future__ import annotations
@@ -37,18 +38,20 @@ from trinity_kernels.tags import per_level, shared
 
 if not jit_disabled():
     from trinity_kernels import simd
-    from trinity_kernels.ops.byte_blocks import score_block, value_block
+    from trinity_kernels.ops.byte_blocks import negated_sums, score_block, value_block
 
 Q, K, V, STRIDE, OUT, OUT_STRIDE, PACKED, HEADS, HEAD_DIM, SCALE = range(3, 13)
 SCRATCH, SCRATCH_STRIDE = 13, 14
 AT_ONCE = 4  # queries
 LEVELS = frozenset({"amx", "avx512vnni"})  # where it is faster than products of float32
 _TOP = np.float32(127)
-_PARTS = np.float32(65535)
 _TINY = np.float32(1e-30)
 _LOG2E = np.float32(1.4426950408889634)
 # Of 2**r, r up to 1/2: Taylor's.
-_POWERS = tuple(np.float32(np.log(2) ** n / factorial(n)) for n in range(6))
+_POWERS = tuple(np.float32(np.log(2) ** n / factorial(n)) for n in range(5))
+BLOCK = 64  # positions with one largest probability
+_PARTS = 255  # the code of the largest
+_LOG2_PARTS = np.float32(np.log2(_PARTS))
 
 
 @shared
@@ -83,8 +86,9 @@ def head_bytes(positions: int, head_dim: int) -> int:
 def scratch_bytes(positions: int, head_dim: int) -> int:
     """Bytes that a thread needs: queries, scores, probabilities, sums; or a head's mean."""
     padded = padded_positions(positions)
-    queries = 4 * (_key_dims(head_dim) + 64) + 4 * _value_dims(head_dim)
-    return queries + AT_ONCE * 6 * padded + AT_ONCE * 8 * _value_dims(head_dim)
+    queries = AT_ONCE * (_key_dims(head_dim) + 64 + 8) + 4 * _value_dims(head_dim)
+    probabilities = AT_ONCE * (5 * padded + 4 * padded // BLOCK)
+    return queries + probabilities + AT_ONCE * 4 * _value_dims(head_dim)
 
 
 @inline
@@ -289,9 +293,12 @@ def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         _pack_values(isa, v, stride, positions, dim, to + _values_at(positions, dim))
 
 
-def _scores(isa: Any, keys: int, dims: int, positions: int, codes: int, to: int) -> None:
-    """Products of codes, AT_ONCE rows at ``codes`` by 64 positions at a time, as int32."""
-    for i in range(4):
+def _scores(isa: Any, keys: int, dims: int, positions: int, codes: int, start: int, to: int) -> None:
+    """Products of codes, AT_ONCE rows at ``codes`` by 64 positions at a time, as int32.
+
+    ``start``: room for an int32 for each row.
+    """
+    for i in range(AT_ONCE):
         for j in range(positions):
             total = np.int32(0)
             for d in range(dims):
@@ -302,58 +309,85 @@ def _scores(isa: Any, keys: int, dims: int, positions: int, codes: int, to: int)
             set_i32(to + 4 * (i * positions + j), total)
 
 
-def _vector_scores(isa: Any, keys: int, dims: int, positions: int, codes: int, to: int) -> None:
+def _vector_scores(
+    isa: Any, keys: int, dims: int, positions: int, codes: int, start: int, to: int
+) -> None:
+    negated_sums(isa, codes, dims, dims // 4, start)
     for j in range(0, positions, 64):
         score_block(
-            isa, keys + j * dims, 16 * dims, 64, dims // 4, codes, dims, to + 4 * j, 4 * positions
-        )
+            isa, keys + j * dims, 16 * dims, 64, dims // 4, codes, dims, start, to + 4 * j,
+            4 * positions,
+        )  # fmt: skip
 
 
 per_level(_vector_scores)(_scores)
 
 
-def _mixed(isa: Any, values: int, dims: int, positions: int, p: int, to: int) -> None:
-    """Sums of values times bytes of probabilities, AT_ONCE rows, as int32 (row, dims)."""
-    for i in range(4):
+def _mixed(
+    isa: Any, values: int, dims: int, positions: int, p: int, weights: int, to: int
+) -> None:
+    """Values times bytes of probabilities times their blocks' weights, as float32 (row, dims)."""
+    blocks = positions // BLOCK
+    for i in range(AT_ONCE):
         for d in range(dims):
-            total = np.int32(0)
-            for j in range(positions):
-                byte = np.int32(get_i8(p + i * positions + j)) & np.int32(255)
-                code = np.int32(get_i8(values + j // 4 * 4 * dims + 4 * d + j % 4))
-                total = np.int32(total + byte * code)
-            set_i32(to + 4 * (i * dims + d), total)
+            whole = np.float32(0)
+            for block in range(blocks):
+                total = np.int32(0)
+                for j in range(block * BLOCK, (block + 1) * BLOCK):
+                    byte = np.int32(get_i8(p + i * positions + j)) & np.int32(255)
+                    code = np.int32(get_i8(values + j // 4 * 4 * dims + 4 * d + j % 4))
+                    total = np.int32(total + byte * code)
+                weight = get_f32(weights + 4 * (i * blocks + block))
+                whole = np.float32(whole + np.float32(np.float32(total) * weight))
+            set_f32(to + 4 * (i * dims + d), whole)
 
 
-def _vector_mixed(isa: Any, values: int, dims: int, positions: int, p: int, to: int) -> None:
+def _vector_mixed(
+    isa: Any, values: int, dims: int, positions: int, p: int, weights: int, to: int
+) -> None:
     for d in range(0, dims, 64):
         value_block(
-            isa, values + 4 * d, 64, 4 * dims, positions // 4, p, positions, to + 4 * d, 4 * dims
-        )
+            isa, values + 4 * d, 64, 4 * dims, positions // BLOCK, p, positions, weights,
+            to + 4 * d, 4 * dims,
+        )  # fmt: skip
 
 
 per_level(_vector_mixed)(_mixed)
 
 
 def _softmax(
-    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, high: int, low: int
+    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, p: int, weights: int
 ) -> Any:
-    """Scores of ``count`` positions to bytes of exp(s - m) * 65535; the sum of exp(s - m)."""
+    """Scores of ``count`` positions to bytes of probabilities; a float32 weight for each block.
+
+    Returns the sum of probabilities, in the codes' parts of the row's largest.
+    """
     m = np.float32(-np.inf)
-    for j in range(count):
-        s = np.float32(np.float32(get_i32(scores + 4 * j)) * get_f32(scales + 4 * j))
-        s = np.float32(s * factor)
-        set_f32(scores + 4 * j, s)
-        m = max(m, s)
+    for block in range(padded // BLOCK):
+        largest = np.float32(-np.inf)
+        for j in range(block * BLOCK, min(block * BLOCK + BLOCK, count)):
+            s = np.float32(np.float32(get_i32(scores + 4 * j)) * get_f32(scales + 4 * j))
+            s = np.float32(s * factor)
+            set_f32(scores + 4 * j, s)
+            largest = max(largest, s)
+        set_f32(weights + 4 * block, largest)
+        m = max(m, largest)
     total = np.float32(0)
-    for j in range(padded):
-        code = np.int32(0)
-        if j < count:
-            e = exp_f32(np.float32(get_f32(scores + 4 * j) - m))
-            total = np.float32(total + e)
-            # No number is left to the sum to show.
-            code = _code(e, _PARTS) if e == e else np.int32(0)
-        set_i8(high + j, np.int8(code >> 8))
-        set_i8(low + j, np.int8(code & 255))
+    for block in range(padded // BLOCK):
+        largest = get_f32(weights + 4 * block)
+        weight = exp_f32(np.float32(largest - m))
+        set_f32(weights + 4 * block, weight)
+        found = np.float32(0)
+        for j in range(block * BLOCK, block * BLOCK + BLOCK):
+            code = np.int32(0)
+            if j < count:
+                e = exp_f32(np.float32(get_f32(scores + 4 * j) - largest))
+                e = np.float32(e * np.float32(_PARTS))
+                found = np.float32(found + e)
+                # No number is left to the sum to show.
+                code = np.int32(np.rint(e)) if e == e else np.int32(0)
+            set_i8(p + j, np.int8(code))
+        total = np.float32(total + np.float32(weight * found))
     return total
 
 
@@ -361,12 +395,11 @@ if not jit_disabled():
 
     @inline
     def _power_of_2(x: Any) -> Any:
-        """2**x of 16 float32 up to 0, within 3e-6 of it: probabilities keep 16 bits."""
-        x = simd.max_f32x16(x, simd.splat_f32x16(np.float32(-126)))
+        """2**x of 16 float32 up to 8, within 5e-5 of it: probabilities keep 8 bits."""
+        x = simd.max_f32x16(simd.splat_f32x16(np.float32(-126)), x)  # which keeps a NaN
         whole = simd.round_i32x16(x)
         r = x - simd.to_f32x16(whole)
-        p = simd.splat_f32x16(_POWERS[5])
-        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[4]))
+        p = simd.splat_f32x16(_POWERS[4])
         p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[3]))
         p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[2]))
         p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[1]))
@@ -376,61 +409,47 @@ if not jit_disabled():
 
 
 def _vector_softmax(
-    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, high: int, low: int
+    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, p: int, weights: int
 ) -> Any:
     factors = simd.splat_f32x16(np.float32(factor * _LOG2E))
     lowest = simd.splat_f32x16(np.float32(-np.inf))
-    largest = lowest
-    for j in range(0, count, 16):
-        s = simd.to_f32x16(simd.load_i32x16(scores + 4 * j)) * simd.load_f32x16(scales + 4 * j)
-        s = s * factors
-        if j + 16 > count:
-            s = simd.select_below(simd.lane_index(), count - j, s, lowest)
-        simd.store_f32x16(scores + 4 * j, s)
-        largest = simd.max_f32x16(largest, s)
-    shift = simd.splat_f32x16(simd.max_lane_f32x16(largest))
-    parts = simd.splat_f32x16(_PARTS)
+    overall = lowest
+    for block in range(0, padded, BLOCK):
+        largest = lowest
+        for j in range(block, block + BLOCK, 16):
+            s = simd.to_f32x16(simd.load_i32x16(scores + 4 * j))
+            s = s * simd.load_f32x16(scales + 4 * j) * factors
+            if j + 16 > count:
+                s = simd.select_below(simd.lane_index(), count - j, s, lowest)
+            simd.store_f32x16(scores + 4 * j, s)
+            largest = simd.max_f32x16(largest, s)
+        set_f32(weights + block // BLOCK * 4, simd.max_lane_f32x16(largest))
+        overall = simd.max_f32x16(overall, largest)
+    m = simd.max_lane_f32x16(overall)
     total = simd.splat_f32x16(np.float32(0))
-    for j in range(0, count, 16):
-        e = _power_of_2(simd.load_f32x16(scores + 4 * j) - shift)
-        total = total + e
-        code = simd.round_i32x16(e * parts)
-        simd.store_i8x16(high + j, simd.narrow_i8x16(code >> simd.splat_i32x16(8)))
-        simd.store_i8x16(low + j, simd.narrow_i8x16(code))
-    zeros = simd.splat_i8x16(0)
-    for j in range((count + 15) // 16 * 16, padded, 16):
-        simd.store_i8x16(high + j, zeros)
-        simd.store_i8x16(low + j, zeros)
+    for block in range(0, padded, BLOCK):
+        largest_1 = get_f32(weights + block // BLOCK * 4)
+        weight = _power_of_2(simd.splat_f32x16(np.float32(largest_1 - m)))
+        set_f32(weights + block // BLOCK * 4, simd.max_lane_f32x16(weight))
+        shift = simd.splat_f32x16(np.float32(_LOG2_PARTS - largest_1))
+        found = simd.splat_f32x16(np.float32(0))
+        for j in range(block, block + BLOCK, 16):
+            e = _power_of_2(simd.load_f32x16(scores + 4 * j) + shift)
+            found = found + e
+            simd.store_i8x16(p + j, simd.narrow_i8x16(simd.round_i32x16(e)))
+        total = simd.fma_f32x16(found, weight, total)
     return simd.sum_f32x16(total)
 
 
 per_level(_vector_softmax)(_softmax)
 
 
-def _finish(isa: Any, high: int, low: int, scales: int, factor: Any, dim: int, out: int) -> None:
-    """Both sums of a row to the result."""
+@inline
+def _finish(isa: Any, sums: int, scales: int, factor: Any, dim: int, out: int) -> None:
+    """The sums of a row to the result."""
     for d in range(dim):
-        whole = np.float32(np.float32(get_i32(high + 4 * d)) * np.float32(256))
-        whole = np.float32(whole + np.float32(get_i32(low + 4 * d)))
-        set_f32(out + 4 * d, np.float32(whole * np.float32(get_f32(scales + 4 * d) * factor)))
-
-
-def _vector_finish(
-    isa: Any, high: int, low: int, scales: int, factor: Any, dim: int, out: int
-) -> None:
-    for d in range(0, dim, 16):
-        whole = simd.to_f32x16(simd.load_i32x16(high + 4 * d)) * simd.splat_f32x16(np.float32(256))
-        whole = whole + simd.to_f32x16(simd.load_i32x16(low + 4 * d))
-        whole = whole * (simd.load_f32x16(scales + 4 * d) * simd.splat_f32x16(factor))
-        if d + 16 <= dim:
-            simd.store_f32x16(out + 4 * d, whole)
-        else:
-            simd.store_f32x16(high + 4 * d, whole)
-            for i in range(d, dim):
-                set_f32(out + 4 * i, get_f32(high + 4 * i))
-
-
-per_level(_vector_finish)(_finish)
+        scale = np.float32(get_f32(scales + 4 * d) * factor)
+        set_f32(out + 4 * d, np.float32(get_f32(sums + 4 * d) * scale))
 
 
 @kernel
@@ -443,41 +462,41 @@ def byte_attention(isa: Any, qt: Any, record: int, thread: int, threads: int) ->
     padded, dims, value_dims = padded_positions(positions), _key_dims(dim), _value_dims(dim)
     nothing = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     codes = nothing + 4 * value_dims
-    scores = codes + 4 * (dims + 64)
-    p = scores + 16 * padded
-    sums = p + 8 * padded
+    factors = codes + AT_ONCE * (dims + 64)
+    start = factors + AT_ONCE * 4
+    scores = start + AT_ONCE * 4
+    p = scores + AT_ONCE * 4 * padded
+    weights = p + AT_ONCE * padded
+    sums = weights + AT_ONCE * 4 * padded // BLOCK
     for d in range(value_dims):
         set_f32(nothing + 4 * d, np.float32(0))
-    for d in range(4 * (dims + 64)):
+    for d in range(AT_ONCE * (dims + 64)):
         set_i8(codes + d, np.int8(0))
-    blocks = (positions + 3) // 4
+    blocks = (positions + AT_ONCE - 1) // AT_ONCE
     for unit in range(heads * blocks * thread // threads, heads * blocks * (thread + 1) // threads):
         head = unit // blocks
-        first = unit % blocks * 4
+        first = unit % blocks * AT_ONCE
         keys = get_i64(record + 8 * PACKED) + head * head_bytes(positions, dim)
         values = keys + _values_at(positions, dim)
-        count = min(4, positions - first)
+        count = min(AT_ONCE, positions - first)
         at = 4 * head * dim
         q = get_i64(record + 8 * Q) + first * get_i64(record + 8 * STRIDE) + at
-        factors = codes + 4 * dims
         for i in range(count):
             row = q + i * get_i64(record + 8 * STRIDE)
             found = _scale_of(_largest(isa, row, nothing, dim))
             set_f32(factors + 4 * i, np.float32(found * scale))
             _row_codes(isa, row, nothing, dim, _factor_of(found), codes + i * dims)
-        _scores(isa, keys, dims, padded, codes, scores)
+        _scores(isa, keys, dims, padded, codes, start, scores)
         for i in range(count):
             total = _softmax(
                 isa, scores + 4 * i * padded, keys + padded * dims, get_f32(factors + 4 * i),
-                positions, padded, p + i * padded, p + (4 + i) * padded,
+                positions, padded, p + i * padded, weights + 4 * i * padded // BLOCK,
             )  # fmt: skip
-            set_f32(factors + 4 * i, np.float32(np.float32(1) / np.float32(total * _PARTS)))
-        _mixed(isa, values, value_dims, padded, p, sums)
-        _mixed(isa, values, value_dims, padded, p + 4 * padded, sums + 16 * value_dims)
+            set_f32(factors + 4 * i, np.float32(np.float32(1) / total))
+        _mixed(isa, values, value_dims, padded, p, weights, sums)
         out = get_i64(record + 8 * OUT) + first * get_i64(record + 8 * OUT_STRIDE) + at
         for i in range(count):
             _finish(
-                isa, sums + 4 * i * value_dims, sums + 4 * (4 + i) * value_dims,
-                values + padded * value_dims, get_f32(factors + 4 * i), dim,
-                out + i * get_i64(record + 8 * OUT_STRIDE),
+                isa, sums + 4 * i * value_dims, values + padded * value_dims,
+                get_f32(factors + 4 * i), dim, out + i * get_i64(record + 8 * OUT_STRIDE),
             )  # fmt: skip

@@ -9,78 +9,154 @@ from numba.core import cgutils, types
 
 from trinity_kernels import byte_dots, simd
 from trinity_kernels._jit import intrinsic
-from trinity_kernels.simd import I8X64, I32, I32X16, I64
+from trinity_kernels.simd import F32, F32X16, I8X64, I32, I32X16, I64
 
 _ROWS = _LINES = 4
+_STEPS = 16  # of a block of 64 positions, 4 at a time
 
 
-def _block(signed_lines: bool, doc: str) -> Any:
-    def block(
-        typingctx: Any, isa: Any, lines: Any, line_step: Any, k_step: Any, steps: Any, x: Any,
+class _Block:
+    """The places of one block: lines, their two steps; rows of x; where the results go."""
+
+    def __init__(
+        self, builder: Any, level: str, lines: Any, line_step: Any, k_step: Any, x: Any,
         x_stride: Any, to: Any, to_stride: Any,
-    ) -> Any:  # fmt: skip
-        level = isa.value
+    ) -> None:  # fmt: skip
+        self.builder, self.level, self.k_step = builder, level, k_step
+        self.lines = _apart(builder, lines, line_step, _LINES)
+        self.rows = _apart(builder, x, x_stride, _ROWS)
+        self.to = _apart(builder, to, to_stride, _ROWS)
 
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            _, lines, line_step, k_step, steps, x, x_stride, to, to_stride = args
-            sums = [[cgutils.alloca_once(builder, I32X16.ir) for _ in range(4)] for _ in range(4)]
+    def variables(self, kind: Any) -> list[list[Any]]:
+        """A vector for each row and line."""
+        return [[cgutils.alloca_once(self.builder, kind) for _ in self.lines] for _ in self.rows]
+
+    def add_step(self, sums: list[list[Any]], step: Any, signed_lines: bool) -> None:
+        """Add the products of 4 bytes of each row with those of each line."""
+        builder = self.builder
+        on = builder.mul(step, self.k_step)
+        held = [
+            builder.load(simd.pointer(builder, builder.add(a, on), I8X64.ir), align=1)
+            for a in self.lines
+        ]
+        four = builder.mul(step, I64(4))
+        for row, at in zip(sums, self.rows, strict=True):
+            word = _word(builder, builder.add(at, four))
+            for total, line in zip(row, held, strict=True):
+                u, s = (word, line) if signed_lines else (line, word)
+                old = builder.load(total)
+                builder.store(byte_dots.emit_dot_bytes(self.level, builder, old, u, s), total)
+
+    def place(self, row: int, line: int, kind: Any) -> Any:
+        """Where the results of a row and a line go."""
+        return simd.pointer(self.builder, self.builder.add(self.to[row], I64(64 * line)), kind)
+
+
+def _apart(builder: Any, address: Any, stride: Any, count: int) -> list[Any]:
+    return [builder.add(address, builder.mul(stride, I64(i))) for i in range(count)]
+
+
+def _word(builder: Any, address: Any) -> Any:
+    """4 bytes, 16 times."""
+    word = builder.load(simd.pointer(builder, address, I32), align=1)
+    return builder.bitcast(simd.broadcast(builder, word, I32X16), I8X64.ir)
+
+
+@intrinsic
+def score_block(
+    typingctx: Any, isa: Any, lines: Any, line_step: Any, k_step: Any, steps: Any, x: Any,
+    x_stride: Any, start: Any, to: Any, to_stride: Any,
+) -> Any:  # fmt: skip
+    """4 rows of signed bytes at x by 4 lines of 16 x 4 bytes + 128: int32 (4, 64) at ``to``.
+
+    Lines are ``line_step`` bytes apart, those of the next 4 bytes of x ``k_step`` further. Sums
+    begin at the row's int32 at ``start``, which ``negated_sums`` makes.
+    """
+    level = isa.value
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, lines, line_step, k_step, steps, x, x_stride, start, to, to_stride = args
+        block = _Block(builder, level, lines, line_step, k_step, x, x_stride, to, to_stride)
+        sums = block.variables(I32X16.ir)
+        for row, at in zip(sums, _apart(builder, start, I64(4), _ROWS), strict=True):
+            first = builder.bitcast(_word(builder, at), I32X16.ir)
+            for total in row:
+                builder.store(first, total)
+        with cgutils.for_range(builder, steps) as loop:
+            block.add_step(sums, loop.index, signed_lines=False)
+        for r, row in enumerate(sums):
+            for i, total in enumerate(row):
+                builder.store(builder.load(total), block.place(r, i, I32X16.ir), align=1)
+        return context.get_dummy_value()
+
+    return types.void(isa, *[types.intp] * 9), codegen
+
+
+@intrinsic
+def negated_sums(typingctx: Any, isa: Any, x: Any, x_stride: Any, steps: Any, to: Any) -> Any:
+    """-128 times the sum of each of 4 rows of signed bytes, as int32 at ``to``.
+
+    It takes back what lines that stand 128 too high add.
+    """
+    level = isa.value
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, x, x_stride, steps, to = args
+        total = cgutils.alloca_once(builder, I32X16.ir)
+        ones = ir.Constant(I8X64.ir, [1] * 64)
+        for i, at in enumerate(_apart(builder, x, x_stride, _ROWS)):
+            builder.store(ir.Constant(I32X16.ir, None), total)
+            with cgutils.for_range(builder, steps) as loop:
+                word = _word(builder, builder.add(at, builder.mul(loop.index, I64(4))))
+                old = builder.load(total)
+                builder.store(byte_dots.emit_dot_u8i8(level, builder, old, ones, word), total)
+            one = builder.extract_element(builder.load(total), I32(0))
+            place = simd.pointer(builder, builder.add(to, I64(4 * i)), I32)
+            builder.store(builder.mul(one, I32(-128)), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(isa, *[types.intp] * 4), codegen
+
+
+@intrinsic
+def value_block(
+    typingctx: Any, isa: Any, lines: Any, line_step: Any, k_step: Any, blocks: Any, x: Any,
+    x_stride: Any, weights: Any, to: Any, to_stride: Any,
+) -> Any:  # fmt: skip
+    """4 rows of unsigned bytes at x by 4 lines of 16 x 4 signed bytes: float32 (4, 64) at ``to``.
+
+    Lines lie as ``score_block``'s. Each 64 bytes of x count as many times as their float32 says:
+    ``weights`` are rows of ``blocks`` of them.
+    """
+    level = isa.value
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, lines, line_step, k_step, blocks, x, x_stride, weights, to, to_stride = args
+        block = _Block(builder, level, lines, line_step, k_step, x, x_stride, to, to_stride)
+        sums, whole = block.variables(I32X16.ir), block.variables(F32X16.ir)
+        weights_at = _apart(builder, weights, builder.mul(blocks, I64(4)), _ROWS)
+        for row in whole:
+            for total in row:
+                builder.store(ir.Constant(F32X16.ir, None), total)
+        with cgutils.for_range(builder, blocks) as outer:
             for row in sums:
                 for total in row:
                     builder.store(ir.Constant(I32X16.ir, None), total)
-            at = [builder.add(lines, builder.mul(line_step, I64(i))) for i in range(_LINES)]
-            rows = [builder.add(x, builder.mul(x_stride, I64(i))) for i in range(_ROWS)]
-            with cgutils.for_range(builder, steps) as loop:
-                on = builder.mul(loop.index, k_step)
-                held = [
-                    builder.load(simd.pointer(builder, builder.add(a, on), I8X64.ir), align=1)
-                    for a in at
-                ]
-                four = builder.mul(loop.index, I64(4))
-                for r, row_at in enumerate(rows):
-                    place = simd.pointer(builder, builder.add(row_at, four), I32)
-                    word = simd.broadcast(builder, builder.load(place, align=1), I32X16)
-                    word = builder.bitcast(word, I8X64.ir)
-                    for total, line in zip(sums[r], held, strict=True):
-                        u, s = (word, line) if signed_lines else (line, word)
-                        old = builder.load(total)
-                        builder.store(byte_dots.emit_dot_bytes(level, builder, old, u, s), total)
-            if not signed_lines:
-                _take_back(builder, level, sums, rows, steps)
+            first = builder.mul(outer.index, I64(_STEPS))
+            with cgutils.for_range(builder, I64(_STEPS)) as inner:
+                block.add_step(sums, builder.add(first, inner.index), signed_lines=True)
             for r, row in enumerate(sums):
-                for i, total in enumerate(row):
-                    place = builder.add(to, builder.mul(to_stride, I64(r)))
-                    place = simd.pointer(builder, builder.add(place, I64(64 * i)), I32X16.ir)
-                    builder.store(builder.load(total), place, align=1)
-            return context.get_dummy_value()
+                place = builder.add(weights_at[r], builder.mul(outer.index, I64(4)))
+                weight = builder.load(simd.pointer(builder, place, F32), align=1)
+                weight = simd.broadcast(builder, weight, F32X16)
+                for total, exact in zip(whole[r], row, strict=True):
+                    found = builder.sitofp(builder.load(exact), F32X16.ir)
+                    args_of = [found, weight, builder.load(total)]
+                    found = simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, args_of)
+                    builder.store(found, total)
+        for r, row in enumerate(whole):
+            for i, total in enumerate(row):
+                builder.store(builder.load(total), block.place(r, i, F32X16.ir), align=1)
+        return context.get_dummy_value()
 
-        return types.void(isa, *[types.intp] * 8), codegen
-
-    block.__doc__ = doc
-    return intrinsic(block)
-
-
-def _take_back(builder: Any, level: str, sums: Any, rows: Any, steps: Any) -> None:
-    """128 times the sum of each row of x, which lines that stand 128 too high have added."""
-    total = cgutils.alloca_once(builder, I32X16.ir)
-    ones = ir.Constant(I8X64.ir, [1] * 64)
-    for row, at in zip(sums, rows, strict=True):
-        builder.store(ir.Constant(I32X16.ir, None), total)
-        with cgutils.for_range(builder, steps) as loop:
-            place = builder.add(at, builder.mul(loop.index, I64(4)))
-            word = builder.load(simd.pointer(builder, place, I32), align=1)
-            word = builder.bitcast(simd.broadcast(builder, word, I32X16), I8X64.ir)
-            old = builder.load(total)
-            builder.store(byte_dots.emit_dot_u8i8(level, builder, old, ones, word), total)
-        back = builder.shl(builder.load(total), ir.Constant(I32X16.ir, [7] * 16))
-        for one in row:
-            builder.store(builder.sub(builder.load(one), back), one)
-
-
-score_block = _block(
-    False,
-    """4 rows of signed bytes at x by 4 lines of 16 x 4 bytes + 128: int32 (4, 64) at ``to``.
-
-    Lines are ``line_step`` bytes apart, those of the next 4 bytes of x ``k_step`` further.
-    """,
-)
-value_block = _block(True, "As score_block, of unsigned bytes at x and lines of signed ones.")
+    return types.void(isa, *[types.intp] * 9), codegen
