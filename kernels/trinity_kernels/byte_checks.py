@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trinity_kernels._jit import Kernel
 from trinity_kernels.comparing import at, differs, random_numbers, run_kernel
 from trinity_kernels.ops import byte_attention as op
+from trinity_kernels.ops.byte_softmax import BLOCK
 from trinity_kernels.record import float_bits
 
 Array = NDArray[Any]
@@ -31,10 +32,10 @@ def _expected(q: Array, k: Array, v: Array) -> Array:
     scores = np.einsum("ihd,jhd->hij", q, k) * _SCALE
     p = np.exp(scores - scores.max(2, keepdims=True))
     rounded = np.empty_like(p)
-    for first in range(0, _POSITIONS, op.BLOCK):
-        block = p[:, :, first : first + op.BLOCK]
+    for first in range(0, _POSITIONS, BLOCK):
+        block = p[:, :, first : first + BLOCK]
         parts = block.max(2, keepdims=True) / 255
-        rounded[:, :, first : first + op.BLOCK] = np.rint(block / parts) * parts
+        rounded[:, :, first : first + BLOCK] = np.rint(block / parts) * parts
     found: Array = np.einsum("hij,jhd->ihd", rounded / p.sum(2, keepdims=True), v)
     return found
 

@@ -66,9 +66,7 @@ class SpeechWeights:
             self._made[name] = found
         return self._made[name]
 
-    def convolution(
-        self, name: str, n: int, channels: int, taps: int, as_bytes: bool
-    ) -> Weight:
+    def convolution(self, name: str, n: int, channels: int, taps: int, as_bytes: bool) -> Weight:
         """``name``.weight (n, channels, taps) as a linear over ``taps`` rows of channels.
 
         ``as_bytes``: Q8_0, in which products take half the time; K is padded with zeros to whole

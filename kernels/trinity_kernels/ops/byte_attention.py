@@ -15,7 +15,6 @@ of 64 positions are exact; those of a row are float32.
 
 from __future__ import annotations
 
-from math import factorial
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from trinity_kernels.memory import (
     set_i8,
     set_i32,
 )
-from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.byte_softmax import BLOCK, softmax_block, weights_bytes, whole_sum
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import per_level, shared
 
@@ -46,12 +45,6 @@ AT_ONCE = 4  # queries
 LEVELS = frozenset({"amx", "avx512vnni"})  # where it is faster than products of float32
 _TOP = np.float32(127)
 _TINY = np.float32(1e-30)
-_LOG2E = np.float32(1.4426950408889634)
-# Of 2**r, r up to 1/2: Taylor's.
-_POWERS = tuple(np.float32(np.log(2) ** n / factorial(n)) for n in range(5))
-BLOCK = 64  # positions with one largest probability
-_PARTS = 255  # the code of the largest
-_LOG2_PARTS = np.float32(np.log2(_PARTS))
 
 
 @shared
@@ -87,7 +80,8 @@ def scratch_bytes(positions: int, head_dim: int) -> int:
     """Bytes that a thread needs: queries, scores, probabilities, sums; or a head's mean."""
     padded = padded_positions(positions)
     queries = AT_ONCE * (_key_dims(head_dim) + 64 + 8) + 4 * _value_dims(head_dim)
-    probabilities = AT_ONCE * (5 * padded + 4 * padded // BLOCK)
+    blocks = padded // BLOCK
+    probabilities = AT_ONCE * (padded + 4 * BLOCK + 64 * blocks + weights_bytes(blocks))
     return queries + probabilities + AT_ONCE * 4 * _value_dims(head_dim)
 
 
@@ -293,39 +287,41 @@ def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
         _pack_values(isa, v, stride, positions, dim, to + _values_at(positions, dim))
 
 
-def _scores(isa: Any, keys: int, dims: int, positions: int, codes: int, start: int, to: int) -> None:
-    """Products of codes, AT_ONCE rows at ``codes`` by 64 positions at a time, as int32.
+def _scores(isa: Any, keys: int, dims: int, codes: int, start: int, to: int) -> None:
+    """Products of codes, AT_ONCE rows at ``codes`` by BLOCK positions, as int32 (row, BLOCK).
 
-    ``start``: room for an int32 for each row.
+    ``start``: what ``_starts`` makes of the rows.
     """
     for i in range(AT_ONCE):
-        for j in range(positions):
+        for j in range(BLOCK):
             total = np.int32(0)
             for d in range(dims):
                 line = keys + (j // 16 * 16 * dims) + d // 4 * 64 + j % 16 * 4 + d % 4
                 byte = np.int32(get_i8(line)) & np.int32(255)
                 code = np.int32(get_i8(codes + i * dims + d))
                 total = np.int32(total + (byte - np.int32(128)) * code)
-            set_i32(to + 4 * (i * positions + j), total)
+            set_i32(to + 4 * (i * BLOCK + j), total)
 
 
-def _vector_scores(
-    isa: Any, keys: int, dims: int, positions: int, codes: int, start: int, to: int
-) -> None:
-    negated_sums(isa, codes, dims, dims // 4, start)
-    for j in range(0, positions, 64):
-        score_block(
-            isa, keys + j * dims, 16 * dims, 64, dims // 4, codes, dims, start, to + 4 * j,
-            4 * positions,
-        )  # fmt: skip
+def _vector_scores(isa: Any, keys: int, dims: int, codes: int, start: int, to: int) -> None:
+    score_block(isa, keys, 16 * dims, 64, dims // 4, codes, dims, start, to, 4 * BLOCK)
 
 
 per_level(_vector_scores)(_scores)
 
 
-def _mixed(
-    isa: Any, values: int, dims: int, positions: int, p: int, weights: int, to: int
-) -> None:
+def _starts(isa: Any, codes: int, dims: int, start: int) -> None:
+    """What sums of AT_ONCE rows' products begin with, as int32."""
+
+
+def _vector_starts(isa: Any, codes: int, dims: int, start: int) -> None:
+    negated_sums(isa, codes, dims, dims // 4, start)
+
+
+per_level(_vector_starts)(_starts)
+
+
+def _mixed(isa: Any, values: int, dims: int, positions: int, p: int, weights: int, to: int) -> None:
     """Values times bytes of probabilities times their blocks' weights, as float32 (row, dims)."""
     blocks = positions // BLOCK
     for i in range(AT_ONCE):
@@ -337,7 +333,7 @@ def _mixed(
                     byte = np.int32(get_i8(p + i * positions + j)) & np.int32(255)
                     code = np.int32(get_i8(values + j // 4 * 4 * dims + 4 * d + j % 4))
                     total = np.int32(total + byte * code)
-                weight = get_f32(weights + 4 * (i * blocks + block))
+                weight = get_f32(weights + i * weights_bytes(blocks) + 4 * block)
                 whole = np.float32(whole + np.float32(np.float32(total) * weight))
             set_f32(to + 4 * (i * dims + d), whole)
 
@@ -348,108 +344,33 @@ def _vector_mixed(
     for d in range(0, dims, 64):
         value_block(
             isa, values + 4 * d, 64, 4 * dims, positions // BLOCK, p, positions, weights,
-            to + 4 * d, 4 * dims,
+            weights_bytes(positions // BLOCK), to + 4 * d, 4 * dims,
         )  # fmt: skip
 
 
 per_level(_vector_mixed)(_mixed)
 
 
-def _softmax(
-    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, p: int, weights: int
-) -> Any:
-    """Scores of ``count`` positions to bytes of probabilities; a float32 weight for each block.
-
-    Returns the sum of probabilities, in the codes' parts of the row's largest.
-    """
-    m = np.float32(-np.inf)
-    for block in range(padded // BLOCK):
-        largest = np.float32(-np.inf)
-        for j in range(block * BLOCK, min(block * BLOCK + BLOCK, count)):
-            s = np.float32(np.float32(get_i32(scores + 4 * j)) * get_f32(scales + 4 * j))
-            s = np.float32(s * factor)
-            set_f32(scores + 4 * j, s)
-            largest = max(largest, s)
-        set_f32(weights + 4 * block, largest)
-        m = max(m, largest)
-    total = np.float32(0)
-    for block in range(padded // BLOCK):
-        largest = get_f32(weights + 4 * block)
-        weight = exp_f32(np.float32(largest - m))
-        set_f32(weights + 4 * block, weight)
-        found = np.float32(0)
-        for j in range(block * BLOCK, block * BLOCK + BLOCK):
-            code = np.int32(0)
-            if j < count:
-                e = exp_f32(np.float32(get_f32(scores + 4 * j) - largest))
-                e = np.float32(e * np.float32(_PARTS))
-                found = np.float32(found + e)
-                # No number is left to the sum to show.
-                code = np.int32(np.rint(e)) if e == e else np.int32(0)
-            set_i8(p + j, np.int8(code))
-        total = np.float32(total + np.float32(weight * found))
-    return total
-
-
-if not jit_disabled():
-
-    @inline
-    def _power_of_2(x: Any) -> Any:
-        """2**x of 16 float32 up to 8, within 5e-5 of it: probabilities keep 8 bits."""
-        x = simd.max_f32x16(simd.splat_f32x16(np.float32(-126)), x)  # which keeps a NaN
-        whole = simd.round_i32x16(x)
-        r = x - simd.to_f32x16(whole)
-        p = simd.splat_f32x16(_POWERS[4])
-        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[3]))
-        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[2]))
-        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[1]))
-        p = simd.fma_f32x16(p, r, simd.splat_f32x16(_POWERS[0]))
-        bits = simd.f32x16_as_i32x16(p) + (whole << simd.splat_i32x16(23))
-        return simd.i32x16_as_f32x16(bits)
-
-
-def _vector_softmax(
-    isa: Any, scores: int, scales: int, factor: Any, count: int, padded: int, p: int, weights: int
-) -> Any:
-    factors = simd.splat_f32x16(np.float32(factor * _LOG2E))
-    lowest = simd.splat_f32x16(np.float32(-np.inf))
-    overall = lowest
-    for block in range(0, padded, BLOCK):
-        largest = lowest
-        for j in range(block, block + BLOCK, 16):
-            s = simd.to_f32x16(simd.load_i32x16(scores + 4 * j))
-            s = s * simd.load_f32x16(scales + 4 * j) * factors
-            if j + 16 > count:
-                s = simd.select_below(simd.lane_index(), count - j, s, lowest)
-            simd.store_f32x16(scores + 4 * j, s)
-            largest = simd.max_f32x16(largest, s)
-        set_f32(weights + block // BLOCK * 4, simd.max_lane_f32x16(largest))
-        overall = simd.max_f32x16(overall, largest)
-    m = simd.max_lane_f32x16(overall)
-    total = simd.splat_f32x16(np.float32(0))
-    for block in range(0, padded, BLOCK):
-        largest_1 = get_f32(weights + block // BLOCK * 4)
-        weight = _power_of_2(simd.splat_f32x16(np.float32(largest_1 - m)))
-        set_f32(weights + block // BLOCK * 4, simd.max_lane_f32x16(weight))
-        shift = simd.splat_f32x16(np.float32(_LOG2_PARTS - largest_1))
-        found = simd.splat_f32x16(np.float32(0))
-        for j in range(block, block + BLOCK, 16):
-            e = _power_of_2(simd.load_f32x16(scores + 4 * j) + shift)
-            found = found + e
-            simd.store_i8x16(p + j, simd.narrow_i8x16(simd.round_i32x16(e)))
-        total = simd.fma_f32x16(found, weight, total)
-    return simd.sum_f32x16(total)
-
-
-per_level(_vector_softmax)(_softmax)
-
-
-@inline
 def _finish(isa: Any, sums: int, scales: int, factor: Any, dim: int, out: int) -> None:
     """The sums of a row to the result."""
     for d in range(dim):
         scale = np.float32(get_f32(scales + 4 * d) * factor)
         set_f32(out + 4 * d, np.float32(get_f32(sums + 4 * d) * scale))
+
+
+def _vector_finish(isa: Any, sums: int, scales: int, factor: Any, dim: int, out: int) -> None:
+    for d in range(0, dim, 16):
+        whole = simd.load_f32x16(scales + 4 * d) * simd.splat_f32x16(factor)
+        whole = simd.load_f32x16(sums + 4 * d) * whole
+        if d + 16 <= dim:
+            simd.store_f32x16(out + 4 * d, whole)
+        else:
+            simd.store_f32x16(sums + 4 * d, whole)
+            for i in range(d, dim):
+                set_f32(out + 4 * i, get_f32(sums + 4 * i))
+
+
+per_level(_vector_finish)(_finish)
 
 
 @kernel
@@ -465,9 +386,11 @@ def byte_attention(isa: Any, qt: Any, record: int, thread: int, threads: int) ->
     factors = codes + AT_ONCE * (dims + 64)
     start = factors + AT_ONCE * 4
     scores = start + AT_ONCE * 4
-    p = scores + AT_ONCE * 4 * padded
+    partial = scores + AT_ONCE * 4 * BLOCK
+    p = partial + AT_ONCE * padded // BLOCK * 64
     weights = p + AT_ONCE * padded
-    sums = weights + AT_ONCE * 4 * padded // BLOCK
+    of_row = weights_bytes(padded // BLOCK)
+    sums = weights + AT_ONCE * of_row
     for d in range(value_dims):
         set_f32(nothing + 4 * d, np.float32(0))
     for d in range(AT_ONCE * (dims + 64)):
@@ -486,11 +409,19 @@ def byte_attention(isa: Any, qt: Any, record: int, thread: int, threads: int) ->
             found = _scale_of(_largest(isa, row, nothing, dim))
             set_f32(factors + 4 * i, np.float32(found * scale))
             _row_codes(isa, row, nothing, dim, _factor_of(found), codes + i * dims)
-        _scores(isa, keys, dims, padded, codes, start, scores)
+        _starts(isa, codes, dims, start)
+        for j in range(0, padded, BLOCK):
+            _scores(isa, keys + j * dims, dims, codes, start, scores)
+            for i in range(count):
+                softmax_block(
+                    isa, scores + 4 * i * BLOCK, keys + padded * dims + 4 * j,
+                    get_f32(factors + 4 * i), positions - j, p + i * padded + j,
+                    weights + i * of_row + j // BLOCK * 4, partial + i * padded + j,
+                )  # fmt: skip
         for i in range(count):
-            total = _softmax(
-                isa, scores + 4 * i * padded, keys + padded * dims, get_f32(factors + 4 * i),
-                positions, padded, p + i * padded, weights + 4 * i * padded // BLOCK,
+            total = whole_sum(
+                isa, weights + i * of_row, partial + i * padded, get_f32(factors + 4 * i),
+                padded // BLOCK,
             )  # fmt: skip
             set_f32(factors + 4 * i, np.float32(np.float32(1) / total))
         _mixed(isa, values, value_dims, padded, p, weights, sums)

@@ -102,14 +102,17 @@ def negated_sums(typingctx: Any, isa: Any, x: Any, x_stride: Any, steps: Any, to
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         _, x, x_stride, steps, to = args
-        total = cgutils.alloca_once(builder, I32X16.ir)
         ones = ir.Constant(I8X64.ir, [1] * 64)
-        for i, at in enumerate(_apart(builder, x, x_stride, _ROWS)):
+        rows = _apart(builder, x, x_stride, _ROWS)
+        sums = [cgutils.alloca_once(builder, I32X16.ir) for _ in rows]
+        for total in sums:
             builder.store(ir.Constant(I32X16.ir, None), total)
-            with cgutils.for_range(builder, steps) as loop:
+        with cgutils.for_range(builder, steps) as loop:
+            for total, at in zip(sums, rows, strict=True):
                 word = _word(builder, builder.add(at, builder.mul(loop.index, I64(4))))
                 old = builder.load(total)
                 builder.store(byte_dots.emit_dot_u8i8(level, builder, old, ones, word), total)
+        for i, total in enumerate(sums):
             one = builder.extract_element(builder.load(total), I32(0))
             place = simd.pointer(builder, builder.add(to, I64(4 * i)), I32)
             builder.store(builder.mul(one, I32(-128)), place, align=1)
@@ -121,20 +124,22 @@ def negated_sums(typingctx: Any, isa: Any, x: Any, x_stride: Any, steps: Any, to
 @intrinsic
 def value_block(
     typingctx: Any, isa: Any, lines: Any, line_step: Any, k_step: Any, blocks: Any, x: Any,
-    x_stride: Any, weights: Any, to: Any, to_stride: Any,
+    x_stride: Any, weights: Any, weights_stride: Any, to: Any, to_stride: Any,
 ) -> Any:  # fmt: skip
     """4 rows of unsigned bytes at x by 4 lines of 16 x 4 signed bytes: float32 (4, 64) at ``to``.
 
     Lines lie as ``score_block``'s. Each 64 bytes of x count as many times as their float32 says:
-    ``weights`` are rows of ``blocks`` of them.
+    ``weights`` are rows of ``blocks`` of them, ``weights_stride`` bytes apart.
     """
     level = isa.value
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, lines, line_step, k_step, blocks, x, x_stride, weights, to, to_stride = args
+        _, lines, line_step, k_step, blocks, x, x_stride, weights, weights_stride, to, to_stride = (
+            args
+        )
         block = _Block(builder, level, lines, line_step, k_step, x, x_stride, to, to_stride)
         sums, whole = block.variables(I32X16.ir), block.variables(F32X16.ir)
-        weights_at = _apart(builder, weights, builder.mul(blocks, I64(4)), _ROWS)
+        weights_at = _apart(builder, weights, weights_stride, _ROWS)
         for row in whole:
             for total in row:
                 builder.store(ir.Constant(F32X16.ir, None), total)
@@ -159,4 +164,4 @@ def value_block(
                 builder.store(builder.load(total), block.place(r, i, F32X16.ir), align=1)
         return context.get_dummy_value()
 
-    return types.void(isa, *[types.intp] * 9), codegen
+    return types.void(isa, *[types.intp] * 10), codegen
