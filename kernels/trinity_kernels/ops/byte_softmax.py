@@ -136,10 +136,11 @@ if not jit_disabled():
                 order = [4 * lane + part for part in range(4) for lane in range(4)]
                 found = simd.shuffle(builder, mixed, mixed, order)
             else:
-                halves = [simd.shuffle(builder, *parts[i : i + 2], list(range(32))) for i in (0, 2)]
-                found = builder.trunc(
-                    simd.shuffle(builder, *halves, list(range(64))), simd.I8X64.ir
-                )
+                pairs = [
+                    simd.shuffle(builder, parts[i], parts[i + 1], list(range(32))) for i in (0, 2)
+                ]
+                found = simd.shuffle(builder, pairs[0], pairs[1], list(range(64)))
+                found = builder.trunc(found, simd.I8X64.ir)
             place = simd.pointer(builder, to, found.type)
             builder.store(found, place, align=1)
             return context.get_dummy_value()

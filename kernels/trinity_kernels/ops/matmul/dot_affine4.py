@@ -18,38 +18,18 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels import memory
-from trinity_kernels._jit import choose
+from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.lanes import tree_sum
 from trinity_kernels.ops.matmul.activations import q19_middle, q19_number, q19_scales, q19_sums
 from trinity_kernels.ops.matmul.readers import code, elements, minimum, nbytes, reader_of, scale
-from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
-from trinity_kernels.tags import constant, per_level
+from trinity_kernels.tags import per_level
 
 CHUNK = 128
 ROWS = 8
 # The levels where codes stay in even and odd ones.
 _SPLIT = ("avx512vnni", "amx")
-
-
-@constant
-def rows_at_once(isa: Any, qt: Any) -> int:
-    """Rows of weights that ``dot_rows`` takes; 0 where it takes none."""
-    return ROWS if isa.value in _SPLIT and isinstance(READERS[qt.value], Affine4) else 0
-
-
-def dot_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
-    """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
-
-
-@choose(dot_rows)
-def _dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) -> Any:
-    if rows_at_once(isa, qt) == 0:
-        return lambda isa, qt, w, stride, x, k, to: None
-    return lambda isa, qt, w, stride, x, k, to: some_rows(
-        isa, qt, w, stride, x, k, q19_middle(k), q19_scales(k), q19_sums(k), to
-    )
 
 
 if not jit_disabled():
@@ -252,6 +232,13 @@ if not jit_disabled():
         words = builder.or_(words, builder.shl(words, four))
         words = builder.and_(words, ir.Constant(words.type, [0x0F0F] * 32))
         return builder.bitcast(words, I8X64.ir)
+
+
+@inline
+def dot_affine4_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
+    """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+    middle, scales, sums = q19_middle(k), q19_scales(k), q19_sums(k)
+    some_rows(isa, qt, w, stride, x, k, middle, scales, sums, to)
 
 
 def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:

@@ -22,16 +22,6 @@ def block_size(isa: Any, qt: Any) -> tuple[int, int]:
     return SIZES.get(isa.value, (0, 0)) if qt.value in TYPES else (0, 0)
 
 
-def block_sums(isa: Any, qt: Any) -> Any:
-    """The address of a block's sums, in the caller's frame."""
-    return 0
-
-
-@choose(block_sums)
-def _block_sums_of(isa: Any, qt: Any) -> Any:
-    return lambda isa, qt: sums_on_stack()
-
-
 def dot_block(
     isa: Any, qt: Any, w: int, w_stride: int, rows: int, x: int, x_stride: int, tokens: int,
     k: int, ahead: int, pace: int, to: int,
@@ -77,7 +67,7 @@ if not jit_disabled():
 
     @intrinsic
     def sums_on_stack(typingctx: Any) -> Any:
-        """16 float32 on the stack."""
+        """16 float32 in the frame of the function that calls this, and in no other's."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             found = cgutils.alloca_once(builder, ir.ArrayType(F32, 16))

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import inline, kernel
+from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.dot import dot_row
-from trinity_kernels.ops.matmul.dot_affine4 import dot_rows, rows_at_once
-from trinity_kernels.ops.matmul.float_block import block_size, block_sums, dot_block
+from trinity_kernels.ops.matmul.dot_rows import dot_rows, rows_at_once
+from trinity_kernels.ops.matmul.float_block import block_size, dot_block
 from trinity_kernels.ops.matmul.operands import (
     ADD,
     BIAS,
@@ -31,6 +32,9 @@ from trinity_kernels.ops.matmul.operands import (
     X,
 )
 from trinity_kernels.record import ROWS
+
+if not jit_disabled():
+    from trinity_kernels.ops.matmul.float_block import sums_on_stack
 
 
 @inline
@@ -48,7 +52,7 @@ def rows_by_dots(isa: Any, qt: Any, record: int, first: int, last: int, tokens: 
     out_stride = get_i64(record + 8 * OUT_STRIDE)
     at_once = rows_at_once(isa, qt)
     if at_once > 0:
-        sums = block_sums(isa, qt)
+        sums = sums_on_stack()
         while first + at_once <= last:
             for token in range(tokens):
                 dot_rows(isa, qt, w + first * w_stride, w_stride, x + token * x_stride, k, sums)
@@ -83,7 +87,7 @@ def matmul(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     last = min(n, panels * (thread + 1) // threads * 16)
     rows, at_once = block_size(isa, qt)
     if rows > 0 and tokens > 1 and k % 16 == 0:
-        sums = block_sums(isa, qt)
+        sums = sums_on_stack()
         for row in range(first, last, rows):
             height = min(rows, last - row)
             # Every group of tokens prefetches its part of the next rows.

@@ -1,0 +1,47 @@
+"""Some rows of weights at a time times one row of activations, where a level has it for a type.
+
+Such rows share the activations that are loaded, and hide what the end of a row costs. They give the
+bits of ``dot_row``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_kernels._jit import choose
+from trinity_kernels.isa import jit_disabled
+from trinity_kernels.ops.matmul import dot_affine4
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.affine4 import Affine4
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.tags import constant
+
+if not jit_disabled():
+    from trinity_kernels.ops.matmul import dot_nibble_rows
+
+LEVELS = frozenset({"avx512vnni", "amx"})
+MOST = dot_affine4.ROWS
+
+
+@constant
+def rows_at_once(isa: Any, qt: Any) -> int:
+    """Rows of weights that ``dot_rows`` takes, at most ``MOST``; 0 where it takes none."""
+    reader = READERS[qt.value]
+    if isa.value not in LEVELS or jit_disabled():
+        return 0
+    if isinstance(reader, Affine4):
+        return dot_affine4.ROWS
+    return dot_nibble_rows.ROWS if isinstance(reader, Block32) and reader.nibbles_at else 0
+
+
+def dot_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
+    """Rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+
+
+@choose(dot_rows)
+def _dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) -> Any:
+    if rows_at_once(isa, qt) == 0:
+        return lambda isa, qt, w, stride, x, k, to: None
+    affine = isinstance(READERS[qt.value], Affine4)
+    rows = dot_affine4.dot_affine4_rows if affine else dot_nibble_rows.dot_nibble_rows
+    return lambda isa, qt, w, stride, x, k, to: rows(isa, qt, w, stride, x, k, to)
