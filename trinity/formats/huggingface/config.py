@@ -151,7 +151,7 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
     head_dim = values.size("head_dim", "head_dim", max(1, hidden_size // num_heads))
     if head_dim % 2:
         raise values.error(
-            "head_dim", f"gives heads of {head_dim} dimensions; rotation needs pairs"
+            "head_dim", f"gives heads of {head_dim} dimensions; an even number is expected"
         )
     kinds = values.values.get(values.first_of(terms.kinds)) if terms.kinds else None
     counted = len(kinds) if isinstance(kinds, list | str) else None
