@@ -1,10 +1,11 @@
-"""Write tests/data/drafting.json: what PyTorch proposes with the layer of a small Qwen 3.5.
+"""Write tests/data/drafting.json: what PyTorch proposes with the layers of small models.
 
     pip install torch transformers numpy
-    python scripts/drafting_golden.py FOLDER    # of the checkpoint without the layer
+    python scripts/drafting_golden.py FOLDER    # of FOLDER/qwen3_5/hf and FOLDER/deepseek_v2/hf
 
-transformers leaves the layer out of its models, so it is put together of its parts here: the norms
-and the layer of attention are transformers' own. The tests need neither package.
+The checkpoints there lack the layer, and transformers leaves it out of its models. So it is put
+together of its parts here: the norms and the layer of attention are transformers' own; DeepSeek's
+is that of a model of one layer more. The tests need neither package.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2RMSNorm
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
-from tests.runtime.drafting_model import LENGTHS, PROMPT, TOKENS, write  # noqa: E402
+from tests.runtime.drafting_model import LENGTHS, MODELS, PROMPT, TOKENS, write  # noqa: E402
 
 
 class Layer(torch.nn.Module):
@@ -55,13 +57,47 @@ class Layer(torch.nn.Module):
         return self.norm(x[0] if isinstance(x, tuple) else x)
 
 
+class LatentLayer(torch.nn.Module):
+    """The same of a DeepSeek, whose norms add nothing to their weights."""
+
+    def __init__(self, folder: Path, weights: dict[str, torch.Tensor], count: int) -> None:
+        super().__init__()
+        longer = _model(folder, num_hidden_layers=count + 1).model
+        self.layer, self.rotary = longer.layers[count], longer.rotary_emb
+        prefix = f"model.layers.{count}."
+        self.eh_proj = weights[f"{prefix}eh_proj.weight"]
+        self.norms = []
+        for name in ("enorm", "hnorm", "shared_head.norm"):
+            norm = DeepseekV2RMSNorm(longer.config.hidden_size, longer.config.rms_norm_eps)
+            norm.load_state_dict({"weight": weights[f"{prefix}{name}.weight"]})
+            self.norms.append(norm)
+
+    def forward(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        enorm, hnorm, norm = self.norms
+        x = torch.cat([enorm(embeddings), hnorm(states)], -1) @ self.eh_proj.T
+        count = x.shape[1]
+        positions = torch.arange(count)[None]
+        mask = torch.full((count, count), float("-inf")).triu(1)[None, None]
+        turns = self.rotary(x, positions)
+        return norm(
+            self.layer(x, attention_mask=mask, position_ids=positions, position_embeddings=turns)
+        )
+
+
+def _model(folder: Path, **options: int) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", **options
+    ).eval()
+
+
 @torch.no_grad()
 def drafts(folder: Path) -> list[dict[str, list[float]]]:
     """What follows each part of the prompt, the model's own token behind it."""
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
-    layer = Layer(model, load_file(folder / "model.safetensors")).eval()
+    model, weights = _model(folder), load_file(folder / "model.safetensors")
+    if model.config.model_type == "deepseek_v2":
+        layer = LatentLayer(folder, weights, model.config.num_hidden_layers).eval()
+    else:
+        layer = Layer(model, weights).eval()
     embed = model.model.embed_tokens
     found = []
     for length in LENGTHS:
@@ -83,10 +119,13 @@ def drafts(folder: Path) -> list[dict[str, list[float]]]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        found = drafts(write(Path(sys.argv[1]), Path(temporary) / "model"))
+    found = {}
+    for name in MODELS:
+        with tempfile.TemporaryDirectory() as temporary:
+            made = drafts(write(Path(sys.argv[1]) / name / "hf", Path(temporary) / "model"))
+        found[name] = dict(zip(map(str, LENGTHS), made, strict=True))
     path = ROOT / "tests" / "data" / "drafting.json"
-    path.write_text(json.dumps(dict(zip(map(str, LENGTHS), found, strict=True)), indent=1) + "\n")
+    path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small Qwen 3.5 with a layer that proposes tokens, drawn at random."""
+"""A small Qwen 3.5 and DeepSeek V2 with a layer that proposes tokens, drawn at random."""
 
 from __future__ import annotations
 
@@ -14,16 +14,38 @@ from tests.formats.raw_safetensors import write_safetensors
 PROMPT = [(7 * i * i + 3 * i + 5) % 256 for i in range(45)]
 LENGTHS = (1, 2, 16, 17, 33, 45)  # of the prompts whose drafts are known
 TOKENS = 4  # of each draft
+MODELS = ("qwen3_5", "deepseek_v2")
+Tensors = dict[str, NDArray[np.float32]]
 
 
-def weights(config: dict[str, int]) -> dict[str, NDArray[np.float32]]:
-    """The tensors of the layer, by their names in a checkpoint."""
+def weights(config: dict[str, int], tensors: Tensors) -> Tensors:
+    """The tensors of the layer, by their names in a checkpoint that has these ``tensors``."""
+    latent = config["model_type"] == "deepseek_v2"
+    shapes = _latent(config, tensors) if latent else _gated(config)
     random = np.random.default_rng(17)
+    return {
+        name: (random.standard_normal(shape) * (2 / shape[-1]) ** 0.5).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def _latent(config: dict[str, int], tensors: Tensors) -> dict[str, tuple[int, ...]]:
+    """Behind the last layer another one like it."""
+    hidden, count = config["hidden_size"], config["num_hidden_layers"]
+    last, layer = f"model.layers.{count - 1}.", f"model.layers.{count}."
+    return {
+        f"{layer}eh_proj.weight": (hidden, 2 * hidden),
+        **{f"{layer}{n}.weight": (hidden,) for n in ("enorm", "hnorm", "shared_head.norm")},
+        **{n.replace(last, layer): t.shape for n, t in tensors.items() if n.startswith(last)},
+    }
+
+
+def _gated(config: dict[str, int]) -> dict[str, tuple[int, ...]]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     dim = config["head_dim"]
     queries, keys = dim * config["num_attention_heads"], dim * config["num_key_value_heads"]
     layer = "mtp.layers.0."
-    shapes: dict[str, tuple[int, ...]] = {
+    return {
         "mtp.fc.weight": (hidden, 2 * hidden),
         f"{layer}self_attn.q_proj.weight": (2 * queries, hidden),
         f"{layer}self_attn.k_proj.weight": (keys, hidden),
@@ -39,10 +61,6 @@ def weights(config: dict[str, int]) -> dict[str, NDArray[np.float32]]:
         f"{layer}self_attn.q_norm.weight": (dim,),
         f"{layer}self_attn.k_norm.weight": (dim,),
     }  # fmt: skip
-    return {
-        name: (random.standard_normal(shape) * (2 / shape[-1]) ** 0.5).astype(np.float32)
-        for name, shape in shapes.items()
-    }
 
 
 def write(base: Path, folder: Path, without: str = "") -> Path:
@@ -59,7 +77,8 @@ def write(base: Path, folder: Path, without: str = "") -> Path:
         for first, end in [info["data_offsets"]]
     }  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
-    tensors |= weights(config)
+    tensors |= weights(config, tensors)
+    (folder / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": 1}))
     tensors.pop(without, None)
     write_safetensors(path, tensors)
     return folder

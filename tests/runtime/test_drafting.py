@@ -14,6 +14,7 @@ import pytest
 import trinity
 from tests.runtime import drafting_model
 from tests.runtime.drafting_model import LENGTHS, PROMPT, TOKENS
+from trinity.errors import FormatError
 from trinity.providers import open_weights
 from trinity.runtime import account, engine
 from trinity.runtime.engine import CPUEngine, load_engine
@@ -25,10 +26,29 @@ from trinity_kernels.isa import available_levels
 GOLDEN = Path(__file__).parents[1] / "data" / "drafting.json"
 
 
+PARTS = {
+    "qwen3_5": "mtp.layers.0.mlp.up_proj.weight", "deepseek_v2": "model.layers.3.hnorm.weight"
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=drafting_model.MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = shared_data / "architectures" / "qwen3_5" / "hf"
+def base(shared_data: Path, name: str) -> Path:
+    return shared_data / "architectures" / name / "hf"
+
+
+@pytest.fixture(scope="module")
+def folder(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drafting_model.write(base, tmp_path_factory.mktemp("drafting") / "model")
+
+
+@pytest.fixture(scope="module")
+def golden(name: str) -> Any:
+    return json.loads(GOLDEN.read_text())[name]
 
 
 @pytest.fixture(scope="module", params=available_levels())
@@ -51,8 +71,8 @@ def evaluate(model: CPUEngine, cache: KVCache, tokens: list[int], size: int) -> 
 
 @pytest.mark.parametrize("size", [100, 20, 7])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_drafts_are_those_of_pytorch(model: CPUEngine, length: int, size: int) -> None:
-    golden: Any = json.loads(GOLDEN.read_text())[str(length)]
+def test_drafts_are_those_of_pytorch(model: CPUEngine, golden: Any, length: int, size: int) -> None:
+    golden = golden[str(length)]
     cache, chances = model.new_cache(), list[float]()
     following = evaluate(model, cache, PROMPT[:length], size)
     assert following == golden["following"]
@@ -67,10 +87,10 @@ def test_drafts_are_those_of_pytorch(model: CPUEngine, length: int, size: int) -
     cache.release()
 
 
-def test_a_draft_ends_where_nothing_is_wanted(model: CPUEngine) -> None:
+def test_a_draft_ends_where_nothing_is_wanted(model: CPUEngine, golden: Any) -> None:
     cache = model.new_cache()
     tokens = [*PROMPT, evaluate(model, cache, PROMPT, 100)]
-    golden: Any = json.loads(GOLDEN.read_text())[str(len(PROMPT))]
+    golden = golden[str(len(PROMPT))]
     limit = golden["chances"][1]
     if golden["chances"][0] <= limit:
         pytest.skip("the layer believes its second token more")
@@ -129,7 +149,7 @@ def test_the_layer_goes_into_a_file(folder: Path, tmp_path: Path) -> None:
     for source in (folder, path):
         with closing(open_weights(source)) as provider:
             model = load_engine(provider, threads=1, kv_type="f32")
-            assert model.config.num_layers == 4
+            assert model.config.nextn_layers == 1
             cache = model.new_cache()
             tokens = [*PROMPT, evaluate(model, cache, PROMPT, 100)]
             found.append((tokens, model.draft(cache, tokens, 3, lambda chance: True)))
@@ -138,8 +158,8 @@ def test_the_layer_goes_into_a_file(folder: Path, tmp_path: Path) -> None:
     assert len(found[0][1]) == 3
 
 
-def test_a_checkpoint_without_a_part_of_it(folder: Path, tmp_path: Path) -> None:
-    part = drafting_model.write(folder, tmp_path / "model", "mtp.layers.0.mlp.up_proj.weight")
+def test_a_checkpoint_without_a_part_of_it(base: Path, name: str, tmp_path: Path) -> None:
+    part = drafting_model.write(base, tmp_path / "model", PARTS[name])
     with closing(open_weights(part)) as provider:
         model = load_engine(provider, threads=1)
         assert not model.drafts
@@ -147,9 +167,19 @@ def test_a_checkpoint_without_a_part_of_it(folder: Path, tmp_path: Path) -> None
         model.close()
 
 
-def test_what_a_token_reads_is_without_it(folder: Path, shared_data: Path) -> None:
+def test_a_layer_too_many_is_refused(shared_data: Path, tmp_path: Path) -> None:
+    """Without the key that names them, the tensors belong to another config.json."""
+    base = shared_data / "architectures" / "deepseek_v2" / "hf"
+    path = drafting_model.write(base, tmp_path / "model") / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "num_nextn_predict_layers": 0}))
+    with pytest.raises(FormatError, match=r"no place in DeepseekV2.*model\.layers\.3\."):
+        open_weights(path.parent).close()
+
+
+def test_what_a_token_reads_is_without_it(folder: Path, base: Path) -> None:
     found = []
-    for source in (folder, shared_data / "architectures" / "qwen3_5" / "hf"):
+    for source in (folder, base):
         with closing(open_weights(source)) as provider:
             model = engine.load_engine(provider, threads=1)
             found.append((model.bytes_per_token(50), len(model.linears())))

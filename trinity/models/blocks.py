@@ -6,9 +6,10 @@ import math
 from typing import Literal
 
 from trinity.config import ModelConfig
-from trinity.models.architecture import Has
+from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN, Has
 from trinity.models.operations import (
     Attention,
+    Copy,
     Gated,
     Linear,
     Norm,
@@ -35,6 +36,18 @@ def norm(
 ) -> Norm:  # fmt: skip
     """A norm of rows of ``hidden_size``."""
     return Norm(x, weight, out, config.hidden_size, add=add, kind=kind)
+
+
+def drafting_pair(config: ModelConfig) -> list[Operation]:
+    """A token's embedding and the state before it to one row, of a layer that proposes tokens."""
+    width = config.hidden_size
+    return [
+        norm(config, DRAFT_TOKEN, "nextn.enorm", DRAFT_TOKEN),
+        norm(config, DRAFT_STATE, "nextn.hnorm", DRAFT_STATE),
+        Copy(DRAFT_TOKEN, "draft_pair", 1, width, width, width),
+        Copy(DRAFT_STATE, "draft_pair", 1, width, width, width, out_first=width),
+        Linear("draft_pair", 2 * width, (Product("nextn.eh_proj", "x", width),)),
+    ]
 
 
 def projections(

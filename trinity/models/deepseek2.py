@@ -41,6 +41,11 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
+def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
+    """A pair to one row, then a layer like the last one."""
+    return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
+
+
 def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
     """One head of keys: the latent values, and behind them those that rotate."""
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
@@ -131,6 +136,6 @@ ARCHITECTURES = (
     Architecture(
         ("deepseek2",), _layer, rope_halves=False, needs=(("latent", "attention.kv_lora_rank"),),
         # Beside attn_kv_b some files have what it is made of.
-        unread=frozenset({"attn_k_b.weight", "attn_v_b.weight"}),
+        unread=frozenset({"attn_k_b.weight", "attn_v_b.weight"}), drafting=_drafting,
     ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from functools import partial
 
 from trinity.config import ModelConfig, SSMConfig
 from trinity.models import blocks, expert_blocks
-from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN, Architecture, Has
+from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import (
     CausalConv,
     Copy,
@@ -52,16 +52,8 @@ def _with_feed_forward(config: ModelConfig, has: Has, branch: list[Operation]) -
 
 
 def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
-    """A token's embedding and the state before it to one row, then a layer of attention."""
-    width = config.hidden_size
-    return [
-        blocks.norm(config, DRAFT_TOKEN, "nextn.enorm", DRAFT_TOKEN),
-        blocks.norm(config, DRAFT_STATE, "nextn.hnorm", DRAFT_STATE),
-        Copy(DRAFT_TOKEN, "draft_pair", 1, width, width, width),
-        Copy(DRAFT_STATE, "draft_pair", 1, width, width, width, out_first=width),
-        Linear("draft_pair", 2 * width, (Product("nextn.eh_proj", "x", width),)),
-        *_with_feed_forward(config, has, _attention(config)),
-    ]
+    """A pair to one row, then a layer of attention."""
+    return [*blocks.drafting_pair(config), *_with_feed_forward(config, has, _attention(config))]
 
 
 def _delta_rule(config: ModelConfig, ssm: SSMConfig, has: Has, tiled: bool) -> list[Operation]:

@@ -16,7 +16,7 @@ from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
 from trinity.formats.huggingface.blocks import experts, experts_of, gated, linear, norm, router
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
-from trinity.formats.huggingface.family import Family, Keys
+from trinity.formats.huggingface.family import LAYER, Family, Group, Keys
 from trinity.formats.huggingface.rope import YarnScaling
 from trinity.formats.huggingface.stored import Module, Stored, transposed
 from trinity.formats.huggingface.values import shown
@@ -118,6 +118,35 @@ def _layer(config: HFConfig, index: int) -> Iterator[Module]:
         yield from gated(hidden, shared, source="mlp.shared_experts", suffix="_shexp")
 
 
+def _drafting_layers(config: HFConfig) -> int:
+    """Of the layers behind the last; without the key such tensors belong to another model."""
+    return config.values.size("num_nextn_predict_layers", "nextn_layers", 0, smallest=0)
+
+
+def _drafting(config: HFConfig) -> Iterator[Group]:
+    """The first of them; its embedding and its output's weight are copies of the model's."""
+    if not _drafting_layers(config):
+        return
+    hidden = config.hidden_size
+    yield (
+        f"{LAYER}{config.num_layers}.",
+        [
+            *linear("nextn.eh_proj", "eh_proj", hidden, 2 * hidden),
+            *norm("nextn.enorm", "enorm", hidden),
+            *norm("nextn.hnorm", "hnorm", hidden),
+            *norm("nextn.shared_head_norm", "shared_head.norm", hidden),
+            *_layer(config, config.num_layers),
+        ],
+    )
+
+
+def _unused(config: HFConfig) -> str:
+    """The drafting layers' tensors, which the class leaves out as well."""
+    first, count = config.num_layers, _drafting_layers(config)
+    numbers = "|".join(str(index) for index in range(first, first + count))
+    return rf"model\.layers\.({numbers})\..*" if count else ""
+
+
 def _check(config: HFConfig) -> None:
     """Raises UnsupportedError for routing that GGUF cannot say or that trinity does not know."""
     values = config.values.values
@@ -171,6 +200,8 @@ FAMILIES = (
         layer=_layer,
         keys=_keys,
         rope_dim=lambda config: _latent(config).rotated,
+        unused=_unused,
+        drafting=_drafting,
         terms=Terms(
             defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, "n_shared_experts": 2},
             experts=ExpertTerms(("n_routed_experts", "num_experts")),
