@@ -150,15 +150,19 @@ def _last_pair(
 
 
 @inline
-def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any) -> Any:
-    """Add the blocks behind the last 16 whole ones to the sums of those, and finish."""
+def dot_tail(isa: Any, qt: Any, w: int, x: int, k: int, acc: Any, least: Any, ahead: int) -> Any:
+    """Add the blocks behind the last 16 whole ones to the sums of those, and finish.
+
+    ``ahead``: bytes from them to what is prefetched; 0 for none.
+    """
     scales, sums, beside = x + scales_at(qt, k), x + sums_at(qt, k), x + beside_at(qt, k)
     size = nbytes(qt)
     done = k // 512 * 16
     left = k // 32 - done
     if left > 0:
         at = w + done * size
-        prefetch_near(at + AHEAD, left * size)
+        if ahead != 0:
+            prefetch_near(at + ahead, left * size)
         d = scales_of_few(qt, at, size, left)
         both = d * simd.load_f32x16(scales + 4 * done)
         if not signed(qt):
@@ -242,7 +246,7 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         acc = simd.fma_f32x16(
             spread(both, 7), _pair(isa, qt, at, _next(at, size), c + 448, g + 448), acc
         )
-    return dot_tail(isa, qt, w, x, k, acc, least)
+    return dot_tail(isa, qt, w, x, k, acc, least, AHEAD)
 
 
 @per_level(_vector)

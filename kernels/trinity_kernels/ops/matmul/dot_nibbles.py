@@ -163,7 +163,7 @@ def _avx512(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         acc = simd.fma_f32x16(_spread(scale, high, 6), _products(isa, qt, g, p + 384), acc)
         simd.prefetch(ahead + 256)
         acc = simd.fma_f32x16(_spread(scale, high, 7), _products(isa, qt, h, p + 448), acc)
-    return dot_tail(isa, qt, w, x, k, acc, least)
+    return dot_tail(isa, qt, w, x, k, acc, least, AHEAD)
 
 
 def _narrower(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:

@@ -133,4 +133,4 @@ def dot_nibbles_avx2(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
         least = simd.fma_f32x16(m, simd.load_f32x16(sums + 64 * s), least)
         both = d * simd.load_f32x16(scales + 64 * s)
         acc = _sixteen(qt, at, x + 512 * s, both, acc)
-    return dot_tail(isa, qt, w, x, k, acc, least)
+    return dot_tail(isa, qt, w, x, k, acc, least, AHEAD)
