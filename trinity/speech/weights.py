@@ -25,9 +25,10 @@ class SpeechWeights:
     """Linears, vectors and tables by their names.
 
     Linears stay in the files' mapping, but for convolutions, whose values are put into the order
-    of unfolded rows, and are Q8_0 where the layers are quantized. ``quantize``: linears become that type of blocks in memory, Q8_0 or what they
-    are where their rows are no whole number of blocks. Raises: ConfigError for a tensor that is
-    missing or of another shape, InputError for one to be quantized that is already.
+    of unfolded rows, and are Q8_0 where the layers are quantized. ``quantize``: linears become that
+    type of blocks in memory, Q8_0 or what they are where their rows are no whole number of blocks.
+    Raises: ConfigError for a tensor that is missing or of another shape, InputError for one to be
+    quantized that is already.
     """
 
     def __init__(self, provider: WeightProvider, quantize: str | None = None) -> None:
