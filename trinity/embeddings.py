@@ -64,7 +64,7 @@ class Embeddings:
 
     def embed(
         self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
-        normalize: bool = True, *, lora: Lora = None,
+        normalize: bool = True, *, lora: Lora = None, priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
         """A vector for each text: the hidden states of its tokens behind the last norm, pooled.
 
@@ -72,22 +72,24 @@ class Embeddings:
         used as they are. ``pooling``: "mean" of all tokens, "cls" the first, "last" the last one;
         the model file's own if not given, "mean" where it names none. The file's dense layers
         follow. ``normalize`` makes the vectors' Euclidean length 1. All texts run side by side.
+        ``priority``: as of answers, texts with lower numbers are taken first.
         Shapes: returns (n_texts, embedding_size).
         Raises: InputError for a text without tokens; ContextLengthError for one that is longer than
         the context: nothing is cut.
         """
-        rows, options = self._texts_ids(texts), self._pooled_options(pooling, normalize, lora)
+        rows = self._texts_ids(texts)
+        options = self._pooled_options(pooling, normalize, lora, priority)
         inboxes = [Inbox() for _ in rows]
         found = self._client.results(pooled(rows, inboxes, **options), inboxes)
         return stacked(found, self.embedding_size)
 
     async def aembed(
         self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
-        normalize: bool = True, *, lora: Lora = None,
+        normalize: bool = True, *, lora: Lora = None, priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
         """As ``embed``, for asyncio: the event loop stays free; cancelling the task cancels it."""
         rows = await asyncio.to_thread(self._texts_ids, texts)
-        options = self._pooled_options(pooling, normalize, lora)
+        options = self._pooled_options(pooling, normalize, lora, priority)
         inboxes = [AsyncInbox() for _ in rows]
         found = await self._client.aresults(pooled(rows, inboxes, **options), inboxes)
         return stacked(found, self.embedding_size)
@@ -179,7 +181,7 @@ class Embeddings:
         return found
 
     def _pooled_options(
-        self, pooling: Pooling | None, normalize: bool, lora: Lora
+        self, pooling: Pooling | None, normalize: bool, lora: Lora, priority: int = 0
     ) -> dict[str, Any]:
         self._check_open()
         chosen = pooling or self._pooling
@@ -189,7 +191,7 @@ class Embeddings:
         head = None if self._heads is None else self._heads.vector
         return {
             "pooling": chosen, "normalize": normalize, "adapters": adapters, "head": head,
-            "encodes": self.encodes,
+            "encodes": self.encodes, "priority": priority,
         }  # fmt: skip
 
 

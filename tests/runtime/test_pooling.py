@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from tests.naive import float_tensors, naive_logits
 from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, ToyEngine, ids_of, toy_model, used_bytes
 from trinity.errors import ContextLengthError, InputError, TrinityError
+from trinity.runtime.interface import Rows
 from trinity.runtime.pooling import Pooling
+from trinity.runtime.sequence import LAST
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls", "last")
 
@@ -76,6 +80,28 @@ def test_long_texts_come_in_pieces_beside_answers(pooling: Pooling) -> None:
         expected = pooled(toy_states(engine, [BOS, *ids_of(text)]), pooling)
         assert np.abs(vector - expected).max() < 1e-6
     assert used_bytes(engine) == 0
+    model.close()
+
+
+def test_texts_of_the_last_priority_wait_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, engine = toy_model(prefill_chunk=8)
+    counts: list[list[int]] = []
+    step = engine.step
+
+    def slow(rows: Sequence[Rows], **options: Any) -> Any:
+        counts.append([len(one.tokens) for one in rows])
+        time.sleep(0.01)
+        return step(rows, **options)
+
+    monkeypatch.setattr(engine, "step", slow)
+    chunks = model.stream("abc", seed=1, max_tokens=20, speculative=False)
+    next(chunks)
+    found = model.embed(["a" * 30], priority=LAST)
+    begun = counts.index([8])  # of the text's steps
+    assert sum(map(sum, counts[:begun])) == len(ids_of("abc")) + 1 + 19
+    assert sum(map(sum, counts[begun:])) == 31
+    assert np.array_equal(found, model.embed(["a" * 30]))
+    assert len(list(chunks)) >= 1
     model.close()
 
 

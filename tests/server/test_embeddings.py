@@ -44,6 +44,13 @@ def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
     assert np.array_equal(rows(post(client, input=ids[1])), model.embed(TEXTS[1:2]))
 
 
+def test_a_priority_changes_no_vector(client: TestClient, model: Model) -> None:
+    assert np.array_equal(rows(post(client, input=TEXTS, priority=1000)), model.embed(TEXTS))
+    refused = client.post(PATH, json={"input": "a", "priority": 1001})
+    assert refused.status_code == 400
+    assert "priority" in refused.text
+
+
 def test_many_texts_come_in_order(client: TestClient, model: Model) -> None:
     texts = [f"text {number}" for number in range(40)]
     assert np.array_equal(rows(post(client, input=texts)), model.embed(texts))

@@ -39,8 +39,9 @@ class Pooled(Sequence):
         self, tokens: list[int], sink: Sink, pooling: Pooling, normalize: bool,
         cancel: Cancel | None = None, adapters: AdapterWeights | None = None, *,
         head: Head | None = None, encodes: bool = False, second: int | None = None,
+        priority: int = 0,
     ) -> None:  # fmt: skip
-        super().__init__(tokens, sink, cancel=cancel, adapters=adapters)
+        super().__init__(tokens, sink, priority=priority, cancel=cancel, adapters=adapters)
         self.whole, self.second = encodes, second
         self._head = head
         self._pooling = pooling
@@ -91,14 +92,14 @@ class Pooled(Sequence):
 def pooled(
     rows: abc.Sequence[list[int]], sinks: abc.Sequence[Sink],
     pooling: Pooling, normalize: bool, adapters: AdapterWeights, *,
-    head: Head | None = None, encodes: bool = False,
+    head: Head | None = None, encodes: bool = False, priority: int = 0,
     seconds: abc.Sequence[int | None] | None = None,
 ) -> list[Pooled]:  # fmt: skip
     """A sequence for each list of tokens, whose vector goes to the sink in its place."""
     return [
         Pooled(
             tokens, sink, pooling, normalize, adapters=adapters, head=head, encodes=encodes,
-            second=second,
+            second=second, priority=priority,
         )
         for tokens, sink, second in zip(rows, sinks, seconds or [None] * len(rows), strict=True)
     ]  # fmt: skip

@@ -141,8 +141,7 @@ class Batches:
         self, batch: BatchObject, endpoint: ASGIApp, row: Row
     ) -> tuple[int, object] | None:
         """Status and body, once nobody else is served; None where the batch has to end."""
-        if row.url != "/v1/embeddings":
-            row.body["priority"] = LAST
+        row.body["priority"] = LAST
         for left in reversed(range(RETRIES)):
             while self.live and not self._over(batch):
                 await asyncio.sleep(0.02)

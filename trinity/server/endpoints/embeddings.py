@@ -36,7 +36,8 @@ class EmbeddingsRequest(Body):
     """A text or several, or the token ids of one or of several; in llama.cpp's forms, too.
 
     A list of ids and texts is one text; one with lists or objects, or of texts alone, is several.
-    ``dimensions`` cuts vectors, which then get length 1 again. ``user`` changes nothing.
+    ``dimensions`` cuts vectors, which then get length 1 again. ``priority`` is as of answers.
+    ``user`` changes nothing.
     """
 
     input: (
@@ -47,6 +48,7 @@ class EmbeddingsRequest(Body):
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
     user: str | None = None
 
     def texts(self) -> list[Text]:
@@ -96,8 +98,9 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     """The vectors of texts."""
     body = call.body
     found = await vectors(
-        call.service, body.model, body.texts(), param="input", dimensions=body.dimensions
-    )
+        call.service, body.model, body.texts(), param="input", dimensions=body.dimensions,
+        priority=body.priority or 0,
+    )  # fmt: skip
     if body.encoding_format == "base64":
         texts = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.rows]
     else:

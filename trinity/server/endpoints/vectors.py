@@ -37,7 +37,7 @@ class Vectors:
 
 async def vectors(
     service: Service, name: str | None, texts: Sequence[Text], *, param: str,
-    dimensions: int | None = None,
+    dimensions: int | None = None, priority: int = 0,
 ) -> Vectors:  # fmt: skip
     """A vector for each text; the first ``dimensions`` of it, made of length 1 again.
 
@@ -58,7 +58,7 @@ async def vectors(
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
             found[start : start + AT_ONCE] = await model.aembed(
-                part, pooling=service.settings.pooling, lora=lease.lora
+                part, pooling=service.settings.pooling, lora=lease.lora, priority=priority
             )
             service.metrics.evaluated(lease.name, sum(map(len, part)))
     if dimensions is not None:
