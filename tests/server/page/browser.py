@@ -44,10 +44,11 @@ class Page:
 
     def empty(self) -> None:
         """Load it with nothing kept."""
-        self.driver.get(f"{self.url}/")
+        self.driver.get("about:blank")  # nothing holds what is cleared
         self.driver.execute_cdp_cmd(
             "Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"}
         )
+        self.driver.get(f"{self.url}/")
         self.run("sessionStorage.clear()")
         # The demo model says much.
         self.run("localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')")
@@ -62,7 +63,7 @@ class Page:
         return self.driver.execute_async_script(script, *values)
 
     def until(self, expression: str) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not self.run(f"return {expression}"):
             assert time.monotonic() < end, expression
             time.sleep(0.02)
