@@ -398,24 +398,20 @@ class Model(Embeddings):
             return 0
         return engine.pool.known(kv_type, answer.adapters or (), answer.slot, answer.tokens)
 
-    def keep_prefixes(self, folder: str | os.PathLike[str], limit: int) -> bool:
+    def keep_prefixes(self, folder: str | os.PathLike[str], limit: int) -> None:
         """Keep what is evaluated in a folder, too, of ``limit`` bytes; before the first request.
 
-        Later models of the same weights, in this process or another, then begin with it. False
-        where a model's layers see a window or have a state: of those nothing is kept.
+        Later models of the same weights, in this process or another, then begin with it.
         Raises: InputError where the folder cannot be used.
         """
         # Only now, for this import loads the compiler.
         from trinity.runtime.prefix_store import PrefixStore
 
         engine = self.engine
-        if engine.pool.window is not None:
-            return False
-        sizes = sorted((name, parts.full) for name, parts in engine.pool.sizes.items())
+        sizes = sorted((name, *parts) for name, parts in engine.pool.sizes.items())
         of = (engine.fingerprint, engine.isa, engine.context_length, sizes, sys.byteorder)
         identity = " ".join(map(str, of))
         engine.pool.store = PrefixStore(Path(folder), limit, identity)
-        return True
 
     def exclusive(self) -> AbstractContextManager[Engine]:
         """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.

@@ -43,6 +43,7 @@ class KVCache:
         # The pages from ``low`` to ``high`` have their windowed part in the table.
         self._low = self._high = 0
         self._kept: list[range] = []
+        self._saved: list[range] = []  # pages of which the store gets the windowed part
         self._window_table = np.zeros(len(self._table) if self._window else 0, np.int64)
         self._window_address = int(self._window_table.ctypes.data)
         self._apart = StatesApart(pool, kv_type)
@@ -97,14 +98,21 @@ class KVCache:
         kept for others, and what they see where ``tokens`` parts from the texts that are there.
         """
         assert not self._pages
+        known = 0
         if self._root is self._shared and self._slot is None:
-            self._pool.recall(self._root, self._adapters, tokens)
+            known = self._pool.recall(self._root, self._adapters, tokens)
         found = find(self._root, tokens, self._window)
         self.keep(found.parting)
         self.keep(len(tokens) - self._pool.recurrent)
+        if self._window is not None:  # the store has whole pages alone
+            ends = (known, found.parting // PAGE, (len(tokens) - 1) // PAGE)
+            self._saved = [range(self._window.first_page(end * PAGE), end) for end in ends]
         length = found.length
         if self._enter(found.pages, length) and length % PAGE and not self._own_part():
             self.truncate(length // PAGE * PAGE)
+        for index in {index for saved in self._saved for index in saved}:
+            if index < self._length // PAGE:
+                self._save(index)
         return self._length
 
     def keep(self, length: int) -> None:
@@ -165,8 +173,7 @@ class KVCache:
             self._length += count
             done += count
             if len(page.tokens) == PAGE:
-                if self._root is self._shared and self._slot is None:
-                    self._pool.save(page, self._adapters)
+                self._save((self._length - 1) // PAGE)
                 self._unite(page)
 
     def truncate(self, length: int) -> None:
@@ -218,7 +225,7 @@ class KVCache:
     def release(self) -> None:
         """Give all pages back; what they hold can be reused as long as it is there."""
         holding = self._holding()
-        self._pages, self._booked, self._kept = [], 0, []
+        self._pages, self._booked, self._kept, self._saved = [], 0, [], []
         self._apart = StatesApart(self._pool, self._kv_type)
         self._length = self._low = self._high = 0
         self._pool.release(holding, discard=self._root is not self._shared)
@@ -249,6 +256,12 @@ class KVCache:
         self._show(index)
         self._length = length
         return True
+
+    def _save(self, index: int) -> None:
+        """Let the store have a page that is full."""
+        if self._root is self._shared and self._slot is None:
+            windowed = any(index in saved for saved in self._saved)
+            self._pool.save(self._pages[index], self._adapters, windowed=windowed)
 
     def _last(self) -> Page:
         return self._pages[-1] if self._pages else self._root

@@ -58,7 +58,7 @@ class PagePool:
     ) -> None:  # fmt: skip
         self.sizes = dict(sizes)
         self.window = window
-        self.store: PrefixStore | None = None  # of whole pages, without a window alone
+        self.store: PrefixStore | None = None  # of whole pages
         self.claimed = 0
         kinds = {
             (kv_type, windowed): size
@@ -118,19 +118,20 @@ class PagePool:
         except (IndexError, ValueError):  # a page was given back meanwhile
             return 0
 
-    def recall(self, root: Page, adapters: AdapterWeights, tokens: Sequence[int]) -> None:
+    def recall(self, root: Page, adapters: AdapterWeights, tokens: Sequence[int]) -> int:
         """Put whole pages of ``tokens``' beginning behind ``root`` that the store has, if any.
 
-        Raises: TrinityError where the system gives no memory.
+        With windowed layers as many as have behind them what the next token sees. Returns of how
+        many there is anything. Raises: TrinityError where the system gives no memory.
         """
         store = self.store
         if store is None:
-            return
+            return 0
         self._take_back()
-        name, parent, held = store.start(f"{root.kv_type} {adapters}"), root, list[Page]()
-        for start in range(0, len(tokens) - PAGE, PAGE):
-            wanted = list(tokens[start : start + PAGE])
-            name = store.name(name, wanted)
+        path, known = self._stored_path(store, root, adapters, tokens)
+        parent, held = root, list[Page]()
+        first = self.window.first_page(len(path) * PAGE) if self.window else len(path)
+        for index, (name, wanted) in enumerate(path):
             page = next((one for one in parent.children if one.tokens == wanted), None)
             if page is None:
                 page = self._stored(store, name, parent, wanted)
@@ -140,13 +141,19 @@ class PagePool:
                 break
             held.append(page)
             parent = page
+            if index >= first and page.windowed is None:
+                self._recall_window(store, name, page)
         for page in reversed(held):
             self.give_back(page)
+        return known
 
-    def save(self, page: Page, adapters: AdapterWeights) -> None:
-        """Let the store have a page that is full, and stands behind the root of all texts."""
+    def save(self, page: Page, adapters: AdapterWeights, *, windowed: bool) -> None:
+        """Let the store have a page that is full, and stands behind the root of all texts.
+
+        ``windowed``: also its windowed part.
+        """
         store = self.store
-        if store is None or page.full is None:
+        if store is None:
             return
         path = [page]
         while (parent := path[-1].parent) is not None:
@@ -154,23 +161,62 @@ class PagePool:
         name = store.start(f"{page.kv_type} {adapters}")
         for one in reversed(path[:-1]):
             name = store.name(name, one.tokens)
-        store.save(name, page.tokens, page.full.data)
+        if page.full is not None:
+            store.save(name, page.tokens, page.full.data)
+        if windowed and page.windowed is not None:
+            store.save(store.windowed(name), page.tokens, page.windowed.data)
+
+    def _stored_path(
+        self, store: PrefixStore, root: Page, adapters: AdapterWeights, tokens: Sequence[int]
+    ) -> tuple[list[tuple[bytes, list[int]]], int]:
+        """Names and tokens of the pages to begin with, which are in memory or in the store.
+
+        And how many there are without what windowed layers need.
+        """
+        name, parent = store.start(f"{root.kv_type} {adapters}"), [root]
+        path: list[tuple[bytes, list[int]]] = []
+        count = first = 0  # first: of the windowed parts without a gap
+        for start in range(0, len(tokens) - PAGE, PAGE):
+            wanted = list(tokens[start : start + PAGE])
+            name = store.name(name, wanted)
+            parent = [one for of in parent for one in of.children if one.tokens == wanted]
+            if not parent and self.sizes[root.kv_type].full and not store.has(name):
+                break
+            path.append((name, wanted))
+            if self.window is None:
+                count = len(path)
+                continue
+            there = any(page.windowed is not None for page in parent)
+            if not there and not store.has(store.windowed(name)):
+                first = len(path)
+            if first <= self.window.first_page(len(path) * PAGE) and first < len(path):
+                count = len(path)
+        return path[:count], len(path) if self.sizes[root.kv_type].full else count
 
     def _stored(
         self, store: PrefixStore, name: bytes, parent: Page, tokens: list[int]
     ) -> Page | None:
         """A page of the store, used once, or None where it is not there or finds no room."""
-        if not store.has(name):
-            return None
         page = self.take(parent)
         if page is None:
             return None
-        assert page.full is not None
-        if not store.read(name, tokens, page.full.data):
+        if page.full is not None and not store.read(name, tokens, page.full.data):
             self.give_back(page)
             return None
         page.tokens.extend(tokens)
         return page
+
+    def _recall_window(self, store: PrefixStore, name: bytes, page: Page) -> None:
+        """Give a page in use its windowed part of the store, while there is room."""
+        part = self.take_apart(page.kv_type)
+        if part is None:
+            return
+        if not store.read(store.windowed(name), page.tokens, part.data):
+            self.give_back_apart(part)
+            return
+        self.book(page.kv_type, -1)
+        page.windowed, page.kept = part, True
+        self._idle[page] = None
 
     def available(self, kv_type: str) -> int:
         """How many whole pages can be claimed now."""

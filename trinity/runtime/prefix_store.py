@@ -1,10 +1,11 @@
 """Pages of evaluated texts in a folder, for later processes and for others on the same folder.
 
 A page's file is named after a hash of whose keys and values it has and of all tokens up to its end,
-so what is found under a name is what is wanted. It has a magic number, the page's tokens, the bytes
-of the page and the CRC-32 of tokens and bytes; a file that is not just so is removed. Files appear
-whole, by renaming, and are mapped to be read. What was used longest ago is removed first, under a
-lock that all processes on the folder take, so that all files together stay below the limit.
+so what is found under a name is what is wanted. It has a magic number, the page's tokens, the
+CRC-32 of name, tokens and bytes, and the bytes of the page; a file that is not just so is removed.
+What windowed and recurrent layers have of a page is a file of its own. Files appear whole, by
+renaming, and are mapped to be read. What was used longest ago is removed first, under a lock that
+all processes on the folder take, so that all files together stay below the limit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Full, Queue
-from threading import Thread
+from threading import Lock, Thread
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MAGIC = b"TPFX\x01\x00\x00\x00"
+MAGIC = b"TPFX\x02\x00\x00\x00"
 SUFFIX = ".page"
 HEAD = len(MAGIC) + 4 * PAGE + 4
-MOST_UNWRITTEN = 16  # pages; while the disk is behind further ones are not kept
+# Files, and bytes of them together; while the disk is behind further ones are not kept.
+MOST_UNWRITTEN, MOST_BYTES = 16, 256 << 20
 
 Bytes = NDArray[np.uint8]
 
@@ -50,7 +52,8 @@ class PrefixStore:
         self.folder = folder
         self.limit = limit
         self._identity = hashlib.sha256(identity.encode()).digest()
-        self._unwritten: Queue[tuple[Path, bytes, Bytes] | None] = Queue(MOST_UNWRITTEN)
+        self._unwritten: Queue[tuple[bytes, bytes, Bytes] | None] = Queue(MOST_UNWRITTEN)
+        self._held, self._lock = 0, Lock()  # bytes that are unwritten
         self._thread: Thread | None = None
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,6 +68,10 @@ class PrefixStore:
     def name(self, before: bytes, tokens: Sequence[int]) -> bytes:
         """The name of a page with these tokens behind the page called ``before``."""
         return hashlib.sha256(before + packed(tokens)).digest()
+
+    def windowed(self, name: bytes) -> bytes:
+        """The name of the windowed part of the page called ``name``."""
+        return hashlib.sha256(name + b"windowed").digest()
 
     def has(self, name: bytes) -> bool:
         """Whether there is a file of the name."""
@@ -81,8 +88,7 @@ class PrefixStore:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
                     head = MAGIC + packed(tokens)
                     to[:] = np.frombuffer(found, np.uint8, len(to), HEAD)
-                    check = zlib.crc32(to.data, zlib.crc32(head)).to_bytes(4, "little")
-                    if found[:HEAD] != head + check:
+                    if found[:HEAD] != head + _check(name, head, to):
                         raise ValueError("another sum")
             os.utime(path)
         except FileNotFoundError:
@@ -96,11 +102,12 @@ class PrefixStore:
     def save(self, name: bytes, tokens: Sequence[int], data: Bytes) -> None:
         """Let a page be written soon, if it is not there and the writing keeps up."""
         path = self._path(name)
-        if self._unwritten.full() or path.exists():
+        if self._unwritten.full() or self._held + len(data) > MOST_BYTES or path.exists():
             return
         head = MAGIC + packed(tokens)
-        with suppress(Full):
-            self._unwritten.put_nowait((path, head, data.copy()))
+        with suppress(Full), self._lock:
+            self._unwritten.put_nowait((name, head, data.copy()))
+            self._held += len(data)
         if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._write, name="trinity-prefixes", daemon=True)
             self._thread.start()
@@ -113,15 +120,17 @@ class PrefixStore:
 
     def _write(self) -> None:
         while (item := self._unwritten.get()) is not None:
-            path, head, data = item
+            name, head, data = item
+            path = self._path(name)
             with suppress(OSError), self._locked():  # a full disk is no fault of the model's
                 size = HEAD + len(data)
                 if size <= self.limit and not path.exists():
                     self._make_room(size)
                     with whole_file(str(path), durable=False) as file:
-                        check = zlib.crc32(data.data, zlib.crc32(head))
-                        file.write(head + check.to_bytes(4, "little"))
+                        file.write(head + _check(name, head, data))
                         file.write(data.data)
+            with self._lock:
+                self._held -= len(data)
 
     def _make_room(self, size: int) -> None:
         """Remove what was used longest ago until there is room for so many bytes more."""
@@ -149,6 +158,11 @@ class PrefixStore:
 
     def _path(self, name: bytes) -> Path:
         return self.folder / (name.hex()[:40] + SUFFIX)
+
+
+def _check(name: bytes, head: bytes, data: Bytes) -> bytes:
+    """The CRC-32 of what a file has, and of its name."""
+    return zlib.crc32(data.data, zlib.crc32(name + head)).to_bytes(4, "little")
 
 
 def packed(tokens: Sequence[int]) -> bytes:

@@ -160,7 +160,7 @@ def served_models(
 
 
 def with_prefixes(loaded: Callable[[], Model], folder: str, limit: int) -> Model:
-    """A model that keeps what it evaluates in ``folder``, if it can."""
+    """A model that keeps what it evaluates in ``folder``."""
     model = loaded()
     model.keep_prefixes(folder, limit)
     return model
