@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,20 +9,39 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from trinity.runtime.prompt_times import PromptTimes, pairs
 from trinity.runtime.work import Work
-from trinity.server.forecast import MOST, SHARE, Forecast, evaluation
+from trinity.server.forecast import STEP, Forecast, evaluation
 
 PATH = "/v1/completions"
+ROWS = Work(row_seconds=0.01, prompt_times=PromptTimes(row=0.01))
 
 
 def test_prompts_cost_their_rows_and_the_steps_of_those_that_run() -> None:
-    work = Work(running=3, prompting=1, step_seconds=0.05, row_seconds=0.01, prompt_rows=8)
-    assert evaluation(work, 20) == pytest.approx(20 * 0.01 + 3 * 0.05)
-    alone = Work(running=1, prompting=1, step_seconds=0.05, row_seconds=0.01, prompt_rows=512)
-    assert evaluation(alone, 20) == pytest.approx(20 * 0.01)
-    assert evaluation(alone, 1) == pytest.approx(0.05)
+    work = replace(ROWS, running=3, prompting=1, step_seconds=0.05, prompt_rows=8)
+    assert evaluation(work, 20, 0) == pytest.approx(20 * 0.01 + 3 * 0.05)
+    alone = replace(ROWS, running=1, prompting=1, step_seconds=0.05, prompt_rows=512)
+    assert evaluation(alone, 20, 0) == pytest.approx(20 * 0.01)
+    assert evaluation(alone, 1, 0) == pytest.approx(0.05)
     stepping = replace(work, step_left=0.03, step_rows=12)
-    assert evaluation(stepping, 20) == pytest.approx(0.03 + 8 * 0.01 + 0.05)
+    assert evaluation(stepping, 20, 0) == pytest.approx(0.03 + 8 * 0.01 + 0.05)
+
+
+def test_steps_with_prompts_and_the_places_they_look_at_cost_something() -> None:
+    times = PromptTimes(step=0.2, row=0.01, pair=0.001)
+    work = replace(ROWS, running=3, step_seconds=0.05, prompt_rows=8, prompt_times=times)
+    assert evaluation(work, 20, 500) == pytest.approx(20 * 0.01 + 3 * 0.25 + 500 * 0.001)
+    stepping = replace(work, step_rows=12, step_pairs=400)
+    assert evaluation(stepping, 20, 500) == pytest.approx(8 * 0.01 + 0.25 + 100 * 0.001)
+
+
+def test_what_is_cached_is_looked_at_all_the_same() -> None:
+    work, forecast = replace(ROWS, prompt_times=PromptTimes(pair=1e-4), prompt_rows=512), Forecast()
+    first, second = answer(200, length=150), answer(100)
+    found = forecast.first_token(model_of(work), [first])
+    assert found == pytest.approx(1e-4 * pairs(150, 200))
+    found = forecast.first_token(model_of(work, 40), [second])
+    assert found == pytest.approx(1e-4 * (pairs(150, 200) + pairs(40, 100)))
 
 
 _made: list[list[int]] = []
@@ -43,7 +61,7 @@ def model_of(work: Work, cached: int = 0) -> Any:
 
 
 def test_those_ahead_are_counted_until_they_have_a_token() -> None:
-    work, forecast = Work(row_seconds=0.01), Forecast()
+    work, forecast = ROWS, Forecast()
     first, second = answer(100), answer(50)
     assert forecast.first_token(model_of(work), [first]) == pytest.approx(1.0)
     assert forecast.first_token(model_of(work, 30), [second]) == pytest.approx(1.2)
@@ -55,7 +73,7 @@ def test_those_ahead_are_counted_until_they_have_a_token() -> None:
 
 
 def test_what_another_evaluates_is_not_counted_twice() -> None:
-    work, forecast = Work(row_seconds=0.01), Forecast()
+    work, forecast = ROWS, Forecast()
     first, second = answer(100), answer(100)
     second.tokens = [*first.tokens[:60], *range(500, 540)]
     assert forecast.first_token(model_of(work), [first]) == pytest.approx(1.0)
@@ -63,16 +81,19 @@ def test_what_another_evaluates_is_not_counted_twice() -> None:
 
 
 def test_what_came_corrects_what_is_predicted() -> None:
-    work, forecast = Work(row_seconds=0.01), Forecast()
+    work, forecast = ROWS, Forecast()
     for _ in range(200):
         predicted = forecast.first_token(model_of(work), [one := answer(10)])
         assert predicted is not None
         one.ended = True
         forecast.came(predicted, 0.25)
-    assert predicted == pytest.approx(0.25, rel=0.01)
-    forecast.came(0.1, 1e9)
+    assert predicted == pytest.approx(0.25, rel=0.03)
+    predicted = forecast.first_token(model_of(work), [last := answer(10)])
+    assert predicted is not None
+    last.ended = True
+    forecast.came(0.1, 1e9)  # a pause of the process
     raised = forecast.first_token(model_of(work), [answer(10)])
-    assert raised == pytest.approx(0.25 * math.exp(SHARE * MOST), rel=0.01)
+    assert raised == pytest.approx(predicted * (1 + STEP), rel=0.001)
 
 
 def test_a_stream_has_the_prediction_in_its_head(client: TestClient) -> None:

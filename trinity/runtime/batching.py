@@ -22,6 +22,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.account import Account
 from trinity.runtime.answer import Answer
 from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.prompt_times import PromptFit, pairs
 from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.work import Work
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 LOGITS_BYTES = 64 << 20  # of one step
 CANDIDATES = 64  # of those that wait, looked at before a step
+LEAST_REST = 0.1  # of a step with prompts, that their rows are taken to cost
 WORTH_WAITING = 16  # tokens that another sequence is about to evaluate, too
 
 
@@ -74,11 +76,13 @@ class Batch:
         self.admitted: list[Sequence] = []
         self.closed = False  # nobody is admitted
         self.costs = StepCosts(target_seconds)
+        self.prompts = PromptFit()
         self.account = Account()
         self.steps = 0
         self.shares = 0  # of sequences in all steps
         self.steady = False  # whether one step has followed the other
-        self._under_way = 0.0, 0  # when the step is expected to end, and its rows of prompts
+        # When the step is expected to end, its rows of prompts, and the places they look at.
+        self._under_way = 0.0, 0, 0.0
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
         self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
@@ -114,27 +118,38 @@ class Batch:
         running, rows = len(admitted) - prompting, self._prompt_rows
         if running:
             rows = min(rows, self.costs.prompt_rows(running, prompting + len(waiting)))
-        end, under_way = self._under_way
+        end, step_rows, step_pairs = self._under_way
         return Work(
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
             soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
-            prompting, rows, max(0.0, end - perf_counter()) if end else 0.0, under_way,
+            prompting, rows, max(0.0, end - perf_counter()) if end else 0.0, step_rows,
+            step_pairs, self.prompts.times,
         )  # fmt: skip
 
-    def begin(self, pieces: list[Piece]) -> None:
-        """Note what the step that begins has to do."""
-        rows = sum(piece.count for piece in pieces if piece.is_prompt)
-        seconds = rows * self.costs.row_seconds
-        if any(not piece.is_prompt for piece in pieces):
+    def begin(self, pieces: list[Piece]) -> float:
+        """Note what the step that begins has to do; how many places its prompts look at."""
+        prompts = [piece for piece in pieces if piece.is_prompt]
+        rows = sum(piece.count for piece in prompts)
+        places = sum(pairs(p.cache.length, p.cache.length + p.count) for p in prompts)
+        seconds = self.prompts.times.seconds(1, rows, places) if rows else 0.0
+        if len(prompts) < len(pieces):
             seconds += self.costs.step_seconds
-        self._under_way = perf_counter() + seconds, rows
+        self._under_way = perf_counter() + seconds, rows, places
+        return places
+
+    def note(self, running: int, prompt: int, places: float, seconds: float) -> None:
+        """Note the seconds of a step with rows of running sequences and of prompts."""
+        self.costs.note(running, prompt, seconds)
+        if prompt:
+            rest = seconds - self.costs.step_seconds if running else seconds
+            self.prompts.note(prompt, places, max(rest, LEAST_REST * seconds))
 
     def count(self, pieces: list[Piece], processor_seconds: float) -> None:
         """Count a step, and share out by rows what it took of all processors."""
         self.steps += 1
         self.shares += len(pieces)
         self.steady = True
-        self._under_way = 0.0, 0
+        self._under_way = 0.0, 0, 0.0
         rows = sum(piece.count + len(piece.proposals) for piece in pieces)
         for piece in pieces:
             if isinstance(piece.sequence, Answer):

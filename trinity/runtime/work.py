@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from trinity.runtime.prompt_times import PromptTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class Work:
     step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured. So far there
     were ``steps``, in which ``shares`` sequences took part, each counted in each step. Of the
     running ones ``prompting`` have no token yet; a step takes ``prompt_rows`` tokens of prompts.
-    The step under way ends in about ``step_left`` seconds, and evaluates ``step_rows`` of prompts.
+    The step under way ends in about ``step_left`` seconds, and evaluates ``step_rows`` of prompts,
+    which look at ``step_pairs`` of places. ``prompt_times``: what a step's rows of prompts take.
     """
 
     waiting: int = 0
@@ -32,6 +35,8 @@ class Work:
     prompt_rows: int = 0
     step_left: float = 0.0
     step_rows: int = 0
+    step_pairs: float = 0.0
+    prompt_times: PromptTimes = field(default_factory=PromptTimes)
 
     @property
     def evaluation_seconds(self) -> float:

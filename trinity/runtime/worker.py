@@ -197,7 +197,7 @@ class Worker:
             if piece.logits:
                 piece.sequence.prepare(self._aside)
         started = perf_counter()
-        batch.begin(pieces)
+        places = batch.begin(pieces)
         try:
             out = self._room(sum(piece.logits for piece in pieces))
             # Proposals must not show: their rows get the bits of single tokens.
@@ -225,7 +225,7 @@ class Worker:
             ended = ended or piece.sequence.ended
         if ended:
             batch.remove_ended()
-        _note(batch, pieces, seconds, perf_counter() - began)
+        _note(batch, pieces, places, seconds, perf_counter() - began)
         return True
 
     def _room(self, rows: int) -> NDArray[np.float32]:
@@ -256,8 +256,10 @@ class Worker:
         scheduler.finish()
 
 
-def _note(batch: Batch, pieces: list[Piece], seconds: float, turn_seconds: float) -> None:
-    """What a step and its whole turn took."""
+def _note(
+    batch: Batch, pieces: list[Piece], places: float, seconds: float, turn_seconds: float
+) -> None:
+    """What a step, whose prompts look at so many places, and its whole turn took."""
     prompt = sum(piece.count for piece in pieces if piece.is_prompt)
     running = sum(not piece.is_prompt for piece in pieces)
     sequence, proposals = pieces[0].sequence, pieces[0].proposals
@@ -268,7 +270,7 @@ def _note(batch: Batch, pieces: list[Piece], seconds: float, turn_seconds: float
         return  # forced tokens are neither a running sequence's row nor a prompt's
     if prompt == 0 and running == 1:
         batch.account.single(seconds)
-    batch.costs.note(running, prompt, turn_seconds)
+    batch.note(running, prompt, places, turn_seconds)
 
 
 def _fail(sequences: list[Sequence], error: BaseException) -> None:

@@ -6,21 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trinity.runtime.prompt_times import pairs
+
 if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.answer import Answer
     from trinity.runtime.work import Work
 
-SHARE = 0.1  # of a new answer in the correction
-MOST = math.log(4)  # of a single answer's, for a pause of the process is no rule
+STEP = 0.02  # of the correction, by each answer: it follows the median, not the slowest
 NEAR = 16  # of the prompts ahead, the newest, that are compared with a new one
 
 
 class Forecast:
     """What is told of one model's answers before they come.
 
-    The prompts ahead and the prompt itself cost their rows, and each of their steps what the
-    running answers take. A correction is learned of the answers that came.
+    The prompts ahead and the prompt itself cost their rows and the places that these look at, and
+    each of their steps costs something by itself, and what the running answers take. A correction
+    is learned of the answers that came.
     """
 
     def __init__(self) -> None:
@@ -35,7 +37,6 @@ class Forecast:
         self._ahead = [
             one for one in self._ahead if not (one[0].ended or one[0].timings.completion_tokens)
         ]
-        tokens = sum(left(*one) for one in self._ahead)
         work = model.load_of_work()
         first = len(self._ahead)
         for one in answers:
@@ -46,19 +47,20 @@ class Forecast:
             self._ahead.append((one, min(max(known), len(one.tokens) - 1)))
         if not work.row_seconds:
             return None
-        tokens += left(*self._ahead[first])
-        return evaluation(work, tokens) * math.exp(self._correction)
+        parts = [(evaluated(*one), len(one[0].tokens)) for one in self._ahead[: first + 1]]
+        tokens = sum(end - start for start, end in parts)
+        seconds = evaluation(work, tokens, sum(pairs(*part) for part in parts))
+        return seconds * math.exp(self._correction)
 
     def came(self, predicted: float, seconds: float) -> None:
         """Learn of a first token that came after so many seconds."""
-        error = max(-MOST, min(MOST, math.log(max(seconds, 1e-6) / predicted)))
-        self._correction += SHARE * error
+        self._correction += STEP if seconds > predicted else -STEP
 
 
-def left(answer: Answer, cached: int) -> int:
-    """Tokens of an answer's prompt that are to be evaluated."""
+def evaluated(answer: Answer, cached: int) -> int:
+    """How many tokens of an answer's prompt need not be evaluated any more."""
     cache = answer.cache
-    return len(answer.tokens) - (cached if cache is None else cache.length)
+    return cached if cache is None else cache.length
 
 
 def common(answer: Answer, other: Answer) -> int:
@@ -69,10 +71,15 @@ def common(answer: Answer, other: Answer) -> int:
     return next((place for place, (a, b) in enumerate(pairs) if a != b), 0)
 
 
-def evaluation(work: Work, tokens: int) -> float:
-    """Seconds in which so many tokens of prompts are evaluated beside the answers that run."""
+def evaluation(work: Work, tokens: int, places: float) -> float:
+    """Seconds in which so many tokens of prompts are evaluated beside the answers that run.
+
+    ``places``: how many they look at, all together.
+    """
     tokens = max(1, tokens - work.step_rows)
-    seconds = work.step_left + tokens * work.row_seconds
+    places = max(0.0, places - work.step_pairs)
+    steps = math.ceil(tokens / max(work.prompt_rows, 1))
+    seconds = work.step_left + work.prompt_times.seconds(steps, tokens, places)
     if work.running == work.prompting:  # nobody has rows of his own in their steps
         return max(seconds, work.step_seconds)
-    return seconds + math.ceil(tokens / max(work.prompt_rows, 1)) * work.step_seconds
+    return seconds + steps * work.step_seconds
