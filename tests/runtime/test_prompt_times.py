@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trinity.runtime.prompt_times import PromptFit, PromptTimes, pairs
+from trinity.runtime.prompt_times import ENOUGH, PromptFit, PromptTimes, pairs
 
 
 def test_pairs_are_the_places_that_tokens_look_at() -> None:
@@ -35,7 +35,8 @@ def test_it_finds_what_steps_rows_and_places_take(step: float, row: float, pair:
 
 def test_a_step_may_seem_to_take_no_time() -> None:
     fit = PromptFit()
-    for _ in range(10):
+    for _ in range(ENOUGH // 8 + 1):
+        assert not fit.times.known
         fit.note(8, pairs(0, 8), 0.0)
     assert 0 < fit.times.seconds(1, 8, pairs(0, 8)) < 1e-5
 

@@ -14,7 +14,7 @@ from trinity.runtime.work import Work
 from trinity.server.forecast import STEP, Forecast, evaluation
 
 PATH = "/v1/completions"
-ROWS = Work(row_seconds=0.01, prompt_times=PromptTimes(row=0.01))
+ROWS = Work(prompt_times=PromptTimes(row=0.01))
 
 
 def test_prompts_cost_their_rows_and_the_steps_of_those_that_run() -> None:

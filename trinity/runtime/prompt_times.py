@@ -10,7 +10,7 @@ MEMORY = 0.95  # of older steps, after each one
 PULL = 0.001  # towards zero, as a part of what was seen: what a few steps do not tell apart
 MOST = 3.0  # times what was expected: a pause of the whole process is no step's cost
 LEAST = 1e-6  # seconds, where a coarse clock shows none
-FEW = 4  # steps, before which nothing is expected
+ENOUGH = 100  # rows: fewer do not tell what a step costs and what a row
 UNITS = np.array([1.0, 32.0, 16000.0])  # of steps, rows and pairs, so that all are near 1
 
 
@@ -27,6 +27,11 @@ class PromptTimes:
     row: float = 0.0
     pair: float = 0.0
 
+    @property
+    def known(self) -> bool:
+        """Whether enough is measured."""
+        return self != PromptTimes()
+
     def seconds(self, steps: int, rows: int, pairs: float) -> float:
         """Of so many rows and ``pairs`` in so many steps, without the rows of those that run."""
         return steps * self.step + rows * self.row + pairs * self.pair
@@ -39,19 +44,20 @@ class PromptFit:
         self.times = PromptTimes()
         self._products = np.zeros((3, 3))
         self._sums = np.zeros(3)
-        self._steps = 0
+        self._rows = 0
 
     def note(self, rows: int, pairs: float, seconds: float) -> None:
         """Note what a step with prompts took beyond the rows of those that run."""
         expected = seconds = max(seconds, LEAST)
-        if self._steps >= FEW:
+        if self.times.known:
             expected = max(self.times.seconds(1, rows, pairs), 0.2 * seconds)
         seconds = min(max(seconds, expected / MOST), expected * MOST)
-        self._steps += 1
+        self._rows += rows
         found = np.array([1, rows, pairs]) / UNITS / expected
         self._products = MEMORY * self._products + np.outer(found, found)
         self._sums = MEMORY * self._sums + found * (seconds / expected)
-        self.times = PromptTimes(*(self._solution() / UNITS).tolist())
+        if self._rows >= ENOUGH:
+            self.times = PromptTimes(*(self._solution() / UNITS).tolist())
 
     def _solution(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         size = np.diag(self._products)

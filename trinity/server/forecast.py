@@ -45,7 +45,7 @@ class Forecast:
                 *(common(one, other) for other, _ in self._ahead[-NEAR:]),
             ]
             self._ahead.append((one, min(max(known), len(one.tokens) - 1)))
-        if not work.row_seconds:
+        if not work.prompt_times.known:
             return None
         parts = [(evaluated(*one), len(one[0].tokens)) for one in self._ahead[: first + 1]]
         tokens = sum(end - start for start, end in parts)
