@@ -67,8 +67,8 @@ def common(answer: Answer, other: Answer) -> int:
     """How many first tokens an answer need not evaluate because another one does."""
     if not (answer.shares and other.shares) or answer.adapters != other.adapters:
         return 0
-    pairs = zip(answer.tokens, other.tokens, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), 0)
+    both = zip(answer.tokens, other.tokens, strict=False)
+    return next((place for place, (a, b) in enumerate(both) if a != b), 0)
 
 
 def evaluation(work: Work, tokens: int, places: float) -> float:
