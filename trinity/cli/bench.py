@@ -15,6 +15,7 @@ from trinity.cli import options
 from trinity.cli.inspect_tables import printable
 from trinity.cli.loading import load_model, model_or_demo, progress
 from trinity.cli.terminal import json_line, put, say
+from trinity.cli.transcribe import loaded as loaded_speech
 
 if TYPE_CHECKING:
     from trinity.tools.bench import Plan, Report
@@ -109,7 +110,7 @@ def bench(
         profile,
         speculate,
     )
-    context = loading.pop("context_length", None) or plan.context_length
+    context = loading.get("context_length") or plan.context_length
     with options.wrong_usage():
         plan.check(context)
         for name in isa or ():
@@ -117,11 +118,16 @@ def bench(
     levels: list[str | None] = [*isa] if isa else [None]
     # All files are opened before anything is measured: a wrong name must not cost an hour.
     models = [measured(name) for name in model or [model_or_demo(None)]]
+    if any(one.speech for one in models):
+        check_for_speech(loading)
     found: list[tuple[Measured, list[Report]]] = []
     for one in models:
         found.append((one, []))
         for level in levels:
-            made = report(one, plan, level, {**loading, "context_length": context})
+            if one.speech:
+                made = speech_report(one, plan, level, loading)
+            else:
+                made = report(one, plan, level, {**loading, "context_length": context})
             if found[0][1]:  # the process's peak is that of its first load, or of what came between
                 made = replace(made, peak_rss=None)
             found[-1][1].append(made)
@@ -133,6 +139,7 @@ def bench(
 
 def measured(name: str) -> Measured:
     """What is known of a model before it is loaded."""
+    from trinity.formats.speech_config import is_speech, speech_config
     from trinity.loading import open_weights
     from trinity.tools.active import active_parameters
     from trinity.tools.bench_report import Measured
@@ -140,17 +147,35 @@ def measured(name: str) -> Measured:
 
     with closing(open_weights(name, notice=say)) as provider:
         tensors = [provider.tensor(each) for each in provider.tensor_names()]
-        config = provider.config
+        parameters = sum(math.prod(t.shape) for t in tensors)
+        if speech := is_speech(provider.metadata):
+            speech_config(provider.metadata, provider.path)  # raises where it is no model
+            title, active = provider.metadata.get("general.name") or "whisper", parameters
+        else:
+            config = provider.config
+            title = config.name or config.architecture
+            active = active_parameters(((t.name, t.shape) for t in tensors), config.experts)
         return Measured(
             model=name,
-            name=printable(config.name or config.architecture),
+            name=printable(str(title)),
             path=provider.path,
             type=printable(file_type(provider) or ""),
             nbytes=sum(map(os.path.getsize, provider.paths)),
             tensor_bytes=sum(t.nbytes for t in tensors),
-            parameters=sum(math.prod(t.shape) for t in tensors),
-            active=active_parameters(((t.name, t.shape) for t in tensors), config.experts),
+            parameters=parameters,
+            active=active,
+            speech=speech,
         )
+
+
+def check_for_speech(loading: options.Given) -> None:
+    """Raise BadParameter for an option that speech models do not have."""
+    for declared in options.LOADING:
+        if declared.name in loading and declared.name not in ("threads", "quantize"):
+            raise typer.BadParameter(
+                f"{declared.option.flags[0]} is for models of texts, and a speech model is among "
+                "those to measure: leave it out"
+            )
 
 
 def report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
@@ -168,4 +193,17 @@ def report(one: Measured, plan: Plan, level: str | None, loading: options.Given)
                 read_bandwidth=read_bandwidth,
                 progress=show,
             )
+    return replace(found, load_seconds=load_seconds)
+
+
+def speech_report(one: Measured, plan: Plan, level: str | None, loading: options.Given) -> Report:
+    """Load a speech model at a level and measure it."""
+    from trinity.tools.speech_bench import run_speech_bench
+    from trinity_kernels.bandwidth import read_bandwidth
+
+    started = perf_counter()
+    with loaded_speech(one.model, isa=level, **loading) as model:
+        load_seconds = perf_counter() - started
+        with progress("measuring") as show:
+            found = run_speech_bench(model, plan, read_bandwidth=read_bandwidth, progress=show)
     return replace(found, load_seconds=load_seconds)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -79,7 +80,8 @@ class SpeechModel:
             choice = KernelChoice(select_level(options.isa), progress)
         except IsaError as error:
             raise KernelError(str(error)) from error
-        threads = options.threads or default_threads()
+        self.isa, self.threads = choice.level, options.threads or default_threads()
+        threads = self.threads
         recorder, weights = Recorder(choice, threads), self._weights(progress)
         self._encoder = Encoder(self.config, weights, recorder)
         self._decoder = Decoder(self.config, weights, recorder, self._encoder.cross)
@@ -179,6 +181,14 @@ class SpeechModel:
         with self._lock:
             self._check_open()
             return self._languages(Clip(blocks, self.config.bands, self.config.frames))
+
+    @contextmanager
+    def parts(self) -> Iterator[tuple[Encoder, Decoder, Team]]:
+        """The encoder, the decoder and the threads, which nobody else uses meanwhile."""
+        with self._lock:
+            self._check_open()
+            yield self._encoder, self._decoder, self._team
+            self._check_files_if_needed()
 
     def close(self) -> None:
         """Release threads, memory and files; again is harmless."""

@@ -93,7 +93,8 @@ class Measurement:
 
     ``bytes_per_step``: weights and cache that an average decode step reads; None for a prompt and
     for speculation, whose ``proposed`` and ``accepted`` tokens are those of the last round.
-    ``texts``: how many whole texts an encoder has evaluated in a round.
+    ``texts``: how many whole texts an encoder has evaluated in a round; ``audio_seconds``: how long
+    the audio is that a speech model has encoded in one.
     """
 
     test: str
@@ -105,6 +106,7 @@ class Measurement:
     proposed: int | None = None
     accepted: int | None = None
     texts: int | None = None
+    audio_seconds: float | None = None
 
     @property
     def rounds(self) -> list[float]:
@@ -120,6 +122,11 @@ class Measurement:
     def texts_per_second(self) -> float | None:
         """Mean whole texts per second of an encoder."""
         return None if self.texts is None else self.mean * self.texts / self.tokens
+
+    @property
+    def audio_speed(self) -> float | None:
+        """Mean seconds of audio that a speech model encodes in a second."""
+        return None if self.audio_seconds is None else self.mean * self.audio_seconds / self.tokens
 
     @property
     def deviation(self) -> float:

@@ -15,7 +15,7 @@ class Measured:
     """The model that was measured.
 
     ``model`` is what the user calls it, ``name`` what its file does; ``nbytes`` are those of its
-    files, ``active`` those of its parameters that one token takes.
+    files, ``active`` those of its parameters that one token takes. ``speech``: whether it hears.
     """
 
     model: str
@@ -26,6 +26,7 @@ class Measured:
     tensor_bytes: int
     parameters: int
     active: int
+    speech: bool = False
 
     @property
     def quantity(self) -> str:
@@ -77,6 +78,7 @@ def _level(report: Report) -> dict[str, object]:
                 "tokens_per_second_rounds": m.rounds,
                 "seconds_rounds": list(m.seconds),
                 "texts_per_second_mean": m.texts_per_second,
+                "audio_seconds_per_second_mean": m.audio_speed,
                 "bytes_per_step": m.bytes_per_step,
                 "bandwidth_share": report.share(m),
                 "proposed_tokens": m.proposed,
@@ -152,6 +154,8 @@ def _notes(report: Report, prefix: str) -> list[str]:
             )
         if m.texts_per_second is not None:
             notes.append(f"{prefix}{m.test}: {m.texts_per_second:.2f} texts per second")
+        if m.audio_speed is not None:
+            notes.append(f"{prefix}{m.test}: {m.audio_speed:.1f} seconds of audio per second")
         if m.proposed is not None:
             notes.append(f"{prefix}{m.test} accepted {m.accepted} of {m.proposed} proposed tokens")
     if report.peak_rss is not None:

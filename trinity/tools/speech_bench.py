@@ -1,0 +1,104 @@
+"""The speed of a Whisper model: windows of audio, and tokens of the text.
+
+"enc30s" encodes a window of 30 s, and makes of it the keys and values that the decoder looks at;
+its tokens are the encoder's positions. "tg128" evaluates 128 random tokens one by one in the
+decoder, "b5" so in 5 texts at once, as a search with 5 beams does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+
+from trinity.checks import check_integer
+from trinity.errors import InputError
+from trinity.speech.decoder import Decoder
+from trinity.speech.encoder import Encoder
+from trinity.speech.model import SpeechModel
+from trinity.speech.tokens import SECONDS
+from trinity.tools.bench import Measurement, Plan, Progress, Report
+from trinity.tools.machine import anonymous_rss, peak_rss
+from trinity_kernels.team import Team
+
+
+def run_speech_bench(
+    model: SpeechModel,
+    plan: Plan,
+    *,
+    read_bandwidth: Callable[[int], float] | None = None,
+    progress: Progress = lambda line: None,
+) -> Report:
+    """Measure a model that nobody else uses meanwhile.
+
+    A window is encoded where the plan has a prompt, however long that is.
+    Raises: InputError for what there is not to measure of such a model.
+    """
+    check(model, plan)
+    positions = model.config.encoder.positions
+    seconds = positions * SECONDS
+    tests: list[tuple[str, int, int]] = []
+    if any(plan.prompt_tokens):
+        tests.append((f"enc{seconds:g}s", 0, 1))
+    for count in filter(None, plan.generated_tokens):
+        for batch in plan.batches:
+            tests.append((f"tg{count}" + (f" b{batch}" if batch > 1 else ""), count, batch))
+    found = []
+    with model.parts() as (encoder, decoder, team):
+        progress("warm-up")
+        encoding(encoder, team, model)  # what the decoder then looks at
+        for name, count, batch in tests:
+            rounds = []
+            for number in range(-1, plan.rounds):
+                of = f"round {number + 1} of {plan.rounds}" if number >= 0 else "warm-up"
+                progress(f"{name}: {of}")
+                if count:
+                    rounds.append(decoding(decoder, team, model, count, batch))
+                else:
+                    rounds.append(encoding(encoder, team, model))
+            found.append(
+                Measurement(name, count * batch or positions, tuple(rounds[1:]), batch,
+                            audio_seconds=None if count else seconds)
+            )  # fmt: skip
+    memory = peak_rss(), anonymous_rss()
+    bandwidth = None
+    if read_bandwidth is not None:
+        progress("measuring the read bandwidth")
+        bandwidth = read_bandwidth(model.threads)
+    return Report(tuple(found), model.threads, model.isa, bandwidth, *memory)
+
+
+def check(model: SpeechModel, plan: Plan) -> None:
+    """Raise InputError for what there is not to measure of such a model."""
+    for option, given in (
+        ("--depth", any(plan.depths)), ("--speculate", plan.speculate), ("--profile", plan.profile)
+    ):  # fmt: skip
+        if given:
+            raise InputError(
+                f"{model.path}: a speech model is measured by windows of audio and by tokens of "
+                f"the text: leave out {option}"
+            )
+    for count in plan.generated_tokens:
+        check_integer("generated_tokens", count, low=0, high=model.config.decoder.positions)
+
+
+def encoding(encoder: Encoder, team: Team, model: SpeechModel) -> float:
+    """Seconds to encode a window of noise."""
+    config = model.config
+    shape = config.frames, config.bands
+    features = np.random.default_rng(0).standard_normal(shape, np.float32)
+    started = perf_counter()
+    encoder.run(team, features)
+    return perf_counter() - started
+
+
+def decoding(decoder: Decoder, team: Team, model: SpeechModel, count: int, batch: int) -> float:
+    """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` texts."""
+    draws = np.random.default_rng(0)
+    steps = draws.integers(0, model.config.vocab_size, (count, batch)).tolist()
+    texts, wanted = [decoder.begin() for _ in range(batch)], range(batch)
+    started = perf_counter()
+    for step in steps:
+        decoder.run(team, list(zip(step, texts, strict=True)), wanted)
+    return perf_counter() - started
