@@ -44,7 +44,7 @@ def test_what_is_measured(model: trinity.SpeechModel, monkeypatch: pytest.Monkey
     report = speech_bench.run_speech_bench(model, Plan((512,), (3, 0), (1, 5), rounds=2))
     window, positions = (model.config.frames, model.config.bands), model.config.encoder.positions
     texts = [(batch, length) for batch in (1, 5) for _ in range(3) for length in range(3)]
-    assert steps == [window] * 4 + texts
+    assert steps == [window] * 3 + texts
     found, seconds = report.measurements, positions / 50
     assert [m.test for m in found] == [f"enc{seconds:g}s", "tg3", "tg3 b5"]
     assert [m.tokens for m in found] == [positions, 3, 15]

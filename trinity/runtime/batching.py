@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 LOGITS_BYTES = 64 << 20  # of one step
 CANDIDATES = 64  # of those that wait, looked at before a step
-LEAST_REST = 0.1  # of a step with prompts, that their rows are taken to cost
 WORTH_WAITING = 16  # tokens that another sequence is about to evaluate, too
 
 
@@ -141,8 +140,7 @@ class Batch:
         """Note the seconds of a step with rows of running sequences and of prompts."""
         self.costs.note(running, prompt, seconds)
         if prompt:
-            rest = seconds - self.costs.step_seconds if running else seconds
-            self.prompts.note(prompt, places, max(rest, LEAST_REST * seconds))
+            self.prompts.note(prompt, places, self.costs.prompt_seconds(running, seconds))
 
     def count(self, pieces: list[Piece], processor_seconds: float) -> None:
         """Count a step, and share out by rows what it took of all processors."""

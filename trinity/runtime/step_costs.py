@@ -7,6 +7,7 @@ LEAST_ROWS = 4  # so that a prompt gets on, however slow the machine is
 MANY_ROWS = 64  # from which a step without running sequences tells of rows
 # Of the target, that prompts get at least: where many run, their own rows may take all of it.
 LEAST_PART = 0.5
+LEAST_REST = 0.1  # of a step with prompts, that their rows are taken to cost
 # Targets that a step with prompts may take: the more, the more wait for each that runs.
 LEAST_PATIENCE, MOST_PATIENCE, PATIENCE = 1.2, 3.0, 0.6
 MOST_PAUSE, PAUSE_PART = 0.003, 0.05  # seconds; of a step
@@ -60,6 +61,11 @@ class StepCosts:
             rows = min(rows, seconds / self._prompt_row)
         return max(int(rows), LEAST_ROWS)
 
+    def prompt_seconds(self, running: int, seconds: float) -> float:
+        """What is left to the prompts of a step's ``seconds`` beside so many running sequences."""
+        rest = seconds - self._running if running else seconds
+        return max(rest, LEAST_REST * seconds)
+
     def note(self, running: int, prompt: int, seconds: float) -> None:
         """Note the seconds of a step with rows of running sequences and of prompts."""
         if not prompt:
@@ -67,8 +73,7 @@ class StepCosts:
             return
         if not running and prompt < MANY_ROWS:
             return  # mostly what every step costs
-        rest = seconds - self._running if running else seconds
-        self._prompt_row = _mean(self._prompt_row, max(rest, 0.1 * seconds) / prompt)
+        self._prompt_row = _mean(self._prompt_row, self.prompt_seconds(running, seconds) / prompt)
         if running:
             # At most twice as many rows next: what is beyond them has not been measured.
             self._most = max(self._most, 2 * prompt)

@@ -80,8 +80,8 @@ class SpeechModel:
             choice = KernelChoice(select_level(options.isa), progress)
         except IsaError as error:
             raise KernelError(str(error)) from error
-        self.isa, self.threads = choice.level, options.threads or default_threads()
-        threads = self.threads
+        self.isa = choice.level
+        self.threads = threads = options.threads or default_threads()
         recorder, weights = Recorder(choice, threads), self._weights(progress)
         self._encoder = Encoder(self.config, weights, recorder)
         self._decoder = Decoder(self.config, weights, recorder, self._encoder.cross)
@@ -184,7 +184,10 @@ class SpeechModel:
 
     @contextmanager
     def parts(self) -> Iterator[tuple[Encoder, Decoder, Team]]:
-        """The encoder, the decoder and the threads, which nobody else uses meanwhile."""
+        """The encoder, the decoder and the threads, which nobody else uses meanwhile.
+
+        Raises: InputError where the model is closed.
+        """
         with self._lock:
             self._check_open()
             yield self._encoder, self._decoder, self._team

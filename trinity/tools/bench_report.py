@@ -15,7 +15,7 @@ class Measured:
     """The model that was measured.
 
     ``model`` is what the user calls it, ``name`` what its file does; ``nbytes`` are those of its
-    files, ``active`` those of its parameters that one token takes. ``speech``: whether it hears.
+    files, ``active`` those of its parameters that one token takes. ``speech``: a speech model.
     """
 
     model: str

@@ -47,18 +47,20 @@ def run_speech_bench(
     found = []
     with model.parts() as (encoder, decoder, team):
         progress("warm-up")
-        encoding(encoder, team, model)  # what the decoder then looks at
+        encoding(encoder, team, model)  # also what the decoder then looks at
         for name, count, batch in tests:
+            if count:
+                progress(f"{name}: warm-up")
+                decoding(decoder, team, model, count, batch)
             rounds = []
-            for number in range(-1, plan.rounds):
-                of = f"round {number + 1} of {plan.rounds}" if number >= 0 else "warm-up"
-                progress(f"{name}: {of}")
+            for number in range(plan.rounds):
+                progress(f"{name}: round {number + 1} of {plan.rounds}")
                 if count:
                     rounds.append(decoding(decoder, team, model, count, batch))
                 else:
                     rounds.append(encoding(encoder, team, model))
             found.append(
-                Measurement(name, count * batch or positions, tuple(rounds[1:]), batch,
+                Measurement(name, count * batch or positions, tuple(rounds), batch,
                             audio_seconds=None if count else seconds)
             )  # fmt: skip
     memory = peak_rss(), anonymous_rss()
