@@ -2,10 +2,13 @@
 
 Two convolutions of three taps, the second of stride 2, are linears over unfolded rows: rows of
 frames lie one behind the other, so that three of them are one longer row. Then layers with norms
-before attention and feed-forward, attention in both directions, and a last norm.
+before attention and feed-forward, attention in both directions, and a last norm. What works row by
+row, from one attention to the next, goes over some rows before the next ones: they stay in caches.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +19,14 @@ from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
 TOGETHER = 8  # rows of queries that attention takes at once, as if they were heads
+PIECE = 240  # rows that go from one attention to the next together; whole tiles and panels
 
 
 class Encoder:
     """Runs the encoder; ``cross`` is where the decoder's keys and values of each layer lie."""
 
     def __init__(self, config: SpeechConfig, weights: SpeechWeights, recorder: Recorder) -> None:
-        self._config = config
+        self._config, self._weights, self._recorder = config, weights, recorder
         stack, d = config.encoder, config.width
         self._positions = weights.table("enc.position_embd.weight", stack.positions, d)
         heads = Heads(stack.heads, d // stack.heads)
@@ -30,7 +34,7 @@ class Encoder:
         self._mel, self._first = _frames(config, config.bands), _frames(config, d)
         self._x, self._h = Rows(rows, d), Rows(rows, d)
         self._q, self._k, self._v = Rows(rows, d), Rows(rows, d), Rows(rows, d)
-        self._inner = Rows(rows, stack.inner)
+        self._inner = Rows(PIECE, stack.inner)
         self._grouped = Rows(rows // TOGETHER, TOGETHER * d)
         self._mixed = Rows(rows // TOGETHER, TOGETHER * d)
         self._own = Pages(1, stack.positions, heads.number, heads.dim)
@@ -39,26 +43,28 @@ class Encoder:
 
         self._frames, self._count = recorder.number(config.frames), recorder.number(stack.positions)
         self._groups = recorder.number(rows // TOGETHER)
+        self._pieces = [
+            (first, recorder.number(min(PIECE, stack.positions - first)))
+            for first in range(0, stack.positions, PIECE)
+        ]
         self._places = np.arange(stack.positions, dtype=np.int32)
         self._last = np.full(rows // TOGETHER, stack.positions - 1, np.int32)
         self._caches = np.full(rows, self._own.address, np.int64)
         self._across = np.full(rows, self.cross.address, np.int64)
 
-        self._write_stem(recorder, weights)
+        self._write_stem()
         self._stem = recorder.take()
+        for first in self._each_piece():
+            self._write_queries(0, first)
         for layer in range(stack.layers):
-            self._write_layer(recorder, weights, f"enc.blk.{layer}.", heads)
-        self._write_norm(recorder, weights, "enc.output_norm")
-        for layer in range(config.decoder.layers):
-            name = f"dec.blk.{layer}.cross_attn_"
-            recorder.linear(
-                self._h.at(), (weights.linear(f"{name}k", d, d), self._k.at()),
-                (weights.linear(f"{name}v", d, d), self._v.at()),
-            )  # fmt: skip
-            recorder.store(
-                self._k.at(), self._v.at(), across, self._places, self._across,
-                layer * self.cross.layer_bytes,
-            )  # fmt: skip
+            mixed = self._write_attention(layer, heads)
+            for first in self._each_piece():
+                self._write_rest(layer, mixed, first)
+                if layer + 1 < stack.layers:
+                    self._write_queries(layer + 1, first)
+                else:
+                    self._write_norm("enc.output_norm", first)
+                    self._write_cross(across, first)
         self._layers = recorder.take()
 
     def run(self, team: Team, features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -79,8 +85,10 @@ class Encoder:
         """Those of the last window (positions, width)."""
         return self._h.values[: self._config.encoder.positions]
 
-    def _write_stem(self, recorder: Recorder, weights: SpeechWeights) -> None:
-        config, d = self._config, self._config.width
+    def _write_stem(self) -> None:
+        config, d, recorder, weights = (
+            self._config, self._config.width, self._recorder, self._weights
+        )  # fmt: skip
         as_bytes = weights.linear("enc.blk.0.attn_o", d, d).form != "f32"
         first = weights.convolution("enc.conv1d.1", d, config.bands, 3, as_bytes)
         second = weights.convolution("enc.conv1d.2", d, d, 3, as_bytes)
@@ -92,38 +100,60 @@ class Encoder:
         recorder.linear(twice, (second, self._x.at()))
         recorder.activation("gelu_erf", self._x.at(), d)
 
-    def _write_norm(self, recorder: Recorder, weights: SpeechWeights, name: str) -> None:
-        d = self._config.width
-        weight, bias = (weights.vector(f"{name}.{part}", d) for part in ("weight", "bias"))
-        recorder.norm(self._x.at(), weight, bias, self._h.at())
+    def _each_piece(self) -> Iterator[int]:
+        """The first row of each piece, while records are for its rows."""
+        recorder = self._recorder
+        for first, recorder.rows in self._pieces:
+            recorder.most = PIECE
+            yield first
+        recorder.rows, recorder.most = self._count, self._config.encoder.positions
 
-    def _write_layer(
-        self, recorder: Recorder, weights: SpeechWeights, name: str, heads: Heads
-    ) -> None:
-        config, d, inner = self._config, self._config.width, self._config.encoder.inner
-        x, h = self._x.at(), self._h.at()
-        self._write_norm(recorder, weights, f"{name}attn_norm")
-        recorder.linear(h, *(
-            (weights.linear(f"{name}attn_{part}", d, d), out.at())
+    def _write_norm(self, name: str, first: int) -> None:
+        weight, bias = (
+            self._weights.vector(f"{name}.{part}", self._config.width)
+            for part in ("weight", "bias")
+        )  # fmt: skip
+        self._recorder.norm(self._x.at(first), weight, bias, self._h.at(first))
+
+    def _write_queries(self, layer: int, first: int) -> None:
+        """Queries, keys and values of a piece."""
+        d, name = self._config.width, f"enc.blk.{layer}.attn_"
+        self._write_norm(f"{name}norm", first)
+        self._recorder.linear(self._h.at(first), *(
+            (self._weights.linear(f"{name}{part}", d, d), out.at(first))
             for part, out in (("q", self._q), ("k", self._k), ("v", self._v))
         ))  # fmt: skip
-        out = weights.linear(f"{name}attn_o", d, d)
-        if out.form != "f32" and recorder.has_byte_attention():
-            q, k, v = self._q.at(), self._k.at(), self._v.at()
-            recorder.byte_attention(q, k, v, heads, self._h.at())
-            recorder.linear(self._h.at(), (out, x), add=True)
-        else:
-            self._write_attention(recorder, heads)
-            recorder.linear(self._q.at(), (out, x), add=True)
-        self._write_norm(recorder, weights, f"{name}ffn_norm")
-        recorder.linear(h, (weights.linear(f"{name}ffn_up", inner, d), self._inner.at()))
-        recorder.activation(config.activation, self._inner.at(), inner)
-        recorder.linear(
-            self._inner.at(), (weights.linear(f"{name}ffn_down", d, inner), x), add=True
-        )
 
-    def _write_attention(self, recorder: Recorder, heads: Heads) -> None:
-        """Attention of float32; the result is where queries were."""
+    def _write_rest(self, layer: int, mixed: Rows, first: int) -> None:
+        """What comes behind attention, of a piece."""
+        config, d, inner = self._config, self._config.width, self._config.encoder.inner
+        name, recorder, linear = f"enc.blk.{layer}.", self._recorder, self._weights.linear
+        x, h, wide = self._x.at(first), self._h.at(first), self._inner.at()
+        recorder.linear(mixed.at(first), (linear(f"{name}attn_o", d, d), x), add=True)
+        self._write_norm(f"{name}ffn_norm", first)
+        recorder.linear(h, (linear(f"{name}ffn_up", inner, d), wide))
+        recorder.activation(config.activation, wide, inner)
+        recorder.linear(wide, (linear(f"{name}ffn_down", d, inner), x), add=True)
+
+    def _write_cross(self, heads: Heads, first: int) -> None:
+        """The decoder's keys and values of a piece."""
+        d, recorder, linear = self._config.width, self._recorder, self._weights.linear
+        h, k, v = self._h.at(first), self._k.at(first), self._v.at(first)
+        for layer in range(self._config.decoder.layers):
+            name = f"dec.blk.{layer}.cross_attn_"
+            recorder.linear(h, (linear(f"{name}k", d, d), k), (linear(f"{name}v", d, d), v))
+            recorder.store(
+                k, v, heads, self._places[first:], self._across[first:],
+                layer * self.cross.layer_bytes,
+            )  # fmt: skip
+
+    def _write_attention(self, layer: int, heads: Heads) -> Rows:
+        """Attention of all rows; returns where the result is."""
+        recorder, d = self._recorder, self._config.width
+        out = self._weights.linear(f"enc.blk.{layer}.attn_o", d, d)
+        if out.form != "f32" and recorder.has_byte_attention():
+            recorder.byte_attention(self._q.at(), self._k.at(), self._v.at(), heads, self._h.at())
+            return self._h
         recorder.store(self._k.at(), self._v.at(), heads, self._places, self._caches, 0)
         # Rows of one head's queries lie together, so that keys and values are read once for them.
         recorder.rows = self._groups  # fewer than most
@@ -142,6 +172,7 @@ class Encoder:
             last = i == TOGETHER - 1
             recorder.copy(taken, TOGETHER * piece, rows, piece, heads.number, heads.dim, last)
         recorder.rows = self._count
+        return self._q
 
 
 def _frames(config: SpeechConfig, width: int) -> Rows:
