@@ -12,6 +12,7 @@ import pytest
 from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, write_expert_model
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError, UnsupportedError
+from trinity.formats.speech_config import speech_config
 from trinity.providers import open_weights
 from trinity.tools.amounts import count_text, size_text
 from trinity.tools.recommend import (
@@ -187,6 +188,24 @@ def test_a_model_that_does_not_run_is_refused(tmp_path: Path) -> None:
     write_tiny_model(path, arch="mamba", hidden_size=256, intermediate_size=512)
     with pytest.raises(UnsupportedError, match="mamba"):
         of_file(open_weights(path))
+
+
+def test_whisper_reads_the_decoder_and_what_it_keeps_of_a_window(shared_data: Path) -> None:
+    provider = open_weights(shared_data / "encoders" / "whisper" / "hf")
+    config = speech_config(provider.metadata, provider.path)
+    subject = of_file(provider)
+    found = recommend(subject, ram=10**9, bandwidth=3e10)
+    # float32 keys and values, of the window's positions and of the text's.
+    layer = 2 * 4 * config.width * config.decoder.layers
+    positions = config.encoder.positions + config.decoder.positions
+    assert (found.context, found.kv_cache_bytes) == (config.decoder.positions, layer * positions)
+    shapes = {name: provider.tensor(name).shape for name in provider.tensor_names()}
+    assert found.parameters == sum(map(prod, shapes.values()))
+    tokens = [n for n in shapes if n.startswith(("dec.blk", "dec.output", "token_embd"))]
+    assert found.active_parameters == sum(prod(shapes[name]) for name in tokens)
+    row = next(row for row in found.rows if row.type == "F16")
+    read = EFFICIENCY * 3e10 / row.tokens_per_second - layer * config.encoder.positions
+    assert 2 * found.active_parameters <= read <= 2.2 * found.active_parameters
 
 
 def test_what_holds_no_model_is_not_told_of_models_of_no_parameters(tmp_path: Path) -> None:

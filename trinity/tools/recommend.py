@@ -12,6 +12,7 @@ from trinity.config import ExpertConfig, ModelConfig
 from trinity.errors import InputError, UnsupportedError
 from trinity.formats.gguf_types import tensor_nbytes
 from trinity.formats.provider import WeightProvider
+from trinity.formats.speech_config import is_speech, speech_config
 from trinity.models import find_architecture
 from trinity.quantization.assignment import Entry, Network, Overrides, assign, network_of
 from trinity.quantization.mixes import MIXES, PLAIN
@@ -86,6 +87,8 @@ class Subject:
     """The model in question. ``factor``: its parameters relative to those of ``entries``.
 
     ``quantized``: the type that it has already, from which no better one can be made.
+    ``unread``: what the names of tensors begin with that a token takes nothing or one row of.
+    ``read_bytes``: what a token reads beside weights.
     """
 
     name: str
@@ -98,11 +101,13 @@ class Subject:
     quantized: str | None = None
     experts: ExpertConfig | None = None
     state_bytes: int = 0
+    unread: tuple[str, ...] = ()
+    read_bytes: int = 0
 
     @property
     def active_parameters(self) -> int:
         """How many of its weights one token takes."""
-        shapes = ((entry.name, entry.shape) for entry in self.entries)
+        shapes = ((e.name, e.shape) for e in self.entries if not e.name.startswith(self.unread))
         return round(self.factor * active_parameters(shapes, self.experts))
 
     @property
@@ -153,12 +158,11 @@ def of_file(provider: WeightProvider) -> Subject:
     Raises ConfigError where it says too little of itself, UnsupportedError for an architecture
     that trinity does not run.
     """
+    if is_speech(provider.metadata):
+        return _of_speech(provider)
     config: ModelConfig = provider.config
     find_architecture(config.architecture, provider.path, provider.tensor_names())
-    tensors = [provider.tensor(name) for name in provider.tensor_names()]
-    entries = [Entry(t.name, t.shape, t.type) for t in tensors]
-    if not entries:
-        raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
+    entries = _entries(provider)
     network = network_of(config, provider.tensor_names())
     kv_heads = [config.kv_heads_of(layer) for layer in range(config.num_layers)]
     recurrent = config.recurrent_layers or tuple(count == 0 for count in kv_heads)
@@ -166,13 +170,37 @@ def of_file(provider: WeightProvider) -> Subject:
         kv_heads = [0 if one else config.num_kv_heads for one in recurrent]
     per_token = 4.0 * sum(kv_heads) * config.head_dim
     # Llama models are trained with ternary weights too, which their type shows.
-    ternary = config.architecture.startswith("bitnet") or any(t.type in TERNARY for t in tensors)
-    found = file_type(provider)
-    quantized = None if ternary or found in PLAIN else found
+    ternary = config.architecture.startswith("bitnet") or any(e.type in TERNARY for e in entries)
     return Subject(
         provider.path, entries, network, per_token, config.context_length, ternary,
-        quantized=quantized, experts=config.experts, state_bytes=_state_bytes(config, recurrent),
+        quantized=None if ternary else _quantized(provider), experts=config.experts,
+        state_bytes=_state_bytes(config, recurrent),
     )  # fmt: skip
+
+
+def _of_speech(provider: WeightProvider) -> Subject:
+    """A Whisper model: a token reads the decoder, and what it keeps of a window of audio."""
+    config = speech_config(provider.metadata, provider.path)
+    layer = 2 * 4 * config.width  # keys and values of a position
+    window = config.decoder.layers * config.encoder.positions * layer
+    return Subject(
+        provider.path, _entries(provider), network_of(provider.config, provider.tensor_names()),
+        config.decoder.layers * layer, config.decoder.positions, quantized=_quantized(provider),
+        state_bytes=window, unread=("enc.", "dec.position_embd."), read_bytes=window,
+    )  # fmt: skip
+
+
+def _entries(provider: WeightProvider) -> list[Entry]:
+    tensors = [provider.tensor(name) for name in provider.tensor_names()]
+    if not tensors:
+        raise UnsupportedError(f"{provider.path}: the file has no tensors, so no size to tell")
+    return [Entry(t.name, t.shape, t.type) for t in tensors]
+
+
+def _quantized(provider: WeightProvider) -> str | None:
+    """The type of a file that is quantized already."""
+    found = file_type(provider)
+    return None if found in PLAIN else found
 
 
 def _state_bytes(config: ModelConfig, recurrent: Sequence[bool]) -> int:
@@ -204,7 +232,8 @@ def recommend(
         sizes = _sizes(subject, name)
         weights = round(subject.factor * sum(nbytes for _, nbytes in sizes))
         memory = weights + cache + WORKING_BYTES
-        read = subject.factor * _read_per_token(sizes, subject.experts)
+        weighed = [size for size in sizes if not size[0].startswith(subject.unread)]
+        read = subject.factor * _read_per_token(weighed, subject.experts) + subject.read_bytes
         bits = 8 * weights / subject.parameters
         speed = EFFICIENCY * bandwidth / read
         rows.append(Row(name, bits, weights, memory, memory <= ram, speed))
