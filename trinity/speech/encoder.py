@@ -2,8 +2,8 @@
 
 Two convolutions of three taps, the second of stride 2, are linears over unfolded rows: rows of
 frames lie one behind the other, so that three of them are one longer row. Then layers with norms
-before attention and feed-forward, attention in both directions, and a last norm. What works row by
-row, from one attention to the next, goes over some rows before the next ones: they stay in caches.
+before attention and feed-forward, attention in both directions, and a last norm. Between two
+attentions each row stands alone: a piece of the rows goes all the way before the next, in caches.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Encoder:
     def _each_piece(self) -> Iterator[int]:
         """The first row of each piece, while records are for its rows."""
         recorder = self._recorder
+        recorder.most = PIECE
         for first, recorder.rows in self._pieces:
-            recorder.most = PIECE
             yield first
         recorder.rows, recorder.most = self._count, self._config.encoder.positions
 

@@ -87,7 +87,7 @@ class Subject:
     """The model in question. ``factor``: its parameters relative to those of ``entries``.
 
     ``quantized``: the type that it has already, from which no better one can be made.
-    ``unread``: what the names of tensors begin with that a token takes nothing or one row of.
+    ``unread``: how names begin of tensors that a token does not read, or reads one row of.
     ``read_bytes``: what a token reads beside weights.
     """
 
@@ -232,10 +232,8 @@ def recommend(
         sizes = _sizes(subject, name)
         weights = round(subject.factor * sum(nbytes for _, nbytes in sizes))
         memory = weights + cache + WORKING_BYTES
-        weighed = [size for size in sizes if not size[0].startswith(subject.unread)]
-        read = subject.factor * _read_per_token(weighed, subject.experts) + subject.read_bytes
         bits = 8 * weights / subject.parameters
-        speed = EFFICIENCY * bandwidth / read
+        speed = EFFICIENCY * bandwidth / _read_per_token(subject, sizes)
         rows.append(Row(name, bits, weights, memory, memory <= ram, speed))
     rows.sort(key=lambda row: -row.file_bytes)
     take, reason = _choice(subject, rows, purpose, ram, cache)
@@ -250,18 +248,20 @@ def _sizes(subject: Subject, mix: str) -> list[tuple[str, int]]:
     return [(a.entry.name, tensor_nbytes(a.type, a.entry.shape[::-1]) or 0) for a in assigned]
 
 
-def _read_per_token(sizes: Sequence[tuple[str, int]], experts: ExpertConfig | None) -> float:
-    """All weights but the embedding's, of which one row is read, unless it is the output too.
+def _read_per_token(subject: Subject, sizes: Sequence[tuple[str, int]]) -> float:
+    """Bytes: all weights but the embedding's, of which one row is read, unless it is the output.
 
     Of experts those that a token takes.
     """
-    names = {name for name, _ in sizes}
-    untied = "output.weight" in names
-    return sum(
-        n * share(name, experts)
-        for name, n in sizes
-        if not (untied and name == "token_embd.weight")
+    skipped = subject.unread
+    if any(name == "output.weight" for name, _ in sizes):
+        skipped += ("token_embd.weight",)
+    read = sum(
+        nbytes * share(name, subject.experts)
+        for name, nbytes in sizes
+        if not name.startswith(skipped)
     )
+    return subject.factor * read + subject.read_bytes
 
 
 def _choice(
