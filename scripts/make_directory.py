@@ -92,6 +92,27 @@ def pieces(entry: Entry, rng: np.random.Generator) -> Iterator[NDArray[np.generi
         yield (values.view(np.uint32) >> 16).astype("<u2")
 
 
+def byte_tokenizer() -> dict[str, object]:
+    """The content of a tokenizer.json whose tokens are the bytes, a beginning and an end."""
+    special = [
+        {"id": 256 + i, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True}
+        for i, name in enumerate(("<|begin_of_text|>", "<|end_of_text|>"))
+    ]  # fmt: skip
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
+        "normalizer": None, "pre_tokenizer": level, "post_processor": None, "decoder": level,
+        "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(byte_characters())},
+                  "merges": []},
+    }  # fmt: skip
+
+
 def write_directory(
     shape: Shape, folder: Path, *, bits: int | None = None, group: int = 64, seed: int = 0
 ) -> None:
@@ -109,24 +130,7 @@ def write_directory(
     if bits is not None:
         config["quantization"] = {"group_size": group, "bits": bits, "mode": "affine"}
     (folder / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
-    special = [
-        {"id": 256 + i, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
-        for i, name in enumerate(("<|begin_of_text|>", "<|end_of_text|>"))
-    ]  # fmt: skip
-    level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
-        "normalizer": None, "pre_tokenizer": level, "post_processor": None, "decoder": level,
-        "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(byte_characters())},
-                  "merges": []},
-    }  # fmt: skip
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
     found = list(entries(shape, bits, group))
     header: dict[str, object] = {"__metadata__": {"format": "pt" if bits is None else "mlx"}}
     end = 0

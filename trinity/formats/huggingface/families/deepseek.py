@@ -1,12 +1,13 @@
-"""DeepSeek V2: latent attention, first layers dense, the others with experts.
+"""DeepSeek V2 and V3: latent attention, first layers dense, the others with experts.
 
 GGUF's projections of the latent to keys and values are apart, that of the keys transposed, so that
-queries can be projected instead. Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
+queries can be projected instead. V3 chooses experts by
+sigmoid, with a bias that only chooses. Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,12 @@ from numpy.typing import NDArray
 
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_QUERY_WIDTH
-from trinity.formats.huggingface.blocks import experts, experts_of, gated, linear, norm, router
+from trinity.formats.huggingface import mixture
+from trinity.formats.huggingface.blocks import linear, norm
 from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
-from trinity.formats.huggingface.family import LAYER, Family, Group, Keys
+from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import YarnScaling
 from trinity.formats.huggingface.stored import Module, Stored, transposed
-from trinity.formats.huggingface.values import shown
 
 _LOG_MULTIPLIER = 0.1  # of mscale_all_dim, in this architecture alone
 
@@ -92,78 +93,36 @@ def _decompression(latent: _Latent, heads: int) -> Iterator[Module]:
     yield Module("attn_v_b.weight", (heads, latent.values, rank), (value_form,), "linear")
 
 
-def _dense_layers(config: HFConfig) -> int:
-    dense = config.values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
-    if dense > config.num_layers:
-        raise config.values.error("first_k_dense_replace", "exceeds num_hidden_layers")
-    return dense
-
-
-def _shared_count(config: HFConfig) -> int:
-    return config.values.size("n_shared_experts", "num_shared_experts", 0, smallest=0)
-
-
 def _layer(config: HFConfig, index: int) -> Iterator[Module]:
     hidden = config.hidden_size
     yield from norm("attn_norm", "input_layernorm", hidden)
     yield from _attention(config)
     yield from norm("ffn_norm", "post_attention_layernorm", hidden)
-    if index < _dense_layers(config):
-        yield from gated(hidden, config.intermediate_size)
-        return
-    yield router(config, "mlp.gate")
-    yield from experts(config, "mlp.experts")
-    shared = _shared_count(config) * experts_of(config)[1]
-    if shared:
-        yield from gated(hidden, shared, source="mlp.shared_experts", suffix="_shexp")
+    yield from mixture.feed_forward(config, index, chosen_with_bias=_is_third(config))
 
 
-def _drafting_layers(config: HFConfig) -> int:
-    """Of the layers behind the last; without the key such tensors belong to another model."""
-    return config.values.size("num_nextn_predict_layers", "nextn_layers", 0, smallest=0)
-
-
-def _drafting(config: HFConfig) -> Iterator[Group]:
-    """The first of them; its embedding and its output's weight are copies of the model's."""
-    if not _drafting_layers(config):
-        return
-    hidden = config.hidden_size
-    yield (
-        f"{LAYER}{config.num_layers}.",
-        [
-            *linear("nextn.eh_proj", "eh_proj", hidden, 2 * hidden),
-            *norm("nextn.enorm", "enorm", hidden),
-            *norm("nextn.hnorm", "hnorm", hidden),
-            *norm("nextn.shared_head_norm", "shared_head.norm", hidden),
-            *_layer(config, config.num_layers),
-        ],
-    )
-
-
-def _unused(config: HFConfig) -> str:
-    """The drafting layers' tensors, which the class leaves out as well."""
-    first, count = config.num_layers, _drafting_layers(config)
-    numbers = "|".join(str(index) for index in range(first, first + count))
-    return rf"model\.layers\.({numbers})\..*" if count else ""
+def _is_third(config: HFConfig) -> bool:
+    return config.class_name == "DeepseekV3ForCausalLM"
 
 
 def _check(config: HFConfig) -> None:
-    """Raises UnsupportedError for routing that GGUF cannot say or that trinity does not know."""
-    values = config.values.values
-    expected: dict[str, tuple[object, ...]] = {
-        "topk_method": (None, "greedy") if values.get("n_group") not in (None, 1) else (
-            None, "greedy", "group_limited_greedy"
-        ),
-        "scoring_func": (None, "softmax"),
-        "moe_layer_freq": (None, 1),
-    }  # fmt: skip
-    for key, known in expected.items():
-        if values.get(key) not in known:
-            raise UnsupportedError(
-                f"{config.source}: {key} is {shown(values[key])}, n_group "
-                f"{shown(values.get('n_group'))}; of this class trinity reads "
-                f"{' or '.join(str(value) for value in known if value is not None)}"
-            )
+    """Raises UnsupportedError for routing of the other version, or that nobody has released."""
+    expected: dict[str, tuple[object, ...]] = {"moe_layer_freq": (None, 1)}
+    if _is_third(config):
+        expected |= {
+            "topk_method": (None, "noaux_tc"),
+            "scoring_func": (None, "sigmoid"),
+            "rope_interleave": (None, True),
+        }
+    else:
+        grouped = config.values.values.get("n_group") not in (None, 1)
+        expected |= {
+            "topk_method": (None, "greedy") if grouped else (
+                None, "greedy", "group_limited_greedy"
+            ),
+            "scoring_func": (None, "softmax"),
+        }  # fmt: skip
+    mixture.refuse_other(config, expected)
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -177,10 +136,7 @@ def _keys(config: HFConfig) -> Keys:
         "attention.value_length_mla": latent.values,
         "attention.q_lora_rank": latent.q_rank or None,
         "attention.kv_lora_rank": latent.kv_rank,
-        "leading_dense_block_count": _dense_layers(config),
-        "expert_shared_count": _shared_count(config),
-        "expert_weights_scale": config.values.real("routed_scaling_factor", "expert_scale", 1.0),
-        "expert_weights_norm": config.values.flag("norm_topk_prob") or None,
+        **mixture.keys_of_experts(config, sigmoid=_is_third(config)),
     }
     yarn = config.rope.scaling
     if isinstance(yarn, YarnScaling) and yarn.mscale_all_dim is not None:
@@ -193,18 +149,27 @@ def _keys(config: HFConfig) -> Keys:
     return keys
 
 
-FAMILIES = (
-    Family(
-        class_names=("DeepseekV2ForCausalLM",),
+def _family(class_name: str, defaults: Mapping[str, object]) -> Family:
+    return Family(
+        class_names=(class_name,),
         architectures={"silu": "deepseek2"},
         layer=_layer,
         keys=_keys,
         rope_dim=lambda config: _latent(config).rotated,
-        unused=_unused,
-        drafting=_drafting,
+        unused=mixture.unused,
+        drafting=mixture.drafting(_layer),
         terms=Terms(
-            defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, "n_shared_experts": 2},
+            defaults={"kv_lora_rank": 512, "q_lora_rank": 1536, **defaults},
             experts=ExpertTerms(("n_routed_experts", "num_experts")),
         ),
+    )
+
+
+FAMILIES = (
+    _family("DeepseekV2ForCausalLM", {"n_shared_experts": 2}),
+    _family(
+        "DeepseekV3ForCausalLM",
+        {"n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": True,
+         "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4},
     ),
-)
+)  # fmt: skip

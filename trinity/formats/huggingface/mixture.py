@@ -1,0 +1,130 @@
+"""Layers in DeepSeek's form: first ones dense, the others routed experts and shared ones.
+
+Behind the last layer there may be some that propose tokens. GLM 4.5 has both from DeepSeek V3,
+under its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from trinity.errors import UnsupportedError
+from trinity.formats.huggingface.blocks import (
+    experts,
+    experts_of,
+    gated,
+    linear,
+    norm,
+    router,
+    vector,
+)
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.family import LAYER, Group, Keys
+from trinity.formats.huggingface.stored import Module
+from trinity.formats.huggingface.values import shown
+
+_SIGMOID = 2  # of expert_gating_func
+
+
+def feed_forward(config: HFConfig, index: int, *, chosen_with_bias: bool) -> Iterator[Module]:
+    """Of layer ``index``. ``chosen_with_bias``: experts have one that only chooses."""
+    hidden = config.hidden_size
+    if index < _dense_layers(config):
+        yield from gated(hidden, config.intermediate_size)
+        return
+    count, width = experts_of(config)
+    yield router(config, "mlp.gate")
+    if chosen_with_bias:
+        yield vector("exp_probs_b.bias", "mlp.gate.e_score_correction_bias", (count,))
+    yield from experts(config, "mlp.experts")
+    shared = _shared_count(config) * width
+    if shared:
+        yield from gated(hidden, shared, source="mlp.shared_experts", suffix="_shexp")
+
+
+def keys_of_experts(config: HFConfig, *, sigmoid: bool) -> Keys:
+    """``sigmoid``: what gives the experts' probabilities, else softmax, which is GGUF's silence."""
+    values = config.values
+    keys: dict[str, object] = {
+        "leading_dense_block_count": _dense_layers(config),
+        "expert_shared_count": _shared_count(config),
+        "expert_weights_scale": values.real("routed_scaling_factor", "expert_scale", 1.0),
+        "expert_weights_norm": values.flag("norm_topk_prob") or None,
+    }
+    if sigmoid:
+        keys["expert_gating_func"] = _SIGMOID
+        keys |= _groups(config)
+    return keys
+
+
+def _groups(config: HFConfig) -> Keys:
+    """Of experts; a token's come out of the best groups."""
+    values = config.values
+    count = values.size("n_group", "num_expert_groups") if values.has("n_group") else 1
+    if count == 1:
+        return {}
+    return {
+        "expert_group_count": count,
+        "expert_group_used_count": values.size("topk_group", "expert_groups_used"),
+    }
+
+
+def _dense_layers(config: HFConfig) -> int:
+    dense = config.values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
+    if dense > config.num_layers:
+        raise config.values.error("first_k_dense_replace", "exceeds num_hidden_layers")
+    return dense
+
+
+def _shared_count(config: HFConfig) -> int:
+    if not config.values.has("n_shared_experts"):  # null: none
+        return 0
+    return config.values.size("n_shared_experts", "num_shared_experts", 0, smallest=0)
+
+
+def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> None:
+    """Raise UnsupportedError for values that GGUF cannot say or that trinity does not know."""
+    values = config.values.values
+    for key, known in expected.items():
+        if values.get(key) not in known:
+            raise UnsupportedError(
+                f"{config.source}: {key} is {shown(values[key])}, n_group "
+                f"{shown(values.get('n_group'))}; of this class trinity reads "
+                f"{' or '.join(str(value) for value in known if value is not None)}"
+            )
+
+
+def drafting(layer: Callable[[HFConfig, int], Iterable[Module]]) -> Callable[[HFConfig], Iterable[Group]]:
+    """The first of the layers behind the last, for which ``layer`` has what others have, too.
+
+    Its embedding and its output's weight are copies of the model's.
+    """
+
+    def modules(config: HFConfig) -> Iterator[Group]:
+        if not _drafting_layers(config):
+            return
+        hidden = config.hidden_size
+        yield (
+            f"{LAYER}{config.num_layers}.",
+            [
+                *linear("nextn.eh_proj", "eh_proj", hidden, 2 * hidden),
+                *norm("nextn.enorm", "enorm", hidden),
+                *norm("nextn.hnorm", "hnorm", hidden),
+                *norm("nextn.shared_head_norm", "shared_head.norm", hidden),
+                *layer(config, config.num_layers),
+            ],
+        )
+
+    return modules
+
+
+def unused(config: HFConfig) -> str:
+    """The drafting layers' tensors, which the class leaves out as well."""
+    first, count = config.num_layers, _drafting_layers(config)
+    numbers = "|".join(str(index) for index in range(first, first + count))
+    return rf"model\.layers\.({numbers})\..*" if count else ""
+
+
+def _drafting_layers(config: HFConfig) -> int:
+    """Of the layers behind the last; without the key such tensors belong to another model."""
+    return config.values.size("num_nextn_predict_layers", "nextn_layers", 0, smallest=0)
