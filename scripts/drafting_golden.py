@@ -1,11 +1,11 @@
 """Write tests/data/drafting.json: what PyTorch proposes with the layers of small models.
 
-    pip install torch transformers numpy
+    pip install torch transformers numpy numba
     python scripts/drafting_golden.py FOLDER    # of FOLDER/qwen3_5/hf and FOLDER/deepseek_v2/hf
 
 The checkpoints there lack the layer, and transformers leaves it out of its models. So it is put
 together of its parts here: the norms and the layer of attention are transformers' own; DeepSeek's
-is that of a model of one layer more. The tests need neither package.
+and GLM's is that of a model of one layer more. The tests need neither package.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qw
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
-from tests.runtime.drafting_model import LENGTHS, MODELS, PROMPT, TOKENS, write  # noqa: E402
+from tests.runtime.drafting_model import (  # noqa: E402
+    LENGTHS,
+    MODELS,
+    PROMPT,
+    TOKENS,
+    base_of,
+    write,
+)
 
 
 class Layer(torch.nn.Module):
@@ -57,8 +64,8 @@ class Layer(torch.nn.Module):
         return self.norm(x[0] if isinstance(x, tuple) else x)
 
 
-class LatentLayer(torch.nn.Module):
-    """The same of a DeepSeek, whose norms add nothing to their weights."""
+class LastLayer(torch.nn.Module):
+    """The same of a DeepSeek or GLM, whose norms add nothing to their weights."""
 
     def __init__(self, folder: Path, weights: dict[str, torch.Tensor], count: int) -> None:
         super().__init__()
@@ -94,10 +101,10 @@ def _model(folder: Path, **options: int) -> PreTrainedModel:
 def drafts(folder: Path) -> list[dict[str, list[float]]]:
     """What follows each part of the prompt, the model's own token behind it."""
     model, weights = _model(folder), load_file(folder / "model.safetensors")
-    if model.config.model_type == "deepseek_v2":
-        layer = LatentLayer(folder, weights, model.config.num_hidden_layers).eval()
-    else:
+    if hasattr(model.config, "layer_types"):
         layer = Layer(model, weights).eval()
+    else:
+        layer = LastLayer(folder, weights, model.config.num_hidden_layers).eval()
     embed = model.model.embed_tokens
     found = []
     for length in LENGTHS:
@@ -122,7 +129,8 @@ def main() -> None:
     found = {}
     for name in MODELS:
         with tempfile.TemporaryDirectory() as temporary:
-            made = drafts(write(Path(sys.argv[1]) / name / "hf", Path(temporary) / "model"))
+            base = base_of(name, Path(sys.argv[1]), Path(temporary))
+            made = drafts(write(base, Path(temporary) / "model"))
         found[name] = dict(zip(map(str, LENGTHS), made, strict=True))
     path = ROOT / "tests" / "data" / "drafting.json"
     path.write_text(json.dumps(found, indent=1) + "\n")

@@ -88,6 +88,8 @@ KNOWN = (
           sliding_window=128, experts=ExpertConfig(32, 4, 2880)),
     model("Qwen 3 30B-A3B", "qwen3moe", 2048, 6144, 48, 32, 4, 128, 151_936,
           experts=ExpertConfig(128, 8, 768)),
+    model("GLM 4.5 Air", "glm4moe", 4096, 10_944, 46, 96, 8, 128, 151_552, rope_dim=64,
+          experts=ExpertConfig(128, 8, 1408, 1408, 1)),
     model("Mixtral 8x7B", "llama", 4096, 14_336, 32, 32, 8, 128, 32_000,
           experts=ExpertConfig(8, 2, 14_336)),
 )  # fmt: skip

@@ -54,7 +54,7 @@ def only(decoder: Decoder, kind: type[Operation], layer: int = 1) -> Any:
     [
         ("llama", "softmax", True), ("qwen2moe", "softmax", False), ("qwen3moe", "softmax", True),
         ("granitemoe", "softmax", True), ("gpt-oss", "softmax_chosen", False),
-        ("deepseek2", "softmax", False),
+        ("deepseek2", "softmax", False), ("glm4moe", "sigmoid", False),
     ],
 )  # fmt: skip
 def test_the_choice_of_experts(architecture: str, gating: str, normalize: bool) -> None:

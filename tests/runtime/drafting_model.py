@@ -1,4 +1,4 @@
-"""A small Qwen 3.5 and DeepSeek V2 with a layer that proposes tokens, drawn at random."""
+"""Small models with a layer that proposes tokens, drawn at random."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.formats.huggingface import routed_models
 from tests.formats.raw_safetensors import write_safetensors
 
 PROMPT = [(7 * i * i + 3 * i + 5) % 256 for i in range(45)]
 LENGTHS = (1, 2, 16, 17, 33, 45)  # of the prompts whose drafts are known
 TOKENS = 4  # of each draft
-MODELS = ("qwen3_5", "deepseek_v2")
+DRAWN = ("glm4_moe", "deepseek_v3")  # as a whole; the others' other layers are those of shared data
+MODELS = ("qwen3_5", "deepseek_v2", *DRAWN)
 Tensors = dict[str, NDArray[np.float32]]
 
 
 def weights(config: dict[str, int], tensors: Tensors) -> Tensors:
     """The tensors of the layer, by their names in a checkpoint that has these ``tensors``."""
-    latent = config["model_type"] == "deepseek_v2"
-    shapes = _latent(config, tensors) if latent else _gated(config)
+    gated = "layer_types" in config
+    shapes = _gated(config) if gated else _behind_the_last(config, tensors)
     random = np.random.default_rng(17)
     return {
         name: (random.standard_normal(shape) * (2 / shape[-1]) ** 0.5).astype(np.float32)
@@ -29,7 +31,7 @@ def weights(config: dict[str, int], tensors: Tensors) -> Tensors:
     }
 
 
-def _latent(config: dict[str, int], tensors: Tensors) -> dict[str, tuple[int, ...]]:
+def _behind_the_last(config: dict[str, int], tensors: Tensors) -> dict[str, tuple[int, ...]]:
     """Behind the last layer another one like it."""
     hidden, count = config["hidden_size"], config["num_hidden_layers"]
     last, layer = f"model.layers.{count - 1}.", f"model.layers.{count}."
@@ -61,6 +63,13 @@ def _gated(config: dict[str, int]) -> dict[str, tuple[int, ...]]:
         f"{layer}self_attn.q_norm.weight": (dim,),
         f"{layer}self_attn.k_norm.weight": (dim,),
     }  # fmt: skip
+
+
+def base_of(name: str, data: Path, temporary: Path) -> Path:
+    """The directory of a model without the layer, of those in ``data`` or else written anew."""
+    if name in DRAWN:
+        return routed_models.write(name, temporary / name)
+    return data / name / "hf"
 
 
 def write(base: Path, folder: Path, without: str = "") -> Path:

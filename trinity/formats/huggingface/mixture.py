@@ -57,31 +57,6 @@ def keys_of_experts(config: HFConfig, *, sigmoid: bool) -> Keys:
     return keys
 
 
-def _groups(config: HFConfig) -> Keys:
-    """Of experts; a token's come out of the best groups."""
-    values = config.values
-    count = values.size("n_group", "num_expert_groups") if values.has("n_group") else 1
-    if count == 1:
-        return {}
-    return {
-        "expert_group_count": count,
-        "expert_group_used_count": values.size("topk_group", "expert_groups_used"),
-    }
-
-
-def _dense_layers(config: HFConfig) -> int:
-    dense = config.values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
-    if dense > config.num_layers:
-        raise config.values.error("first_k_dense_replace", "exceeds num_hidden_layers")
-    return dense
-
-
-def _shared_count(config: HFConfig) -> int:
-    if not config.values.has("n_shared_experts"):  # null: none
-        return 0
-    return config.values.size("n_shared_experts", "num_shared_experts", 0, smallest=0)
-
-
 def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> None:
     """Raise UnsupportedError for values that GGUF cannot say or that trinity does not know."""
     values = config.values.values
@@ -94,7 +69,9 @@ def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> N
             )
 
 
-def drafting(layer: Callable[[HFConfig, int], Iterable[Module]]) -> Callable[[HFConfig], Iterable[Group]]:
+def drafting(
+    layer: Callable[[HFConfig, int], Iterable[Module]],
+) -> Callable[[HFConfig], Iterable[Group]]:
     """The first of the layers behind the last, for which ``layer`` has what others have, too.
 
     Its embedding and its output's weight are copies of the model's.
@@ -123,6 +100,30 @@ def unused(config: HFConfig) -> str:
     first, count = config.num_layers, _drafting_layers(config)
     numbers = "|".join(str(index) for index in range(first, first + count))
     return rf"model\.layers\.({numbers})\..*" if count else ""
+
+
+def _groups(config: HFConfig) -> Keys:
+    """Of experts; a token's come out of the best groups."""
+    values = config.values
+    if not values.has("n_group"):
+        return {}
+    return {
+        "expert_group_count": values.size("n_group", "num_expert_groups"),
+        "expert_group_used_count": values.size("topk_group", "expert_groups_used"),
+    }
+
+
+def _dense_layers(config: HFConfig) -> int:
+    dense = config.values.size("first_k_dense_replace", "first_dense_layers", 0, smallest=0)
+    if dense > config.num_layers:
+        raise config.values.error("first_k_dense_replace", "exceeds num_hidden_layers")
+    return dense
+
+
+def _shared_count(config: HFConfig) -> int:
+    if not config.values.has("n_shared_experts"):  # null: none
+        return 0
+    return config.values.size("n_shared_experts", "num_shared_experts", 0, smallest=0)
 
 
 def _drafting_layers(config: HFConfig) -> int:

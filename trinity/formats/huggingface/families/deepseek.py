@@ -1,8 +1,8 @@
 """DeepSeek V2 and V3: latent attention, first layers dense, the others with experts.
 
 GGUF's projections of the latent to keys and values are apart, that of the keys transposed, so that
-queries can be projected instead. V3 chooses experts by
-sigmoid, with a bias that only chooses. Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
+queries can be projected instead. V3 chooses experts by sigmoid, with a bias that only chooses.
+Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
 """
 
 from __future__ import annotations
