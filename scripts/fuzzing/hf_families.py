@@ -31,6 +31,7 @@ _DELTA_RULE: Json = {
 _MAMBA: Json = {"mamba_d_state": 8, "mamba_n_groups": 2, "mamba_n_heads": 4, "mamba_expand": 2}
 _BY_CLASS: dict[str, Json] = {
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
+    "DeepseekV3ForCausalLM": {"n_routed_experts": 4, "n_group": 2, "topk_group": 1},
     "Qwen3NextForCausalLM": _DELTA_RULE,
     "Qwen3_5ForCausalLM": _DELTA_RULE,
     "Qwen3_5MoeForCausalLM": _DELTA_RULE,
