@@ -62,6 +62,12 @@ class Page:
         """What a script gives its last argument."""
         return self.driver.execute_async_script(script, *values)
 
+    def processor_seconds(self) -> float:
+        """What the page's main thread has taken so far."""
+        self.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+        found = self.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return float(next(one["value"] for one in found if one["name"] == "ThreadTime"))
+
     def until(self, expression: str) -> None:
         end = time.monotonic() + 60
         while not self.run(f"return {expression}"):

@@ -5,6 +5,9 @@ import { Growing, element, render } from "./markdown.js";
 const NAMES = { user: "You", assistant: "Answer" };
 // Of the time, drawing a growing answer takes at most this share.
 const SHARE = 0.25;
+// Messages that the browser leaves out together while none of them is to be seen: of 2,000 single
+// ones the looking alone takes most of a frame.
+const GROUP = 40;
 
 export class Thread {
   #views = new Map();
@@ -24,13 +27,23 @@ export class Thread {
 
   show(messages) {
     this.#views.clear();
-    this.place.replaceChildren(...messages.map((message) => this.#made(message)));
+    this.place.replaceChildren();
+    for (const message of messages) this.#append(message);
     this.toEnd();
   }
 
   add(message) {
-    this.place.append(this.#made(message));
+    this.#append(message);
     this.toEnd();
+  }
+
+  #append(message) {
+    let group = this.place.lastElementChild;
+    if (!group || group.childElementCount >= GROUP) {
+      group = element("div", { class: "group" });
+      this.place.append(group);
+    }
+    group.append(this.#made(message));
   }
 
   toEnd() {
