@@ -21,8 +21,8 @@ from trinity_kernels.tags import constant, shared
 # Tokens that are multiplied together, by form and level: the registers hold the sums of so many;
 # of ternary types on neon-i8mm four, and the cache a part of the panel for the others.
 TOKENS = {
-    "q8": {"avx512vnni": 6, "avx2": 2, "neon-i8mm": 4, "neon": 4},
-    "q19": {"avx512vnni": 6, "avx2": 2, "neon-i8mm": 4, "neon": 4},
+    "q8": {"avx512vnni": 6, "avx2": 4, "neon-i8mm": 4, "neon": 4},
+    "q19": {"avx512vnni": 6, "avx2": 4, "neon-i8mm": 4, "neon": 4},
     "ternary": {"avx512vnni": 10, "avx2": 4, "neon-i8mm": 16, "neon": 4},
 }
 LEVELS = frozenset(TOKENS["q8"])

@@ -1,10 +1,9 @@
 """Panels times tokens of the q8 or q19 form: exact sums of 32 or 16 products, then float32.
 
 The lines of a panel meet 4 activations that all rows share: on avx512vnni lines of two panels
-(panel_wide.py), on neon-i8mm of pairs of rows (panel_pairs.py). AVX2 adds products of codes up to
-31 in 16 bits, as many as they hold, others in pairs or one by one, of signed codes with their signs
-moved onto the activations. Codes of 65536s, 256s and 1s, which activations of 19 bits have, are
-multiplied one by one.
+(panel_wide.py), on avx2 line by line (panel_avx2.py), on neon-i8mm of pairs of rows
+(panel_pairs.py). Codes of 65536s, 256s and 1s, which activations of 19 bits have, are multiplied
+one by one.
 
 Numerics: an output is off by what rounding its terms to float32 gives, where the terms are scale *
 scale * code as it stands in the panel, and the minima.
@@ -19,6 +18,7 @@ from numba.core import cgutils, types
 
 from trinity_kernels import byte_dots, simd
 from trinity_kernels._jit import choose, inline, intrinsic
+from trinity_kernels.ops.matmul import panel_avx2
 from trinity_kernels.ops.matmul.activations import (
     q8_halves,
     q8_negated,
@@ -40,64 +40,6 @@ from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.simd import F32X16, I8X64, I32, I32X16, I64
 
 
-def _emit_small(builder: Any, lines: list[Any], words: list[Any], top: int) -> Any:
-    """AVX2, codes up to ``top``: eight pairs of products fit 16 bits, or four."""
-    half, eight = ir.VectorType(simd.I16, 16), ir.VectorType(I32, 8)
-    ones = ir.Constant(half, [1] * 16)
-    step = 8 if 16 * 128 * top < 1 << 15 else 4
-    found = []
-    for part in range(2):
-        sums = []
-        for first in range(0, len(lines), step):
-            some = slice(first, first + step)
-            total = ir.Constant(half, None)
-            for line, word in zip(lines[some], words[some], strict=True):
-                a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
-                b = simd.shuffle(builder, word, word, list(range(32)))
-                pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
-                total = builder.add(total, pairs)
-            sums.append(simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [total, ones]))
-        found.append(sums[0] if len(sums) == 1 else builder.add(*sums))
-    return simd.shuffle(builder, found[0], found[1], list(range(16)))
-
-
-def _emit_signed(builder: Any, lines: list[Any], words: list[Any]) -> Any:
-    """AVX2, signed codes: their signs are moved onto the activations."""
-    bytes_, half = ir.VectorType(simd.I8, 32), ir.VectorType(simd.I16, 16)
-    eight = ir.VectorType(I32, 8)
-    ones = ir.Constant(half, [1] * 16)
-    found = []
-    for part in range(2):
-        total = ir.Constant(eight, None)
-        for line, word in zip(lines, words, strict=True):
-            a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
-            b = simd.shuffle(builder, word, word, list(range(32)))
-            size = simd.call_named(builder, "llvm.x86.avx2.psign.b", bytes_, [a, a])
-            sign = simd.call_named(builder, "llvm.x86.avx2.psign.b", bytes_, [b, a])
-            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [size, sign])
-            fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [pairs, ones])
-            total = builder.add(total, fours)
-        found.append(total)
-    return simd.shuffle(builder, found[0], found[1], list(range(16)))
-
-
-def _emit_unsigned(builder: Any, lines: list[Any], words: list[Any]) -> Any:
-    """AVX2, codes up to 127: pairs of products fit 16 bits, fours do not."""
-    half, eight = ir.VectorType(simd.I16, 16), ir.VectorType(I32, 8)
-    ones = ir.Constant(half, [1] * 16)
-    found = []
-    for part in range(2):
-        total = ir.Constant(eight, None)
-        for line, word in zip(lines, words, strict=True):
-            a = simd.shuffle(builder, line, line, list(range(32 * part, 32 * part + 32)))
-            b = simd.shuffle(builder, word, word, list(range(32)))
-            pairs = simd.call_named(builder, "llvm.x86.avx2.pmadd.ub.sw", half, [a, b])
-            fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", eight, [pairs, ones])
-            total = builder.add(total, fours)
-        found.append(total)
-    return simd.shuffle(builder, found[0], found[1], list(range(16)))
-
-
 def _is_whole(quant: str) -> bool:
     """Whether codes are unsigned and have all 8 bits."""
     reader = READERS[quant]
@@ -113,16 +55,7 @@ def _emit_block(level: str, quant: str, builder: Any, total: Any, lines: Any, wo
     """<16 x i32>: ``total`` and the sums of 16 rows' products with the words of one token."""
     reader = READERS[quant]
     assert isinstance(reader, Affine4 | Block32 | SuperBlock)
-    whole = _is_whole(quant)
-    if level == "avx2" and not whole:
-        if not isinstance(reader, Affine4) and reader.signed:
-            found = _emit_signed(builder, lines, words)
-        elif reader.top > 31:
-            found = _emit_unsigned(builder, lines, words)
-        else:
-            found = _emit_small(builder, lines, words, reader.top)
-        return builder.add(total, found)
-    emit = byte_dots.emit_dot_bytes if whole else byte_dots.emit_dot_i8i8
+    emit = byte_dots.emit_dot_bytes if _is_whole(quant) else byte_dots.emit_dot_i8i8
     for line, word in zip(lines, words, strict=True):
         total = emit(level, builder, total, line, word)
     return total
@@ -147,6 +80,9 @@ def panel_blocks(
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         if level == "neon-i8mm":
             emit_blocks(builder, args[2:], parts, fine, _has_minima(quant), _is_whole(quant))
+            return context.get_dummy_value()
+        if level == panel_avx2.LEVEL:
+            panel_avx2.emit_blocks(builder, args[2:], quant, parts, _has_minima(quant))
             return context.get_dummy_value()
         _, _, panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
         sums = [cgutils.alloca_once(builder, F32X16.ir) for _ in range(tokens)]
