@@ -56,7 +56,7 @@ def keys_of_experts(config: HFConfig, *, sigmoid: bool, grouped: bool = True) ->
     }
     if sigmoid:
         keys["expert_gating_func"] = _SIGMOID
-    return keys | _groups(config) if grouped else keys
+    return {**keys, **_groups(config)} if grouped else keys
 
 
 def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> None:
