@@ -235,6 +235,24 @@ def test_an_xlm_roberta_rerankers_directory(shared_data: Path, make: Make) -> No
             assert abs(model.rank(one["text"][0], one["text"][1:])[0] - one["score"]) < 1e-4
 
 
+def test_both_texts_of_xlm_robertas_pairs_are_of_one_type(
+    shared_data: Path, make: Make, tmp_path: Path
+) -> None:
+    """transformers' tokenizer says so, also where the configuration has two types."""
+    from trinity.tools.convert import convert
+
+    folder = shared_data / "encoders/xlm_roberta_rerank"
+    name = "embeddings.token_type_embeddings.weight"
+    first = weights(folder / "model.gguf")[name].reshape(1, -1)
+    more = {f"roberta.{name}": np.concatenate([first, 1 + 9 * first])}
+    path = make("xlm_roberta_rerank", prefix="roberta.", more=more, type_vocab_size=2)
+    convert(path, tmp_path / "made.gguf", outtype="f32")
+    one = json.loads((folder / "golden.json").read_text())["texts"][0]
+    for source in (path, tmp_path / "made.gguf"):
+        with trinity.load(source, threads=1) as model:
+            assert abs(model.rank(one["text"][0], one["text"][1:])[0] - one["score"]) < 1e-4
+
+
 def test_a_directory_becomes_a_file_with_the_same_vectors(make: Make, tmp_path: Path) -> None:
     from trinity.tools.convert import convert
 

@@ -162,6 +162,29 @@ def test_wrong_configurations(
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("listed", "heads"),
+    [
+        ([[2, 3], [0, 1]], ((2, 3), (0, 1))),
+        ([[2, 3], [7, 0]], tuple((layer, head) for layer in (1, 2) for head in range(4))),
+        ([[2, 4]], tuple((layer, head) for layer in (1, 2) for head in range(4))),
+    ],
+)
+def test_alignment_heads_of_another_model_are_none(
+    tmp_path: Path, listed: list[list[int]], heads: tuple[tuple[int, int], ...]
+) -> None:
+    """Some distilled models come with those of the model that they learned from."""
+    write_model(tmp_path, "F32", alignment_heads=listed)
+    assert read_config(tmp_path).alignment_heads == heads
+
+
+@pytest.mark.parametrize("listed", [[[1]], [[1, -1]], [1, 0], [[True, 0]], "[[1, 0]]"])
+def test_alignment_heads_that_are_no_pairs(tmp_path: Path, listed: object) -> None:
+    write_model(tmp_path, "F32", alignment_heads=listed)
+    with pytest.raises(ConfigError, match=r"alignment_heads is .*a list of pairs"):
+        read_config(tmp_path)
+
+
 def test_what_is_for_texts_says_where_speech_models_run(tmp_path: Path) -> None:
     write_model(tmp_path, "F32", architectures=["WhisperForConditionalGeneration"])
     with pytest.raises(UnsupportedError, match=r"a Whisper model, .* `trinity transcribe`"):

@@ -303,6 +303,8 @@ def test_qwen_35_within_a_model_that_sees(
     ("name", "changes", "message"),
     [
         ("granitehybrid", {"mamba_proj_bias": True}, "mamba_proj_bias is true"),
+        ("granitehybrid", {"time_step_limit": [0.01, 0.1]}, "time_step_limit is [0.01, 0.1]"),
+        ("falcon_h1", {"time_step_limit": [0.0, 0.5]}, "steps of any size"),
         ("granitehybrid", {"layer_types": ["mamba"]}, "layer_types has 1 values"),
         ("granitehybrid", {"mamba_n_heads": 7}, "mamba_n_heads is 7; it must divide the inner"),
         ("nemotron_h", {"hybrid_override_pattern": "M-*"}, "expected a letter of"),
@@ -324,6 +326,13 @@ def test_what_is_refused_of_layers_with_a_state(
     with pytest.raises(TrinityError) as caught:
         open_weights(directory(folder(name), tmp_path, config=values))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("end", [float("inf"), {"__float__": "Infinity"}])
+def test_steps_without_a_limit(end: object, folder: Folder, tmp_path: Path) -> None:
+    values = json.loads((folder("granitehybrid") / "hf" / "config.json").read_text("utf-8"))
+    values["time_step_limit"] = [0.0, end]
+    open_weights(directory(folder("granitehybrid"), tmp_path, config=values)).close()
 
 
 def test_nemotron_never_ties_its_output(converted: Folder, folder: Folder, tmp_path: Path) -> None:

@@ -121,9 +121,11 @@ CONFIGS: dict[str, Refused] = {
         "cohere", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, UnsupportedError,
         "type 'yarn'",
     ),
-    "groups of experts": (
-        "deepseek_v2", {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 1},
-        UnsupportedError, "topk_method is 'group_limited_greedy'",
+    "another choice of experts": (
+        "deepseek_v2", {"topk_method": "noaux_tc"}, UnsupportedError, "topk_method is 'noaux_tc'"
+    ),
+    "weights of experts that add up to 1 in some implementations": (
+        "deepseek_v2", {"norm_topk_prob": True}, UnsupportedError, "norm_topk_prob is True"
     ),
     "rotation without pairs": (
         "deepseek_v2", {"qk_rope_head_dim": 7}, ConfigError, "qk_rope_head_dim is 7"

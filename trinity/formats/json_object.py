@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import NoReturn
 
 from trinity.errors import FormatError
 from trinity.formats.mapping import MappedFile
@@ -45,9 +44,10 @@ def _content(path: str, longest: int) -> bytes:
 def parse_json_object(raw: bytes, source: str, memory: int = _MEMORY) -> dict[str, object]:
     """The object of the JSON text ``raw``. Raises FormatError that begins with ``source``.
 
-    Stricter than Python's own reader: a name may occur once in each object, numbers are finite,
-    every string is text that UTF-8 can hold, and the objects fit into ``memory`` bytes beyond
-    three times the text.
+    Stricter than Python's own reader: a name may occur once in each object, NaN is no number, every
+    string is text that UTF-8 can hold, and the objects fit into ``memory`` bytes beyond three times
+    the text. Infinity is one, as a number too large for a float is: configurations of Nemotron-H
+    have it for a limit that there is not.
     """
     value = _parsed(raw, source, memory)
     if not isinstance(value, dict):
@@ -69,7 +69,7 @@ def _parsed(raw: bytes, source: str, memory: int) -> object:
         raise FormatError(f"{source}: its {len(raw)} bytes hold more values than such a file has")
     try:
         value: object = json.loads(
-            raw.decode(), object_pairs_hook=_unique_names, parse_constant=_no_constant
+            raw.decode(), object_pairs_hook=_unique_names, parse_constant=_constant
         )
         if escaped:
             json.dumps(value, ensure_ascii=False).encode()
@@ -100,5 +100,7 @@ def _unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+def _constant(name: str) -> float:
+    if name == "NaN":
+        raise ValueError(f"{name} is no JSON number")
+    return float(name)

@@ -4,6 +4,7 @@ Keys and values of all heads follow from ``kv_lora_rank`` values of a token, and
 these. Today's files have the matrices that lead from a head's query to them, and from them to its
 values; older ones have one that makes every head's keys and values, which the cache then holds.
 YaRN stretches the rotation of a head's last values and leaves its magnitude; the scores grow.
+The norms of latents add an epsilon of their own, whatever the file says of the others.
 Source: llama.cpp src/models/deepseek2.cpp; transformers' DeepseekV2 and DeepseekV3.
 """
 
@@ -26,6 +27,8 @@ from trinity.models.operations import (
     Rope,
     Rotation,
 )
+
+_LATENT_EPSILON = 1e-6  # transformers' DeepseekV3RMSNorm has it where no other is given
 
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
@@ -52,7 +55,7 @@ def _absorbed(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
     plain, size = latent.key_dim - turned, rank + turned
     return [
         *_queries(config, latent, "heads", Product("attn_kv_a_mqa", "k", size)),
-        Norm("k", "attn_kv_a_norm", "k", rank),
+        Norm("k", "attn_kv_a_norm", "k", rank, eps=_LATENT_EPSILON),
         HeadLinear("heads", "q", "attn_k_b", heads, rank, plain, latent.key_dim, size),
         Copy("heads", "q", heads, turned, latent.key_dim, size, x_first=plain, out_first=rank),
         Rope(heads, 1, size, _rotation(config), first=rank, value_dim=rank, value="k"),
@@ -72,7 +75,7 @@ def _expanded(config: ModelConfig, latent: LatentConfig) -> list[Operation]:
     both = plain + values
     return [
         *_queries(config, latent, "q", Product("attn_kv_a_mqa", "latent", rank + turned)),
-        Norm("latent", "attn_kv_a_norm", "latent", rank),
+        Norm("latent", "attn_kv_a_norm", "latent", rank, eps=_LATENT_EPSILON),
         Linear("latent", rank, (Product("attn_kv_b", "heads", heads * both),)),
         Copy("heads", "k", heads, plain, both, size),
         Copy("latent", "k", heads, turned, 0, size, x_first=rank, out_first=plain),
@@ -90,7 +93,7 @@ def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product)
         return [Linear("h", config.hidden_size, (Product("attn_q", out, size), keys))]
     return [
         Linear("h", config.hidden_size, (Product("attn_q_a", "q_latent", rank), keys)),
-        Norm("q_latent", "attn_q_a_norm", "q_latent", rank),
+        Norm("q_latent", "attn_q_a_norm", "q_latent", rank, eps=_LATENT_EPSILON),
         Linear("q_latent", rank, (Product("attn_q_b", out, size),)),
     ]
 
@@ -106,11 +109,11 @@ def _multiplier(config: ModelConfig) -> float:
 
 
 def _rotation(config: ModelConfig) -> Rotation:
-    scaling = config.rope_scaling
-    if scaling.yarn_log_multiplier:
-        # mscale and mscale_all_dim, whose quotient it would be times, are equal in all models.
-        scaling = replace(scaling, yarn_log_multiplier=1.0)
-    return Rotation(config.rope_theta, config.rope_dim, scaling)
+    rotation = blocks.rotation_of(config)
+    if not config.rope_scaling.yarn_log_multiplier:
+        return rotation
+    # mscale and mscale_all_dim, whose quotient it would be times, are equal in all models.
+    return replace(rotation, scaling=replace(config.rope_scaling, yarn_log_multiplier=1.0))
 
 
 def _scale(config: ModelConfig, latent: LatentConfig) -> float:

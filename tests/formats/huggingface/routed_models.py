@@ -57,6 +57,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "q_lora_rank": None, "n_group": 1, "topk_group": 1, "n_routed_experts": 8,
         "n_shared_experts": 2, "routed_scaling_factor": 2.446,
     },
+    "deepseek_v3_llama3": _DEEPSEEK | {  # norms of latents do not have the others' epsilon
+        "rms_norm_eps": 1e-3,
+        "rope_scaling": {
+            "type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    },
+    "deepseek_v2_groups": _DEEPSEEK | {  # of V2's 236B
+        "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+        "topk_method": "group_limited_greedy", "scoring_func": "softmax", "norm_topk_prob": False,
+        "routed_scaling_factor": 16.0,
+    },
 }  # fmt: skip
 Shapes = dict[str, tuple[int, ...]]
 
@@ -70,7 +82,7 @@ def shapes(config: dict[str, Any]) -> Shapes:
         "lm_head.weight": (vocab, hidden),
     }
     for index in range(config["num_hidden_layers"]):
-        layer = _latent(config) if config["model_type"] == "deepseek_v3" else _grouped(config)
+        layer = _latent(config) if "kv_lora_rank" in config else _grouped(config)
         layer["input_layernorm.weight"] = layer["post_attention_layernorm.weight"] = (hidden,)
         layer |= _feed_forward(config, dense=index < config["first_k_dense_replace"])
         found |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
@@ -118,9 +130,11 @@ def _feed_forward(config: dict[str, Any], *, dense: bool) -> Shapes:
         return _gated(hidden, config["intermediate_size"], "mlp")
     count = config["n_routed_experts"]
     found: Shapes = {
-        "mlp.gate.weight": (count, hidden), "mlp.gate.e_score_correction_bias": (count,),
+        "mlp.gate.weight": (count, hidden),
         **_gated(hidden, config["n_shared_experts"] * width, "mlp.shared_experts"),
-    }  # fmt: skip
+    }
+    if config.get("scoring_func") != "softmax":
+        found["mlp.gate.e_score_correction_bias"] = (count,)
     for expert in range(count):
         found |= _gated(hidden, width, f"mlp.experts.{expert}")
     return found

@@ -145,7 +145,7 @@ def test_refused(changes: dict[str, object], kind: type[TrinityError], message: 
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[1]", b"\xff", b'{"a":1,"a":2}', b'{"a":Infinity}', b"[" * 100_000]
+    "content", [b"", b"{", b"[1]", b"\xff", b'{"a":1,"a":2}', b'{"a":NaN}', b"[" * 100_000]
 )
 def test_a_json_file_that_is_no_object(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"

@@ -42,8 +42,11 @@ def feed_forward(config: HFConfig, index: int, *, chosen_with_bias: bool) -> Ite
         yield from gated(hidden, shared, source="mlp.shared_experts", suffix="_shexp")
 
 
-def keys_of_experts(config: HFConfig, *, sigmoid: bool) -> Keys:
-    """``sigmoid``: what gives the experts' probabilities, else softmax, which is GGUF's silence."""
+def keys_of_experts(config: HFConfig, *, sigmoid: bool, grouped: bool = True) -> Keys:
+    """``sigmoid``: what gives the experts' probabilities, else softmax, which is GGUF's silence.
+
+    ``grouped``: experts come out of the best groups, where the configuration has several.
+    """
     values = config.values
     keys: dict[str, object] = {
         "leading_dense_block_count": _dense_layers(config),
@@ -53,8 +56,7 @@ def keys_of_experts(config: HFConfig, *, sigmoid: bool) -> Keys:
     }
     if sigmoid:
         keys["expert_gating_func"] = _SIGMOID
-        keys |= _groups(config)
-    return keys
+    return {**keys, **_groups(config)} if grouped else keys
 
 
 def refuse_other(config: HFConfig, expected: dict[str, tuple[object, ...]]) -> None:

@@ -92,7 +92,7 @@ def whisper_metadata(directory: str, files: Mapping[str, str], name: str) -> dic
     for key in ("suppress_tokens", "begin_suppress_tokens"):
         if ids := _ids(merged, key, vocab_size):
             keys[key] = np.array(ids, np.int32)
-    if heads := _alignment_heads(merged):
+    if heads := _alignment_heads(merged, values):
         keys["alignment_heads"] = np.array(heads, np.int32)
     if isinstance(generation.get("is_multilingual"), bool):
         keys["multilingual"] = generation["is_multilingual"]
@@ -173,16 +173,29 @@ def _ids(values: Values, key: str, vocab_size: int) -> list[int]:
     return found
 
 
-def _alignment_heads(values: Values) -> list[int]:
-    """Layer and head, layer and head, ...; the reader of the keys says whether there are such."""
+def _alignment_heads(values: Values, model: Values) -> list[int]:
+    """Layer and head, layer and head, ... of the decoder that ``model`` describes.
+
+    None where one of them is no head of it: models with few layers come with the list of the one
+    that they learned from (kotoba-whisper-bilingual).
+    """
     key = "alignment_heads"
     found = values.values.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+    if not isinstance(found, list) or not all(_is_pair(one) for one in found):
         raise values.error(key, "must be a list of pairs of a layer and a head")
-    numbers = [number for pair in found for number in pair]
-    if all(isinstance(one, int) and 0 <= one < 1 << 12 for one in numbers):
-        return numbers
-    raise values.error(key, "must be a list of pairs of a layer and a head")
+    layers = model.size("decoder_layers", "num_layers")
+    heads = model.size("decoder_attention_heads", "num_heads")
+    if any(layer >= layers or head >= heads for layer, head in found):
+        return []
+    return [number for pair in found for number in pair]
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
+    )
 
 
 def _languages(generation: Mapping[str, object]) -> list[str]:

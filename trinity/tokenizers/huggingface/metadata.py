@@ -70,7 +70,8 @@ def tokenizer_metadata(
     if vocabulary.model in ("bert", "t5"):
         ends = vocabulary.reference.prefix, vocabulary.reference.suffix
         specials |= {name: ids[0] for name, ids in zip(("bos", "eos"), ends, strict=True) if ids}
-        types = fallbacks[1].get("type_vocab_size")
+        # XLM-RoBERTa's texts are all of the first type.
+        types = 1 if vocabulary.model == "t5" else fallbacks[1].get("type_vocab_size")
         keys["tokenizer.ggml.add_sep_token"] = vocabulary.model == "t5"
         keys["tokenizer.ggml.token_type_count"] = types if isinstance(types, int) else 2
     keys |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.more.items()}

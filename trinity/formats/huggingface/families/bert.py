@@ -1,7 +1,7 @@
 """BERT and XLM-RoBERTa: encoders that give vectors, and rerankers with a classifier of pairs.
 
 A classifier stands behind a layer with tanh: BERT's pooler, or XLM-RoBERTa's own. XLM-RoBERTa's
-positions begin behind that of padding.
+positions begin behind that of padding, and both texts of a pair are of the first type.
 Source: transformers BertModel, XLMRobertaModel and their ForSequenceClassification.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trinity.errors import UnsupportedError
-from trinity.formats.huggingface.blocks import linear, norm, vector
+from trinity.formats.huggingface.blocks import linear, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.stored import Module, Stored, rows
@@ -47,8 +47,12 @@ def _ends(config: HFConfig) -> Iterator[Module]:
     positions = config.context_length - before
     yield _matrix("position_embd", "embeddings.position_embeddings", (positions, hidden), before)
     texts = config.values.size("type_vocab_size", "num_layers", 2)
-    name = "embeddings.token_type_embeddings.weight"
-    yield vector("token_types.weight", name, (texts, hidden))
+    stored = Stored(
+        ("embeddings.token_type_embeddings.weight",), (texts, hidden),
+        rows(0, 1) if _is_roberta(config) else rows(0),
+    )  # fmt: skip
+    kept = 1 if _is_roberta(config) else texts
+    yield Module("token_types.weight", (kept, hidden), (stored,), "precise")
     yield from norm("token_embd_norm", "embeddings.LayerNorm", hidden, bias=True)
     if config.class_name.endswith(_RANKS):
         roberta = _is_roberta(config)

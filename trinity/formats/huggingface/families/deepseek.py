@@ -1,7 +1,8 @@
 """DeepSeek V2 and V3: latent attention, first layers dense, the others with experts.
 
 GGUF's projections of the latent to keys and values are apart, that of the keys transposed, so that
-queries can be projected instead. V3 chooses experts by sigmoid, with a bias that only chooses.
+queries can be projected instead. V3 chooses experts by sigmoid, with a bias that only chooses. The
+largest V2 and V3 have groups of experts: a group counts as its best one in V2, its two best in V3.
 Source: llama.cpp conversion/deepseek.py, DeepseekV2Model.
 """
 
@@ -22,6 +23,7 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.rope import YarnScaling
 from trinity.formats.huggingface.stored import Module, Stored, transposed
 
+_OF_GROUPS = "group_limited_greedy"
 _LOG_MULTIPLIER = 0.1  # of mscale_all_dim, in this architecture alone
 
 
@@ -115,19 +117,18 @@ def _check(config: HFConfig) -> None:
             "rope_interleave": (None, True),
         }
     else:
-        grouped = config.values.values.get("n_group") not in (None, 1)
         expected |= {
-            "topk_method": (None, "greedy") if grouped else (
-                None, "greedy", "group_limited_greedy"
-            ),
+            "topk_method": (None, "greedy", _OF_GROUPS),
             "scoring_func": (None, "softmax"),
-        }  # fmt: skip
+            "norm_topk_prob": (None, False),  # which transformers' class does not look at
+        }
     mixture.refuse_other(config, expected)
 
 
 def _keys(config: HFConfig) -> Keys:
     _check(config)
-    latent = _latent(config)
+    latent, third = _latent(config), _is_third(config)
+    grouped = third or config.values.values.get("topk_method") == _OF_GROUPS
     keys: dict[str, object] = {
         "attention.head_count_kv": 1,  # one latent for all heads
         "attention.key_length": latent.kv_rank + latent.rotated,
@@ -136,7 +137,7 @@ def _keys(config: HFConfig) -> Keys:
         "attention.value_length_mla": latent.values,
         "attention.q_lora_rank": latent.q_rank or None,
         "attention.kv_lora_rank": latent.kv_rank,
-        **mixture.keys_of_experts(config, sigmoid=_is_third(config)),
+        **mixture.keys_of_experts(config, sigmoid=third, grouped=grouped),
     }
     yarn = config.rope.scaling
     if isinstance(yarn, YarnScaling) and yarn.mscale_all_dim is not None:

@@ -40,6 +40,8 @@ _NEMOTRON_KINDS = {
     "mamba": _MAMBA, "attention": _ATTENTION, "mlp": _FEED_FORWARD, "moe": _EXPERTS,
     "linear_attention": _MAMBA, "full_attention": _ATTENTION,
 }  # fmt: skip
+# transformers 5 writes what is not finite as an object.
+_NO_LIMITS = (None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 
 
 def _check_plain(config: HFConfig, *keys: str) -> None:
@@ -90,7 +92,16 @@ def _granite_states(config: HFConfig) -> States:
 
 
 def _checked(config: HFConfig, key: str, states: States) -> States:
-    """Raises ConfigError where heads do not share values or groups."""
+    """Raises ConfigError where heads do not share values or groups.
+
+    Raises UnsupportedError for steps that are cut at a limit, which GGUF has no key for.
+    """
+    limit = config.values.values.get("time_step_limit")
+    if limit not in _NO_LIMITS:
+        raise UnsupportedError(
+            f"{config.source}: time_step_limit is {shown(limit)}; trinity reads this class with "
+            "steps of any size, [0, Infinity]"
+        )
     if states.inner_size % states.num_heads or states.num_heads % states.num_groups:
         raise config.values.error(
             key, f"must divide the inner size {states.inner_size} and be a multiple of the "
