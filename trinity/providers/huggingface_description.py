@@ -9,6 +9,7 @@ from trinity.errors import InputError
 from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
+from trinity.formats.huggingface.logit_score import logit_score_keys
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.modelopt import with_own_file
@@ -34,7 +35,8 @@ class HuggingFaceDescription:
         self.family, self.config = read_model(values, files[CONFIG])
         self.model: dict[str, object] = model_metadata(self.config, self.family, name)
         architecture = self.model["general.architecture"]
-        self.model |= {f"{architecture}.{k}": v for k, v in pooling_keys(files).items()}
+        beside = {**pooling_keys(files), **logit_score_keys(files)}
+        self.model |= {f"{architecture}.{k}": v for k, v in beside.items()}
         self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
 
     @cached_property
