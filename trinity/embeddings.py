@@ -74,8 +74,9 @@ class Embeddings:
         """A vector for each text: the hidden states of its tokens behind the last norm, pooled.
 
         A text gets the BOS and EOS tokens that the model's file wants around one, and texts of
-        special tokens in it become those tokens; token ids are used as they are. ``pooling``: "mean" of all tokens, "cls" the first, "last" the last one;
-        the model file's own if not given, "mean" where it names none. The file's dense layers
+        special tokens in it become those tokens; token ids are used as they are. ``pooling``:
+        "mean" of all tokens, "cls" the first, "last" the last one; the model file's own if not
+        given, "mean" where it names none. The file's dense layers
         follow. ``normalize`` makes the vectors' Euclidean length 1. All texts run side by side.
         ``priority``: as of answers, texts with lower numbers are taken first.
         Shapes: returns (n_texts, embedding_size).

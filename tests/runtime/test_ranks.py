@@ -22,8 +22,14 @@ from tests.formats.huggingface.rank_models import (
 )
 from tests.tools.golden_models import edit_json
 from trinity.conversation.pair_prompt import filled
-from trinity.errors import ConfigError, ContextLengthError, FormatError, InputError, TrinityError
-from trinity.errors import UnsupportedError
+from trinity.errors import (
+    ConfigError,
+    ContextLengthError,
+    FormatError,
+    InputError,
+    TrinityError,
+    UnsupportedError,
+)
 from trinity.tools.contents import contents
 from trinity.tools.convert import convert
 
@@ -56,6 +62,14 @@ def test_tokens_and_scores(name: str, form: str, tmp_path: Path) -> None:
         assert contents(model.weights).facts["gives"] == "ranks"
 
 
+def test_a_converted_file_has_the_prompt_of_pairs_as_llama_cpp_reads_it(tmp_path: Path) -> None:
+    path = made("qwen3_logits", "gguf", tmp_path)
+    metadata = trinity.open_weights(path).metadata
+    assert metadata["tokenizer.chat_template.rerank"] == PLACES.removesuffix("\n")
+    assert metadata["qwen3.pooling_type"] == 4
+    assert list(metadata["qwen3.classifier.output_labels"]) == ["yes", "no"]  # type: ignore[call-overload]
+
+
 def test_texts_side_by_side_have_the_scores_that_they_have_alone(tmp_path: Path) -> None:
     texts = [text for _, text in PAIRS] * 4
     with trinity.load(write_file(tmp_path / "m.gguf"), threads=2, batch_invariant=True) as model:
@@ -80,11 +94,12 @@ def test_what_looks_like_a_place_in_a_text_is_none() -> None:
     assert filled("q {query} d {document}", "{document}", "{query}") == "q {document} d {query}"
 
 
-def test_a_template_without_a_place_is_refused(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "m.gguf", PLACES.replace("{document}", ""))
+@pytest.mark.parametrize("times", [0, 9])
+def test_a_template_without_a_place_or_with_many_is_refused(times: int, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "m.gguf", PLACES.replace("{document}", "{document}" * times))
     with (
         trinity.load(path, threads=1) as model,
-        pytest.raises(ConfigError, match=r"chat_template\.rerank has no \{document\}"),
+        pytest.raises(ConfigError, match=rf"chat_template\.rerank has {{document}} {times} times"),
     ):
         model.rank("a", ["b"])
 

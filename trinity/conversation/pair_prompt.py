@@ -9,7 +9,7 @@ Source: llama.cpp tools/server, format_prompt_rerank; sentence_transformers base
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trinity.errors import ConfigError, TokenizerError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate
@@ -19,6 +19,7 @@ from trinity.tokenizers.chat import render
 _QUERY, _DOCUMENT = "{query}", "{document}"
 _PLACES = re.compile(r"\{query\}|\{document\}")
 _RERANK = "rerank"
+_MOST_PLACES = 8  # of each kind: texts are written into all of them
 
 
 def pair_prompt(tokenizer: Tokenizer, templates: Iterable[ChatTemplate]) -> str | None:
@@ -26,30 +27,37 @@ def pair_prompt(tokenizer: Tokenizer, templates: Iterable[ChatTemplate]) -> str 
 
     A chat template counts where both messages reach what it makes: those of models that chat
     leave out roles that they do not know, or refuse them.
-    Raises: ConfigError for a template "rerank" without one of the places.
+    Raises: ConfigError for a template "rerank" without one of the places, or with many.
     """
     own = tokenizer.chat_templates.get(_RERANK)
     if own is not None:
         for place in (_QUERY, _DOCUMENT):
-            if place not in own:
+            if not 0 < own.count(place) <= _MOST_PLACES:
                 raise ConfigError(
-                    f"the model's file: tokenizer.chat_template.rerank has no {place}, but a query "
-                    f"and a text belong at {_QUERY} and {_DOCUMENT}: convert the model again"
+                    f"the model's file: tokenizer.chat_template.rerank has {place} "
+                    f"{own.count(place)} times, but a query and a text belong at {_QUERY} and "
+                    f"{_DOCUMENT}, each once to {_MOST_PLACES} times: convert the model again"
                 )
         return own
-    messages = [{"role": "query", "content": _QUERY}, {"role": "document", "content": _DOCUMENT}]
     bos, eos = (
         "" if token is None else tokenizer.token_text(token)
         for token in (tokenizer.bos_id, tokenizer.eos_id)
     )
+    return prompt_of_roles(templates, {"bos_token": bos, "eos_token": eos})
+
+
+def prompt_of_roles(templates: Iterable[ChatTemplate], names: Mapping[str, object]) -> str | None:
+    """What the first template makes of both roles that lets both messages through, else None.
+
+    ``names`` are those that the template may use beside the messages.
+    """
+    messages = [{"role": "query", "content": _QUERY}, {"role": "document", "content": _DOCUMENT}]
     for template in templates:
         try:
-            text = render(
-                template, messages, bos_token=bos, eos_token=eos, add_generation_prompt=False
-            )
+            text = render(template, messages, **{"add_generation_prompt": False, **names})
         except (TokenizerError, UnsupportedError):
             continue
-        if _QUERY in text and _DOCUMENT in text:
+        if all(0 < text.count(place) <= _MOST_PLACES for place in (_QUERY, _DOCUMENT)):
             return text
     return None
 

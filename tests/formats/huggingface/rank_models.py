@@ -38,6 +38,11 @@ PLACES = (
     '<|im_start|>system\nAnswer "y" or "n".<|im_end|>\n<|im_start|>user\n<Query>: {query}\n'
     "<Document>: {document}<|im_end|>\n<|im_start|>assistant\n"
 )
+# With a beginning of the answer where it is asked for.
+BEGUN = ROLES.replace(
+    "<|im_start|>assistant\n",
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}",
+)
 CHATS = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
 _QWEN: dict[str, Any] = {
     "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 264,
@@ -60,7 +65,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 TEMPLATES = {
     "qwen3_classifier": CHATS, "qwen3_roles": ROLES, "qwen3_logits": ROLES,
-    "qwen3_one_logit": ROLES,
+    "qwen3_one_logit": BEGUN,
 }  # fmt: skip
 TOKENS: dict[str, tuple[int, int | None]] = {
     "qwen3_logits": (YES, NO), "qwen3_one_logit": (YES, None)
@@ -116,11 +121,11 @@ def write(name: str, folder: Path) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(names), "utf-8")
     write_safetensors(folder / "model.safetensors", weights(name))
     if name in TOKENS:
-        _write_modules(folder, *TOKENS[name])
+        _write_modules(folder, *TOKENS[name], begun=TEMPLATES[name] == BEGUN)
     return folder
 
 
-def _write_modules(folder: Path, yes: int, no: int | None) -> None:
+def _write_modules(folder: Path, yes: int, no: int | None, *, begun: bool) -> None:
     kinds = ("base.modules.transformer.Transformer", "cross_encoder.modules.logit_score.LogitScore")
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
@@ -131,10 +136,12 @@ def _write_modules(folder: Path, yes: int, no: int | None) -> None:
     tokens = {"true_token_id": yes, "false_token_id": no}
     (folder / "1_LogitScore/config.json").write_text(json.dumps(tokens))
     form = {"method": "forward", "method_output_name": "logits"}
-    config = {
+    config: dict[str, Any] = {
         "transformer_task": "text-generation", "module_output_name": "causal_logits",
         "modality_config": {"text": form, "message": {**form, "format": "flat"}},
     }  # fmt: skip
+    if begun:
+        config["processing_kwargs"] = {"chat_template": {"add_generation_prompt": True}}
     (folder / "sentence_bert_config.json").write_text(json.dumps(config))
     (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
 

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.huggingface.files import DENSE, LOGIT_SCORE, MODULES, POOLING
+from trinity.formats.huggingface.files import (
+    DENSE,
+    LOGIT_SCORE,
+    MODULES,
+    POOLING,
+    TRANSFORMER,
+    optional_object,
+)
 from trinity.formats.json_object import read_json_list, read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.safetensors import SafeTensorsFile
@@ -20,6 +27,7 @@ from trinity.formats.safetensors import SafeTensorsFile
 _MODES = {
     "pooling_mode_mean_tokens": 1, "pooling_mode_cls_token": 2, "pooling_mode_lasttoken": 3,
 }  # fmt: skip
+_TAKEN = ("messages", "tools", "bos_token", "eos_token", "restore_suffix")
 _KNOWN = ("Transformer", "Pooling", "Dense", "Normalize", "LogitScore")
 
 
@@ -39,6 +47,17 @@ def pooling_keys(files: Mapping[str, str]) -> dict[str, object]:
         f"{files[POOLING]}: pools by {' and '.join(chosen) or 'nothing'}; trinity reads one of "
         f"{', '.join(_MODES)}"
     )
+
+
+def template_names(files: Mapping[str, str]) -> dict[str, object]:
+    """The names that a chat template gets beside a pair's messages.
+
+    Source: sentence_transformers.base.modules.Transformer, processing_kwargs. Raises: as
+    ``read_json_object``.
+    """
+    processing = optional_object(files, TRANSFORMER).get("processing_kwargs")
+    found = processing.get("chat_template") if isinstance(processing, dict) else None
+    return {k: v for k, v in found.items() if k not in _TAKEN} if isinstance(found, dict) else {}
 
 
 def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
