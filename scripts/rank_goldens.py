@@ -36,7 +36,7 @@ from tests.formats.huggingface.rank_models import (  # noqa: E402
 )
 
 FORM = {"dtype": torch.float32, "attn_implementation": "eager"}
-IN_PAIRS = ("qwen3_classifier", "qwen2_classifier")
+IN_PAIRS = ("qwen3_classifier", "qwen2_classifier", "qwen3_ended")
 TOKENIZERS = ("bert_cls", "nomic_bert", "qwen3_embedding")
 TEXTS = (
     "a [MASK] b", "[SEP]", "x[MASK]y", "[CLS] a [SEP]", "[mask] [PAD] [UNK]",
@@ -49,7 +49,9 @@ def in_pairs(folder: Path) -> tuple[list[list[int]], list[float]]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder, **FORM).eval()
     ids = [tokenizer(*pair)["input_ids"] for pair in PAIRS]
-    return ids, [float(model(torch.tensor([one])).logits[0, 0]) for one in ids]
+    scores = [float(model(torch.tensor([one])).logits[0, 0]) for one in ids]
+    padding = model.config.pad_token_id  # behind what the score is of
+    return [one[:-1] if one[-1] == padding else one for one in ids], scores
 
 
 def by_roles(folder: Path, name: str) -> tuple[list[list[int]], list[float]]:

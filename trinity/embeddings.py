@@ -164,9 +164,17 @@ class Embeddings:
             self._prompt = templates, pair_prompt(self._tokenizer, templates)
         return self._prompt[1]
 
+    @property
+    def _padding_id(self) -> object:
+        return None if self._heads is None else self._heads.padding_id
+
     def _pair(self, prompt: str | None, query: str, text: str) -> tuple[list[int], int | None]:
         if prompt is None:
-            return self._tokenizer.encode_pair(query, text)
+            ids, second = self._tokenizer.encode_pair(query, text)
+            # As transformers, which takes the last token that is no padding, be it the model's EOS.
+            while not self.encodes and len(ids) > 1 and ids[-1] == self._padding_id:
+                ids.pop()
+            return ids, second
         whole = filled(prompt, query, text)
         return self._tokenizer.encode(whole, add_bos=False, parse_special=True), None
 

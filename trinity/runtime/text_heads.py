@@ -28,6 +28,7 @@ class TextHeads:
     ``size``: values of a vector of a text. ``labels``: the classifier's rows, 0 where the file has
     none. ``ranks``: whether these make a score of a pair of texts: one row does, and two do where
     pooling_type says that the model ranks. ``has_pooler``: a layer (``cls.weight``) is before it.
+    ``padding_id``: the token that is no part of a text, or None.
     Raises: ConfigError where shapes do not fit each other.
     """
 
@@ -40,6 +41,7 @@ class TextHeads:
             if f"{name}.weight" in self._names:
                 self._dense.append(self._matrix(name, self.size))
                 self.size = len(self._dense[-1])
+        self.padding_id = provider.metadata.get("tokenizer.ggml.padding_token_id")
         self.labels, self.has_pooler = 0, "cls.weight" in self._names
         if "cls.output.weight" in self._names:
             output = self._matrix("cls.output", hidden_size)

@@ -58,6 +58,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2_classifier": _QWEN
     | {"architectures": ["Qwen2ForSequenceClassification"], "model_type": "qwen2"}
     | _ONE,
+    "qwen3_ended": _QWEN3 | {"architectures": ["Qwen3ForSequenceClassification"]} | _ONE,
     "qwen3_roles": _QWEN3 | {"architectures": ["Qwen3ForSequenceClassification"]} | _ONE,
     "qwen3_logits": _QWEN3 | {"architectures": ["Qwen3ForCausalLM"]},
     "qwen3_one_logit": _QWEN3
@@ -73,11 +74,20 @@ TOKENS: dict[str, tuple[int, int | None]] = {
 FILE = "qwen3_file"  # by llama.cpp's converter of qwen3_logits, without its chat template
 
 
-def tokenizer() -> dict[str, Any]:
-    """The bytes, and the marks of Qwen's messages."""
+def tokenizer(name: str) -> dict[str, Any]:
+    """The bytes, and the marks of Qwen's messages; of qwen3_ended padding ends each text."""
     made: dict[str, Any] = byte_tokenizer()
     one = made["added_tokens"][0]
     made["added_tokens"] = [one | {"id": 256 + i, "content": t} for i, t in enumerate(SPECIALS)]
+    if name == "qwen3_ended":
+        end = {"SpecialToken": {"id": SPECIALS[1], "type_id": 0}}
+        first, second = ({"Sequence": {"id": part, "type_id": 0}} for part in "AB")
+        made["post_processor"] = {
+            "type": "TemplateProcessing", "single": [first, end],
+            "pair": [first, end, second, end],
+            "special_tokens": {SPECIALS[1]: {"id": SPECIALS[1], "ids": [257],
+                                             "tokens": [SPECIALS[1]]}},
+        }  # fmt: skip
     return made
 
 
@@ -113,9 +123,9 @@ def write(name: str, folder: Path) -> Path:
     """Write a model's directory."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIGS[name], indent=1), "utf-8")
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer()), "utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer(name)), "utf-8")
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": SPECIALS[1],
-             "eos_token": SPECIALS[3], "padding_side": "left"}  # fmt: skip
+             "eos_token": SPECIALS[1 if name == "qwen3_ended" else 3], "padding_side": "left"}  # fmt: skip
     if name in TEMPLATES:
         names["chat_template"] = TEMPLATES[name]
     (folder / "tokenizer_config.json").write_text(json.dumps(names), "utf-8")
