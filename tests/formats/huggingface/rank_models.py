@@ -124,8 +124,10 @@ def write(name: str, folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIGS[name], indent=1), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(name)), "utf-8")
-    names = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": SPECIALS[1],
-             "eos_token": SPECIALS[1 if name == "qwen3_ended" else 3], "padding_side": "left"}  # fmt: skip
+    names = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": SPECIALS[1],
+        "eos_token": SPECIALS[1 if name == "qwen3_ended" else 3], "padding_side": "left",
+    }  # fmt: skip
     if name in TEMPLATES:
         names["chat_template"] = TEMPLATES[name]
     (folder / "tokenizer_config.json").write_text(json.dumps(names), "utf-8")
