@@ -292,6 +292,9 @@ class ToyTokenizer:
             text = text[1 if special is None else len(special) :]
         return ids
 
+    def encode_whole(self, text: str) -> list[int]:
+        return self.encode(text, parse_special=True)
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         stream = ToyStream()
         return "".join(stream.push(i) for i in ids) + stream.finish()

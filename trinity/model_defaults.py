@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from trinity.errors import ConfigError, InputError
 from trinity.formats.defaults import Defaults
+from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
 from trinity.runtime.options import Request
@@ -36,6 +38,20 @@ def checked_defaults(provider: WeightProvider) -> Defaults:
 
 def pooling_of(provider: WeightProvider) -> Pooling:
     """How the model's file wants hidden states pooled; "mean" where it does not say a known way."""
-    key = f"{provider.metadata.get('general.architecture')}.pooling_type"
-    found = provider.metadata.get(key)
+    found = _pooling_type(provider)
     return _POOLING.get(found, "mean") if isinstance(found, int) else "mean"
+
+
+def made_for(provider: WeightProvider) -> Literal["embed", "rank"] | None:
+    """What the model was trained for by its file, where that is not to write.
+
+    The command of that name. Source: Ollama's server/images.go, Capabilities, takes the key alike.
+    """
+    found = _pooling_type(provider)
+    if not isinstance(found, int) or found == 0:
+        return None
+    return "rank" if found == RANKS else "embed"
+
+
+def _pooling_type(provider: WeightProvider) -> object:
+    return provider.metadata.get(f"{provider.metadata.get('general.architecture')}.pooling_type")

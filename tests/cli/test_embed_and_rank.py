@@ -10,6 +10,8 @@ import pytest
 
 import trinity
 from tests.cli.conftest import Run
+from tests.formats.huggingface.rank_models import CHATS, FILE, PAIRS, write_file
+from tests.tiny_models import write_tiny_model
 
 TEXTS = ["Hello, world!", "a café in the Straße"]
 
@@ -95,3 +97,28 @@ def test_no_text_comes_from_encoders(
     assert said.exit_code == 1
     assert "an encoder, which writes no text: use" in said.stderr
     assert f"trinity {use}" in said.stderr
+
+
+def test_a_reranker_that_writes_ranks(run: Run, tmp_path: Path) -> None:
+    model = str(write_file(tmp_path / "model.gguf"))
+    expected = json.loads((Path(__file__).parents[1] / "data/ranks.json").read_text())[FILE]
+    (query, text), score = PAIRS[0], expected["scores"][0]
+    (found,) = json.loads(run("rank", "-m", model, query, text, "--json").stdout)["results"]
+    assert abs(found["score"] - score) < 1e-3  # keys and values are float16 here
+    assert "ranks" in run("inspect", model).stdout
+
+
+@pytest.mark.parametrize(("pooling", "use"), [(0, None), (3, "embed"), (4, "rank")])
+def test_what_was_not_trained_to_write_says_so(
+    run: Run, pooling: int, use: str | None, tmp_path: Path
+) -> None:
+    """As llama.cpp it writes all the same."""
+    path, template = tmp_path / "m.gguf", tmp_path / "t.jinja"
+    template.write_text(CHATS)
+    write_tiny_model(path, num_layers=1, metadata={"llama.pooling_type": pooling})
+    for command, given in (("generate", ["abc"]), ("chat", ["--template", str(template)])):
+        said = run(command, "-m", str(path), *given, "-n", "2", input="abc\n")
+        assert said.exit_code == 0, said.stderr
+        note = " ".join(said.stderr.split())
+        assert ("was trained to" in note) == (use is not None)
+        assert use is None or f"use `trinity {use}`" in note

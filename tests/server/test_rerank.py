@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import trinity
+from tests.formats.huggingface.rank_models import PAIRS, write_file
 from tests.server.asgi import strict
 from trinity.model import Model
 from trinity.server.app import make_app
@@ -85,3 +86,18 @@ def test_a_reranker_writes_no_text(ranking: TestClient) -> None:
     response = ranking.post("/v1/completions", json={"prompt": "a"})
     assert response.status_code == 400
     assert "is an encoder" in strict(response.text)["error"]["message"]
+
+
+def test_a_reranker_that_writes(tmp_path: Path) -> None:
+    query, texts = PAIRS[0][0], [text for _, text in PAIRS]
+    with trinity.load(write_file(tmp_path / "model.gguf"), threads=1) as model:
+        scores = model.rank(query, texts)
+        served = Served("reranker", "model.gguf", lambda: model, model=model)
+        app = make_app(Models([served]), ServerOptions())
+        with TestClient(app, base_url="http://localhost") as client:
+            answer = client.post(PATHS[0], json={"query": query, "documents": texts})
+            shown = client.post("/api/show", json={"model": "reranker"})
+    results = strict(answer.text)["results"]
+    assert [one["index"] for one in results] == (-scores).argsort().tolist()
+    assert all(abs(scores[one["index"]] - one["relevance_score"]) < 1e-5 for one in results)
+    assert strict(shown.text)["capabilities"] == ["embedding"]

@@ -10,7 +10,7 @@ import typer
 
 from trinity.cli import options
 from trinity.cli.chatting.settings import CTX_SHIFT, SETTINGS
-from trinity.cli.loading import load_model, model_or_chat_demo
+from trinity.cli.loading import load_model, model_or_chat_demo, note_of_purpose
 from trinity.cli.prompts import given_template
 from trinity.cli.terminal import say
 from trinity.errors import InputError
@@ -49,6 +49,7 @@ def chat(
                 f"{path}: the file has no chat template; give one with --template FILE, "
                 "or use `trinity generate`"
             )
+        note_of_purpose(loaded)
         from trinity.cli.chatting.dialogue import Dialogue
         from trinity.tools.chat_session import ChatSession
 

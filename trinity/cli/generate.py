@@ -11,7 +11,7 @@ import typer
 from trinity.cli import options
 from trinity.cli.grammars import given_grammar
 from trinity.cli.interrupt import interruptible
-from trinity.cli.loading import load_model, model_or_demo
+from trinity.cli.loading import load_model, model_or_demo, note_of_purpose
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write_piece
@@ -106,6 +106,7 @@ def generate(
         generation["grammar"] = given
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
+        note_of_purpose(loaded)
         if in_format:
             text, ids = in_chat_format(loaded, text, template_text, system)
         else:

@@ -62,3 +62,16 @@ def load_model(path: str, **loading: Any) -> Model:
 
     with progress(f"loading {path}", f"{path}: ") as show:
         return trinity.loading.load(path, **loading, progress=show)
+
+
+def note_of_purpose(model: Model) -> None:
+    """Say on standard error that the model was not trained to write, where its file says so."""
+    from trinity.model_defaults import made_for
+
+    use = None if model.weights is None or model.encodes else made_for(model.weights)
+    if use is not None:
+        what = "rank texts" if use == "rank" else "make vectors of texts"
+        say(
+            f"note: by its file (pooling_type) the model was trained to {what}; what it writes "
+            f"may mean nothing: use `trinity {use}`"
+        )

@@ -16,6 +16,7 @@ from trinity.formats.configuration import config_from_metadata
 from trinity.formats.defaults import Defaults
 from trinity.formats.huggingface.canonical import CanonicalTensors
 from trinity.formats.huggingface.files import CONFIG
+from trinity.formats.huggingface.logit_score import logit_score_tensors
 from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
 from trinity.formats.huggingface.packed.mlx import is_packed
@@ -72,6 +73,7 @@ class HuggingFaceProvider:
         logical = logical_checkpoint(checkpoint, self._hf.values, columns)
         self._packing_notes = logical.notes
         needed = hf_tensors(self._hf, family, logical)
+        needed += logit_score_tensors(files, self._hf, needed)
         self._rope_interleaved = not any(tensor.permuted_heads for tensor in needed)
         self._tensors = CanonicalTensors(needed, ternary, logical)
         if any(".nextn." in tensor.name for tensor in needed):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 
+from trinity.conversation.pair_prompt import prompt_of_roles
 from trinity.errors import InputError
-from trinity.formats.defaults import Defaults
+from trinity.formats.defaults import ChatTemplate, Defaults
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
+from trinity.formats.huggingface.logit_score import logit_score_keys
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.modelopt import with_own_file
-from trinity.formats.huggingface.sentence_transformers import pooling_keys
+from trinity.formats.huggingface.sentence_transformers import pooling_keys, template_names
 from trinity.formats.json_object import read_json_object
+from trinity.formats.pooling_type import RANKS
 from trinity.providers.kept_keys import kept_keys
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
+
+_RERANK = "tokenizer.chat_template.rerank"
 
 
 class HuggingFaceDescription:
@@ -34,7 +39,8 @@ class HuggingFaceDescription:
         self.family, self.config = read_model(values, files[CONFIG])
         self.model: dict[str, object] = model_metadata(self.config, self.family, name)
         architecture = self.model["general.architecture"]
-        self.model |= {f"{architecture}.{k}": v for k, v in pooling_keys(files).items()}
+        beside = {**pooling_keys(files), **logit_score_keys(files)}
+        self.model |= {f"{architecture}.{k}": v for k, v in beside.items()}
         self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
 
     @cached_property
@@ -52,7 +58,26 @@ class HuggingFaceDescription:
     def _tokenizer_keys(self) -> Mapping[str, object]:
         rows, kind = self.config.vocab_size, self.family.tokenizer
         make = partial(tokenizer_metadata, self.files, self.path, rows, kind)
-        return kept_keys(self.files, [rows, kind], make)
+        keys = kept_keys(self.files, [rows, kind], make)
+        if self.model.get(f"{self.model['general.architecture']}.pooling_type") == RANKS:
+            return {**keys, **self._pair_keys(keys)}
+        return keys
+
+    def _pair_keys(self, keys: Mapping[str, object]) -> Mapping[str, object]:
+        """The prompt of a reranker's pairs as llama.cpp has it, where the chat template has one."""
+        own = keys.get("tokenizer.chat_template")
+        if not isinstance(own, str) or _RERANK in keys:
+            return {}
+        tokens: dict[object, str] = dict(enumerate(_texts(keys.get("tokenizer.ggml.tokens"))))
+        names = template_names(self.files)
+        for name in ("bos", "eos"):
+            names[f"{name}_token"] = tokens.get(keys.get(f"tokenizer.ggml.{name}_token_id"), "")
+        prompt = prompt_of_roles([ChatTemplate(own)], names)
+        return {} if prompt is None else {_RERANK: prompt}
+
+
+def _texts(tokens: object) -> Iterable[str]:
+    return map(str, tokens) if isinstance(tokens, Iterable) else ()
 
 
 class LazyKeys(Mapping[str, object]):

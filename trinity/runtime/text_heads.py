@@ -1,7 +1,8 @@
 """What an embedder or a reranker makes of one hidden state: a vector, or the score of a pair.
 
-Source: sentence-transformers' Dense; transformers' BertForSequenceClassification and
-XLMRobertaForSequenceClassification; llama.cpp, llm_graph_context::build_pooling.
+Source: sentence-transformers' Dense and LogitScore; transformers' BertForSequenceClassification,
+XLMRobertaForSequenceClassification and GenericForSequenceClassification; llama.cpp,
+llm_graph_context::build_pooling.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import ConfigError
+from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
 
 Vector = NDArray[np.float64]
@@ -23,9 +25,10 @@ _DENSE = ("dense_2", "dense_3")
 class TextHeads:
     """The weights that a file has behind its hidden states of ``hidden_size`` values.
 
-    ``size``: values of a vector of a text. ``labels``: how many scores a pair of texts gets, 0
-    where the file has no classifier. ``lacks_pooler``: the classifier was trained behind a layer
-    that the file may have lost (``cls.weight``).
+    ``size``: values of a vector of a text. ``labels``: the classifier's rows, 0 where the file has
+    none. ``ranks``: whether these make a score of a pair of texts: one row does, and two do where
+    pooling_type says that the model ranks. ``has_pooler``: a layer (``cls.weight``) is before it.
+    ``padding_id``: the token that is no part of a text, or None.
     Raises: ConfigError where shapes do not fit each other.
     """
 
@@ -38,13 +41,13 @@ class TextHeads:
             if f"{name}.weight" in self._names:
                 self._dense.append(self._matrix(name, self.size))
                 self.size = len(self._dense[-1])
-        self.labels, self.lacks_pooler = 0, False
+        self.padding_id = provider.metadata.get("tokenizer.ggml.padding_token_id")
+        self.labels, self.has_pooler = 0, "cls.weight" in self._names
         if "cls.output.weight" in self._names:
             output = self._matrix("cls.output", hidden_size)
             self.labels, self._output = len(output), output
             self._output_bias = self._vector("cls.output.bias", self.labels)
-            self.lacks_pooler = "cls.weight" not in self._names
-            if not self.lacks_pooler:
+            if self.has_pooler:
                 self._pooler = self._matrix("cls", hidden_size)
                 self._pooler_bias = self._vector("cls.bias", hidden_size)
                 if len(self._pooler) != hidden_size:
@@ -56,11 +59,24 @@ class TextHeads:
             pooled = matrix @ pooled
         return pooled
 
-    def scores(self, first: Vector) -> Vector:
-        """The scores of a pair, (labels,), of its first token's hidden state."""
-        if not self.lacks_pooler:
-            first = np.tanh(self._pooler @ first + self._pooler_bias)
-        return self._output @ first + self._output_bias
+    @property
+    def ranks(self) -> bool:
+        """Whether ``score`` is how well a text answers a query."""
+        metadata = self._provider.metadata
+        said = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
+        return self.labels == 1 or (self.labels == 2 and said == RANKS)
+
+    def score(self, state: Vector) -> Vector:
+        """The score of a pair, (1,), of the hidden state of its first or last token.
+
+        One row's product as it is; of two rows' products the softmax, of which the first counts.
+        """
+        if self.has_pooler:
+            state = np.tanh(self._pooler @ state + self._pooler_bias)
+        found = self._output @ state + self._output_bias
+        if self.labels == 1:
+            return found
+        return np.exp(-np.logaddexp(0.0, found[1:] - found[:1]))
 
     def _matrix(self, name: str, width: int) -> NDArray[np.float32]:
         tensor = self._provider.tensor(f"{name}.weight")

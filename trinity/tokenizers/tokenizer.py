@@ -138,16 +138,32 @@ class Tokenizer:
             ids.append(self.eos_id)
         return ids
 
+    def encode_whole(self, text: str) -> list[int]:
+        """Token ids of a text that a model reads as a whole, as encoders and embedders do.
+
+        The texts of control tokens become those tokens. BOS and EOS come around the text where
+        the model's file asks for them, whatever it begins and ends with.
+        Raises: as ``encode``. Source: transformers' tokenizers; llama.cpp, llama_tokenize.
+        """
+        ids = self.encode(text, add_bos=False, parse_special=True)
+        if self.add_bos and self.bos_id is not None:
+            ids.insert(0, self.bos_id)
+        return self._ended(ids)
+
     def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
         """Token ids of two texts as one, and where the second one's begin.
 
-        BOS and EOS come around both, and what the model has between texts, where its file asks for
-        them. Raises: as ``encode``.
+        Each as ``encode_whole`` has it, the second without BOS; between them comes what the model
+        has there, where its file asks for that. Raises: as ``encode``.
         """
-        ids = self.encode(first, add_eos=True)
+        ids = self.encode_whole(first)
         if self._vocab.add_sep and self._vocab.sep_id is not None:
             ids.append(self._vocab.sep_id)
-        return [*ids, *self.encode(second, add_bos=False, add_eos=True)], len(ids)
+        others = self.encode(second, add_bos=False, parse_special=True)
+        return [*ids, *self._ended(others)], len(ids)
+
+    def _ended(self, ids: list[int]) -> list[int]:
+        return [*ids, self.eos_id] if self.add_eos and self.eos_id is not None else ids
 
     def least_tokens(self, text: str) -> int:
         """How many tokens ``text`` has at least, without tokenizing it; 0 where nothing is certain.

@@ -12,6 +12,7 @@ from trinity.errors import TrinityError
 from trinity.formats.adapters import CONFIG, MLX_WEIGHTS, PEFT_WEIGHTS
 from trinity.formats.imatrix import CHUNK_COUNT, CHUNK_SIZE, DATASETS, SUMS, read_imatrix
 from trinity.formats.json_object import read_json_object
+from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
 from trinity.formats.speech_config import is_speech, speech_config
 from trinity.models import ARCHITECTURES
@@ -173,7 +174,9 @@ def _of_model(provider: WeightProvider) -> dict[str, object]:
 def _given(provider: WeightProvider, name: str) -> str:
     """What the model makes of a text."""
     architecture = ARCHITECTURES.get(name)
+    pooling = provider.metadata.get(f"{name}.pooling_type")
     if architecture is None or not architecture.encodes:
-        pooling = provider.metadata.get(f"{name}.pooling_type")
+        if pooling == RANKS and "cls.output.weight" in provider.tensor_names():
+            return "ranks"
         return "text" if pooling in (None, 0) else "text, vectors"
     return "ranks" if "cls.output.weight" in provider.tensor_names() else "vectors"

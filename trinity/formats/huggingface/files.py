@@ -21,14 +21,16 @@ QUANT_CONFIG = "hf_quant_config.json"
 ADDED_TOKENS = "added_tokens.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 MODULES = "modules.json"
+TRANSFORMER = "sentence_bert_config.json"
 POOLING = "1_Pooling/config.json"
+LOGIT_SCORE = "1_LogitScore/config.json"
 DENSE = ("2_Dense", "3_Dense")
 DENSE_FILES = tuple(
     f"{folder}/{name}" for folder in DENSE for name in ("config.json", "model.safetensors")
 )
 NAMES = (
     CONFIG, GENERATION_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_CONFIG, ADDED_TOKENS,
-    CHAT_TEMPLATE, QUANT_CONFIG, MODULES, POOLING, *DENSE_FILES,
+    CHAT_TEMPLATE, QUANT_CONFIG, MODULES, TRANSFORMER, POOLING, LOGIT_SCORE, *DENSE_FILES,
 )  # fmt: skip
 
 

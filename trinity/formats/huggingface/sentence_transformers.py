@@ -11,7 +11,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from trinity.errors import FormatError, UnsupportedError
-from trinity.formats.huggingface.files import DENSE, MODULES, POOLING
+from trinity.formats.huggingface.files import (
+    DENSE,
+    LOGIT_SCORE,
+    MODULES,
+    POOLING,
+    TRANSFORMER,
+    optional_object,
+)
 from trinity.formats.json_object import read_json_list, read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.safetensors import SafeTensorsFile
@@ -20,7 +27,8 @@ from trinity.formats.safetensors import SafeTensorsFile
 _MODES = {
     "pooling_mode_mean_tokens": 1, "pooling_mode_cls_token": 2, "pooling_mode_lasttoken": 3,
 }  # fmt: skip
-_KNOWN = ("Transformer", "Pooling", "Dense", "Normalize")
+_TAKEN = ("messages", "tools", "bos_token", "eos_token", "restore_suffix")
+_KNOWN = ("Transformer", "Pooling", "Dense", "Normalize", "LogitScore")
 
 
 def pooling_keys(files: Mapping[str, str]) -> dict[str, object]:
@@ -39,6 +47,17 @@ def pooling_keys(files: Mapping[str, str]) -> dict[str, object]:
         f"{files[POOLING]}: pools by {' and '.join(chosen) or 'nothing'}; trinity reads one of "
         f"{', '.join(_MODES)}"
     )
+
+
+def template_names(files: Mapping[str, str]) -> dict[str, object]:
+    """The names that a chat template gets beside a pair's messages.
+
+    Source: sentence_transformers.base.modules.Transformer, processing_kwargs. Raises: as
+    ``read_json_object``.
+    """
+    processing = optional_object(files, TRANSFORMER).get("processing_kwargs")
+    found = processing.get("chat_template") if isinstance(processing, dict) else None
+    return {k: v for k, v in found.items() if k not in _TAKEN} if isinstance(found, dict) else {}
 
 
 def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
@@ -88,6 +107,8 @@ def _modules(files: Mapping[str, str]) -> list[str]:
         if known and kind.endswith(".Dense"):
             known = len(dense) < len(DENSE) and values.get("path") == DENSE[len(dense)]
             dense.append(str(values.get("path")))
+        if known and kind.endswith(".LogitScore"):
+            _check_logit_score(values, files)
         if not known:
             raise UnsupportedError(
                 f"{files[MODULES]}: a module of type {kind[:60]!r} in "
@@ -95,3 +116,12 @@ def _modules(files: Mapping[str, str]) -> list[str]:
                 f"in {' and '.join(DENSE)}: take the model's GGUF file"
             )
     return dense
+
+
+def _check_logit_score(module: Mapping[str, object], files: Mapping[str, str]) -> None:
+    """Raise FormatError where the module's file is not where it is read."""
+    if f"{module.get('path')}/config.json" != LOGIT_SCORE or LOGIT_SCORE not in files:
+        raise FormatError(
+            f"{files[MODULES]}: names the module LogitScore in {str(module.get('path'))[:40]!r}, "
+            f"but {LOGIT_SCORE} is read and must be there; download the rest of the model"
+        )

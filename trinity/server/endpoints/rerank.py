@@ -1,6 +1,6 @@
 """Texts in the order in which they answer a query: POST /v1/rerank, as Jina, Cohere and llama.cpp.
 
-Scores are the classifier's own, as llama.cpp gives them.
+Scores are those of ``Model.rank``, as llama.cpp gives them.
 """
 
 from __future__ import annotations

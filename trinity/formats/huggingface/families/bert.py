@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.blocks import linear, norm
+from trinity.formats.huggingface.classifier import CLASSIFIES, label_count, label_keys
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.stored import Module, Stored, rows
@@ -22,7 +23,6 @@ _RENAMES = (
     ("bert.", ""),
     ("roberta.", ""),
 )
-_RANKS = "ForSequenceClassification"
 
 
 def _is_roberta(config: HFConfig) -> bool:
@@ -54,12 +54,12 @@ def _ends(config: HFConfig) -> Iterator[Module]:
     kept = 1 if _is_roberta(config) else texts
     yield Module("token_types.weight", (kept, hidden), (stored,), "precise")
     yield from norm("token_embd_norm", "embeddings.LayerNorm", hidden, bias=True)
-    if config.class_name.endswith(_RANKS):
+    if config.class_name.endswith(CLASSIFIES):
         roberta = _is_roberta(config)
         dense = "classifier.dense" if roberta else "pooler.dense"
         yield from linear("cls", dense, hidden, hidden, bias=True)
         output = "classifier.out_proj" if roberta else "classifier"
-        yield from linear("cls.output", output, _labels(config), hidden, bias=True)
+        yield from linear("cls.output", output, label_count(config), hidden, bias=True)
 
 
 def _layer(config: HFConfig, index: int) -> Iterator[Module]:
@@ -71,11 +71,6 @@ def _layer(config: HFConfig, index: int) -> Iterator[Module]:
     yield from linear("ffn_up", "intermediate.dense", width, hidden, bias=True)
     yield from linear("ffn_down", "output.dense", hidden, width, bias=True)
     yield from norm("layer_output_norm", "output.LayerNorm", hidden, bias=True)
-
-
-def _labels(config: HFConfig) -> int:
-    labels = config.values.values.get("id2label")
-    return len(labels) if isinstance(labels, dict) and labels else 2
 
 
 def _keys(config: HFConfig) -> Keys:
@@ -96,20 +91,20 @@ def _keys(config: HFConfig) -> Keys:
         "attention.head_count_kv": None, "attention.key_length": None,
         "attention.value_length": None, "rope.dimension_count": None, "rope.freq_base": None,
     }  # fmt: skip
-    if config.class_name.endswith(_RANKS):
-        keys["classifier.output_labels"] = [f"LABEL_{i}" for i in range(_labels(config))]
+    if config.class_name.endswith(CLASSIFIES):
+        keys |= label_keys(config)
     return keys
 
 
 def _unused(config: HFConfig) -> str:
     """What was there for training, and in models that give vectors the pooler."""
-    pooler = r"" if config.class_name.endswith(_RANKS) else r"pooler\..*|"
+    pooler = r"" if config.class_name.endswith(CLASSIFIES) else r"pooler\..*|"
     return pooler + r"embeddings\.position_ids|cls\..*|lm_head\..*"
 
 
 FAMILIES = tuple(
     Family(
-        class_names=(f"{name}Model", f"{name}{_RANKS}"),
+        class_names=(f"{name}Model", f"{name}{CLASSIFIES}"),
         architectures={"gelu": "bert"},
         layer=_layer,
         ends=_ends,

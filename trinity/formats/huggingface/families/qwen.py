@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trinity.formats.huggingface.blocks import attention, gated, head_norms, norm
+from trinity.formats.huggingface.classifier import with_classifier
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family
 from trinity.formats.huggingface.stored import Module
@@ -34,20 +35,24 @@ def _qwen3_layer(config: HFConfig, index: int) -> Iterator[Module]:
     yield from gated(config.hidden_size, config.intermediate_size)
 
 
+_QWEN2 = Family(
+    class_names=("Qwen2ForCausalLM",),
+    architectures={"silu": "qwen2"},
+    layer=_qwen2_layer,
+    terms=Terms(defaults=WINDOW_OFF),
+)
+_QWEN3 = Family(
+    class_names=("Qwen3ForCausalLM",),
+    architectures={"silu": "qwen3"},
+    layer=_qwen3_layer,
+    renames=WITHOUT_HEAD,
+    terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
+)
 FAMILIES = (
-    Family(
-        class_names=("Qwen2ForCausalLM",),
-        architectures={"silu": "qwen2"},
-        layer=_qwen2_layer,
-        terms=Terms(defaults=WINDOW_OFF),
-    ),
-    Family(
-        class_names=("Qwen3ForCausalLM",),
-        architectures={"silu": "qwen3"},
-        layer=_qwen3_layer,
-        renames=WITHOUT_HEAD,
-        terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
-    ),
+    _QWEN2,
+    _QWEN3,
+    with_classifier(_QWEN2),
+    with_classifier(_QWEN3),
     Family(  # as sentence-transformers saves an embedder that it trained
         class_names=("Qwen3Model",),
         architectures={"silu": "qwen3"},

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from trinity import __version__
 from trinity.model import Model
+from trinity.model_defaults import made_for
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA, known_name, timestamp
 from trinity.server.models import Served
@@ -177,7 +178,9 @@ def shown(served: Served, model: Model, verbose: bool) -> Shown:
     templates = model.chat_templates
     template = templates[0].text if templates else ""
     parameters = "\n".join(f"{name:<30} {value}" for name, value in model.defaults.options.items())
-    capabilities = ["completion", "embedding"]
+    pooled = model.weights is not None and made_for(model.weights) is not None
+    # What does not write, or was not trained to, has Ollama's word for that alone.
+    capabilities = ["embedding"] if pooled or model.encodes else ["completion", "embedding"]
     if "tools" in template.lower():
         capabilities.append("tools")
     if "enable_thinking" in template or "reasoning_effort" in template or ".Think" in template:

@@ -1,0 +1,28 @@
+"""Special tokens in texts of encoders, against transformers' tokenizers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trinity
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "ranks.json").read_text("utf-8"))["texts"]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_they_are_the_tokens_that_they_name(shared_data: Path, name: str) -> None:
+    with trinity.load(shared_data / "encoders" / name / "model.gguf", threads=1) as model:
+        for text, ids in GOLDEN[name].items():
+            assert model.tokenizer.encode_whole(text) == ids
+            assert np.array_equal(model.embed([text]), model.embed([ids]))
+
+
+def test_those_of_a_prompt_are_text_unless_asked_for(shared_data: Path) -> None:
+    tokenizer = trinity.load_tokenizer(shared_data / "encoders" / "bert_cls" / "model.gguf")
+    whole = GOLDEN["bert_cls"]["a [MASK] b"]
+    assert tokenizer.encode("a [MASK] b", add_eos=True) != whole
+    assert tokenizer.encode("a [MASK] b", add_eos=True, parse_special=True) == whole

@@ -1,0 +1,83 @@
+"""sentence-transformers' LogitScore: a model that writes ranks by the logits of one or two tokens.
+
+Their rows of the output become a classifier, as llama.cpp's converter makes it of Qwen3-Reranker.
+Source: sentence_transformers.cross_encoder.modules.LogitScore; llama.cpp conversion/qwen.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.huggingface.config import HFConfig
+from trinity.formats.huggingface.files import LOGIT_SCORE
+from trinity.formats.huggingface.stored import rows
+from trinity.formats.huggingface.tensors import HFTensor
+from trinity.formats.json_object import read_json_object
+from trinity.formats.pooling_type import RANKS
+
+_LABELS = ("yes", "no")
+# What makes logits more than the output's products, whose rows alone would give other scores.
+_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+def logit_score_keys(files: Mapping[str, str]) -> dict[str, object]:
+    """GGUF's keys of such a model, without the architecture; {} of another.
+
+    Raises: as ``read_json_object``, and ConfigError where the module's file names no token.
+    """
+    tokens = _tokens(files)
+    if not tokens:
+        return {}
+    return {"pooling_type": RANKS, "classifier.output_labels": list(_LABELS[: len(tokens)])}
+
+
+def logit_score_tensors(
+    files: Mapping[str, str], config: HFConfig, needed: Sequence[HFTensor]
+) -> list[HFTensor]:
+    """The classifier, of rows of the output among the tensors ``needed``; [] where there is none.
+
+    Raises: as ``logit_score_keys``; ConfigError for a token beyond the vocabulary, UnsupportedError
+    for a class whose logits are more than products.
+    """
+    tokens = _tokens(files)
+    if not tokens:
+        return []
+    for key in _CHANGES:
+        if config.values.values.get(key) not in (None, 0, 0.0, 1, 1.0):
+            raise UnsupportedError(
+                f"{config.source}: {key} is {config.values.values[key]!r:.40}; trinity ranks by "
+                f"{LOGIT_SCORE} where logits are the output's products alone"
+            )
+    for token in tokens:
+        if not 0 <= token < config.vocab_size:
+            raise ConfigError(
+                f"{files[LOGIT_SCORE]}: names the token {token}, but vocab_size is "
+                f"{config.vocab_size}; the files belong to different models"
+            )
+    by_name = {tensor.name: tensor for tensor in needed}
+    head = by_name.get("output.weight", by_name["token_embd.weight"])
+    parts = tuple(rows(token, token + 1) for token in tokens)
+    shape = (len(tokens), config.hidden_size)
+    factors = head.factors * len(tokens)
+    stored = replace(head.stored, parts=parts)
+    return [replace(head, name="cls.output.weight", shape=shape, stored=stored, factors=factors)]
+
+
+def _tokens(files: Mapping[str, str]) -> list[int]:
+    """The token for a text that answers, and the one for another where the module has one."""
+    if LOGIT_SCORE not in files:
+        return []
+    values = read_json_object(files[LOGIT_SCORE])
+    found = [values.get("true_token_id"), values.get("false_token_id")]
+    tokens = [one for one in found if isinstance(one, int) and not isinstance(one, bool)]
+    if found[1] is None:
+        found.pop()
+    if tokens != found:
+        raise ConfigError(
+            f"{files[LOGIT_SCORE]}: true_token_id is {values.get('true_token_id')!r:.40} and "
+            f"false_token_id {values.get('false_token_id')!r:.40}; expected ids of tokens, the "
+            "second may be null"
+        )
+    return tokens
