@@ -162,6 +162,9 @@ async def compared(kills: int, clients: int, tokens: int, seconds: float, keeper
                     while len(running) < clients:
                         begin()
                     await asyncio.sleep(0)
+        async with asyncio.timeout(60):  # a slow machine has sent nothing by then
+            while not done and running and not any(one.events and not one.ended for one in streams):
+                await asyncio.sleep(0.005)
         await asyncio.to_thread(keeper.kill)
         await asyncio.to_thread(keeper.start)
         done += 1
