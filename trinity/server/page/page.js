@@ -232,7 +232,7 @@ async function reply(conversation) {
         await keep(conversation);
       }
     }
-    message.note = (reason === "length" ? "cut off for want of tokens · " : "") + note(usage, began, first);
+    message.note = note(usage, began, first) + (reason === "length" ? " · cut off for want of tokens" : "");
     if (conversation === chosen) id("said").textContent = `Answer: ${message.content}`;
   } catch (error) {
     message.note = error.name === "AbortError" ? "stopped" : "broken off";
