@@ -94,7 +94,7 @@ def test_every_row_once_whatever_kills_it(run: Run, tmp_path: Path) -> None:
             time.sleep(0.001)
         kills += process.wait() == -signal.SIGKILL
         with out.open("ab") as file:
-            file.write(b'{"custom_id": "r5')  # as if it had been in mid-line
+            file.write(b'{"id": "batch_req_5", "custom_id": "r5')  # as if it had been in mid-line
     assert kills
     assert run(*arguments(source, out)).exit_code == 0
     assert texts(out) == texts(expected)
@@ -133,6 +133,13 @@ def test_wrong_files(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [row(1)])
     result = run(*arguments(source, source))
     assert "is no answer to a row of a batch; give another file" in result.stderr
+    source.write_text(json.dumps(row(1)))  # one line, without an end
+    result = run(*arguments(source, source))
+    assert "line 1 is no answer to a row of a batch" in result.stderr
+    assert json.loads(source.read_text()) == row(1)
+    write(source, [row(1)])
+    assert "cannot be written" in run(*arguments(source, tmp_path / "no" / "out")).stderr
+    assert "is no file" in run(*arguments(source, Path(os.devnull))).stderr
     other = write(tmp_path / "out", [{"custom_id": "x", "response": {"status_code": 200}}])
     assert "custom_id 'x' is of no row of this batch" in run(*arguments(source, other)).stderr
     assert json.loads(other.read_text())["custom_id"] == "x"

@@ -123,6 +123,8 @@ def test_the_limit_holds_and_the_oldest_go_first(path: Path, tmp_path: Path) -> 
     with loaded(path, tmp_path / "b", limit) as model:
         assert answered(model, 3).timings.cached_tokens == PAGES * PAGE
         assert answered(model, 0).timings.cached_tokens == 0
+    with loaded(path, tmp_path / "b", 2 * size):  # less than before, and nothing is written
+        assert len(files(tmp_path / "b")) == 2
     with loaded(path, tmp_path / "c", size - 1) as model:
         answered(model)
     assert not files(tmp_path / "c")

@@ -167,7 +167,7 @@ def test_one_that_has_not_begun_is_cancelled() -> None:
 
 def test_only_so_many_are_kept_and_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_module, "MOST_STREAMS", 2)
-    monkeypatch.setattr(kept_module, "MOST_BYTES", 3)
+    monkeypatch.setattr("trinity.server.kept_stream.MOST_BYTES", 3)
 
     async def run() -> None:
         streams, sources = KeptStreams(), [Source() for _ in range(3)]

@@ -174,3 +174,6 @@ def test_names_of_headers_are_written_as_usual(url: str) -> None:
     )
     names = {name for name, _ in response.headers.raw}
     assert names >= {b"Access-Control-Allow-Origin", b"Access-Control-Allow-Headers", b"Vary"}
+    allowed = response.headers["access-control-allow-headers"].lower().split(", ")
+    assert {"x-conversation-id", "last-event-id"} <= set(allowed)  # so that pages can resume
+    assert "Retry-After" in response.headers["access-control-expose-headers"]

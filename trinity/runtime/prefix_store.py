@@ -4,14 +4,14 @@ A page's file is named after a hash of whose keys and values it has and of all t
 so what is found under a name is what is wanted. It has a magic number, the page's tokens, the
 CRC-32 of name, tokens and bytes, and the bytes of the page; a file that is not just so is removed.
 What windowed and recurrent layers have of a page is a file of its own. Files appear whole, by
-renaming, and are mapped to be read. What was used longest ago is removed first, under a lock that
-all processes on the folder take, so that all files together stay below the limit.
+renaming, and are read, not mapped: a disk that fails is an error then and no signal. What was used
+longest ago is removed first, under a lock that all processes on the folder take, so that all files
+together stay below the limit.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -58,6 +58,8 @@ class PrefixStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_writable(str(folder))
+            with self._locked():
+                self._make_room(0)  # the limit may have been another one
         except OSError as error:
             raise InputError(f"{folder}: no evaluated texts can be kept there: {error}") from error
 
@@ -85,11 +87,9 @@ class PrefixStore:
                 size = os.fstat(file.fileno()).st_size
                 if size != HEAD + len(to):
                     raise ValueError(f"{size} bytes")
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
-                    head = MAGIC + packed(tokens)
-                    to[:] = np.frombuffer(found, np.uint8, len(to), HEAD)
-                    if found[:HEAD] != head + _check(name, head, to):
-                        raise ValueError("another sum")
+                found, head = file.read(HEAD), MAGIC + packed(tokens)
+                if file.readinto(to.data) != len(to) or found != head + _check(name, head, to):
+                    raise ValueError("another sum")
             os.utime(path)
         except FileNotFoundError:
             return False
@@ -145,13 +145,14 @@ class PrefixStore:
         for _, length, path in sorted(found):
             if total <= self.limit:
                 return
-            os.unlink(path)
+            with suppress(FileNotFoundError):  # another process has found it damaged
+                os.unlink(path)
             total -= length
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """The lock of the folder, which nobody holds for longer than it takes to write a page."""
-        with open(self.folder / "lock", "wb") as file:
+        with open(self.folder / "lock", "ab") as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield

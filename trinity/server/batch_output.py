@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from trinity.errors import InputError
-from trinity.server.batch_rows import lines_of
+from trinity.server.batch_rows import LONGEST_ANSWER, lines_of
 
 try:
     import fcntl
@@ -17,6 +18,7 @@ except ImportError:  # nothing tells of other processes there
     fcntl = None  # type: ignore[assignment]
 
 SYNCED = 64  # lines, after which they are on the disk
+BEGINNING = b'{"id": "batch_req_'  # of every line
 
 
 class BatchOutput:
@@ -24,13 +26,16 @@ class BatchOutput:
 
     What an earlier process has left stays: ``done`` are the ids of its rows, and a last line that
     it did not finish is cut off. ``known`` are the ids that may be there.
-    Raises: InputError for a file that another process writes, that is no such file, or of another
-    batch; OSError.
+    Raises: InputError for a file that cannot be written, that another process writes, that is no
+    such file, or of another batch; OSError.
     """
 
     def __init__(self, path: Path, known: Collection[str]) -> None:
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
         try:
             self.done, self.failed = self._begin(known)
         except BaseException:
@@ -45,8 +50,10 @@ class BatchOutput:
         except BlockingIOError as error:
             raise InputError(f"{self._path}: another process writes to it; wait for it") from error
         done, failed, end = set[str](), 0, 0
-        for number, line in enumerate(lines_of(self._path), 1):
-            if not line.endswith(b"\n"):
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            raise InputError(f"{self._path}: is no file; answers are read again to go on")
+        for number, line in enumerate(lines_of(self._path, LONGEST_ANSWER), 1):
+            if not line.endswith(b"\n") and line[: len(BEGINNING)] == BEGINNING[: len(line)]:
                 break  # of a process that was killed
             name, status = self._line(number, line)
             if name not in known or name in done:
@@ -94,6 +101,8 @@ class BatchOutput:
         self._unsynced = 0
 
     def close(self) -> None:
-        """End writing."""
-        self.sync()
-        os.close(self._file)
+        """End writing; the lock is gone whatever the disk does. Raises: OSError."""
+        try:
+            self.sync()
+        finally:
+            os.close(self._file)

@@ -16,6 +16,7 @@ from trinity.errors import InputError
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 LONGEST_LINE = 32 << 20  # bytes
+LONGEST_ANSWER = 1 << 30  # bytes of the line of an answer, such as the vectors of many texts
 LONGEST_ID = 512  # characters
 
 
@@ -35,7 +36,7 @@ def rows_of(path: Path) -> Iterator[Row]:
     Raises: InputError that names the line, for one that is no row, or an id that was there before.
     """
     seen: set[str] = set()
-    for number, line in enumerate(lines_of(path), 1):
+    for number, line in enumerate(lines_of(path, LONGEST_LINE), 1):
         if not line.strip():
             continue
         row = _row(f"{path}: line {number}", number, line)
@@ -48,16 +49,16 @@ def rows_of(path: Path) -> Iterator[Row]:
         yield row
 
 
-def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, none of them longer than a row may be. Raises: InputError."""
+def lines_of(path: Path, longest: int) -> Iterator[bytes]:
+    """The lines of a file, of ``longest`` bytes at most. Raises: InputError."""
     try:
         with path.open("rb") as file:
             number = 0
-            while line := file.readline(LONGEST_LINE + 1):
+            while line := file.readline(longest + 1):
                 number += 1
-                if len(line) > LONGEST_LINE:
+                if len(line) > longest:
                     raise InputError(
-                        f"{path}: line {number} has more than {LONGEST_LINE} bytes, which is no row"
+                        f"{path}: line {number} has more than {longest} bytes, which is no row"
                     )
                 yield line
     except OSError as error:

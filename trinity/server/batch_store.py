@@ -126,16 +126,24 @@ class BatchStore:
         try:
             data = (self._folder / f"{name}.json").read_bytes()
             batch = msgspec.json.decode(data, type=BatchObject)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             raise missing from None
+        if batch.id != name:
+            raise missing
         if batch.status in ("validating", "in_progress") and self.is_cancelled(name):
             batch.become("cancelling")  # and whoever answers it has not seen that yet
         return batch
 
     def cancel(self, batch: BatchObject) -> None:
-        """Note that a batch is to end, for whichever process answers it. Raises: OSError."""
-        self._cancelled(batch.id).touch()
-        self.save(batch)
+        """Note that a batch is to end, for whichever process answers it.
+
+        Raises: ApiError 507 on a full disk.
+        """
+        try:
+            self._cancelled(batch.id).touch()
+            self.save(batch)
+        except OSError as error:
+            raise ApiError(507, f"this cannot be written down: {error.strerror}") from error
 
     def is_cancelled(self, name: str) -> bool:
         """Whether a process has noted that a batch is to end."""

@@ -21,7 +21,7 @@ from trinity.errors import InputError, TrinityError
 from trinity.runtime.sequence import LAST
 from trinity.server.batch_answer import answer, answer_rows
 from trinity.server.batch_output import BatchOutput
-from trinity.server.batch_rows import Row, lines_of, rows_of
+from trinity.server.batch_rows import LONGEST_ANSWER, Row, lines_of, rows_of
 from trinity.server.batch_store import ENDED, BatchError, BatchErrors, BatchObject, BatchStore
 from trinity.server.errors import ApiError
 from trinity.server.file_store import FileStore
@@ -58,10 +58,16 @@ class Batches:
         return current if current is not None and current.id == name else self.store.get(name)
 
     def cancel(self, name: str) -> BatchObject:
-        """Let a batch end before its next row; one that has ended stays as it is."""
+        """Let a batch end before its next row; one that has ended stays as it is.
+
+        One that has not begun ends at once. Raises: ApiError 404, 507.
+        """
         batch = self.get(name)
         if batch.status not in ENDED and batch.status != "cancelling":
+            begun = batch.status != "validating" or batch is self._current
             batch.become("cancelling")
+            if not begun:
+                batch.become("cancelled")
             self.store.cancel(batch)
             self._news.set()
         return batch
@@ -80,16 +86,12 @@ class Batches:
             self._news.clear()
             waiting = [batch for batch in self.store.all() if batch.status not in ENDED]
             for found in sorted(waiting, key=lambda one: (one.created_at, one.id)):
-                batch = self._current = self.store.get(found.id)  # which may be cancelled by now
                 try:
-                    await self._advance(batch, endpoints)
-                except TrinityError as error:
-                    # Another process answers it, or has.
-                    theirs = isinstance(error.__cause__, BlockingIOError)
-                    if not theirs and self.store.get(batch.id).status not in ENDED:
-                        self._fail(batch, error)
+                    await self._take(found.id, endpoints)
+                except ApiError as error:  # its file has been removed meanwhile
+                    log.warning("batch %s cannot go on: %s", found.id, error)
                 except Exception:
-                    log.exception("batch %s cannot go on", batch.id)
+                    log.exception("batch %s cannot go on", found.id)
                 finally:
                     self._current = None
             if not self._news.is_set():
@@ -97,6 +99,19 @@ class Batches:
                     await asyncio.wait_for(self._news.wait(), 60.0)
                 except TimeoutError:
                     continue
+
+    async def _take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
+        """Answer a batch, unless it has ended by now. Raises: ApiError 404; what answering does."""
+        batch = self._current = self.store.get(name)
+        if batch.status in ENDED:
+            return
+        try:
+            await self._advance(batch, endpoints)
+        except TrinityError as error:
+            # Another process answers it, or has.
+            theirs = isinstance(error.__cause__, BlockingIOError)
+            if not theirs and self.store.get(name).status not in ENDED:
+                self._fail(batch, error)
 
     async def _advance(self, batch: BatchObject, endpoints: Mapping[str, ASGIApp]) -> None:
         source = self.files.path(batch.input_file_id)
@@ -218,7 +233,8 @@ def _checked(source: Path, batch: BatchObject) -> set[str]:
 def _copy(answers: Path, to: Path, failed: bool) -> bool:
     """Write the answers that are errors, or that are none; whether there are some."""
     some = False
-    lines: Iterator[bytes] = (line for line in lines_of(answers) if line.endswith(b"\n"))
+    found = lines_of(answers, LONGEST_ANSWER)
+    lines: Iterator[bytes] = (line for line in found if line.endswith(b"\n"))
     with whole_file(str(to)) as file:
         for line in lines:
             if (json.loads(line)["response"]["status_code"] != 200) == failed:

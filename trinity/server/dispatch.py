@@ -19,7 +19,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
-from trinity.server.kept import HEADER, LAST_EVENT, Source
+from trinity.server.kept import name_in
+from trinity.server.kept_stream import LAST_EVENT, Source
 from trinity.server.multipart import form_fields
 from trinity.server.places import asker
 from trinity.server.schemas import converted, decoded
@@ -94,7 +95,7 @@ class Dispatch:
         plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
         del body  # which may be large, and the answer may take long
         asker.set(b"" if scope.get("trinity.of_batch", False) else hash_of(scope, plain))
-        if self._service.settings.state is None or Headers(scope=scope).get(HEADER) is None:
+        if self._service.settings.state is None or name_in(Headers(scope=scope)) is None:
             plain = b""
         working = asyncio.ensure_future(self._work(content, plain, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
@@ -112,9 +113,9 @@ class Dispatch:
         self, content: Any, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
         endpoint, request, kept = self._endpoint, Request(scope, receive), self._service.kept
-        name, last = request.headers.get(HEADER), request.headers.get(LAST_EVENT)
+        name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
         if name and last and endpoint.event is not None:
-            await kept.resume(name, last)(scope, receive, send)
+            await kept.resume(name, last, endpoint.path)(scope, receive, send)
             return
         query = None
         if endpoint.query is not None:

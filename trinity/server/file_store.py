@@ -87,11 +87,15 @@ class FileStore:
         return found
 
     def all(self) -> Iterator[FileObject]:
-        """The files, in no order."""
-        for entry in os.scandir(self.folder):
-            if entry.name.endswith(".json"):
+        """The files, in no order. Raises: ApiError 503 where the folder is gone."""
+        try:
+            names = os.listdir(self.folder)
+        except OSError as error:
+            raise ApiError(503, f"the files cannot be looked at: {error.strerror}") from error
+        for name in names:
+            if name.endswith(".json"):
                 with suppress(ApiError):
-                    yield self.get(entry.name.removesuffix(".json"))
+                    yield self.get(name.removesuffix(".json"))
 
     def get(self, file_id: str) -> FileObject:
         """What a file is. Raises: ApiError 404."""
@@ -99,9 +103,12 @@ class FileStore:
         if not _NAME.fullmatch(file_id):
             raise missing
         try:
-            return msgspec.json.decode(self._description(file_id).read_bytes(), type=FileObject)
-        except (OSError, msgspec.DecodeError):
+            found = msgspec.json.decode(self._description(file_id).read_bytes(), type=FileObject)
+        except (OSError, msgspec.DecodeError, RecursionError):
             raise missing from None
+        if found.id != file_id:  # it says what to open, so it is not believed
+            raise missing
+        return found
 
     def path(self, file_id: str) -> Path:
         """Where a file's content lies; ``file_id`` is one of ``get`` or ``new_id``."""

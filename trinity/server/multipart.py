@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from email.message import Message
+from email.utils import collapse_rfc2231_value
 from mmap import mmap
 
 from trinity.server.errors import ApiError
@@ -91,5 +92,5 @@ def _disposition(header: bytes) -> tuple[str, str | None]:
             name = one.get_param("name", header="content-disposition")
             if isinstance(name, str):
                 filename = one.get_param("filename", header="content-disposition")
-                return name, None if filename is None else str(filename)
+                return name, None if filename is None else collapse_rfc2231_value(filename)
     raise ApiError(400, "a part of the form has no name")

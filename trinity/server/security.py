@@ -22,8 +22,10 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
 METHODS = "GET, POST, DELETE, OPTIONS"
 ASKED = (
-    "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, X-Conversation-Id"
+    "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta, X-Conversation-Id, "
+    "Last-Event-ID"
 )
+TOLD = "Retry-After, X-Predicted-First-Token-Ms"  # headers of answers that pages may read
 # Seconds for which a browser keeps the answer to its question.
 KEPT = "600"
 
@@ -146,6 +148,7 @@ def _told(send: Send, origin: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = TOLD
             headers.add_vary_header("Origin")
         await send(message)
 

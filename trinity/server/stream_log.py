@@ -3,7 +3,8 @@
 A file is named after the stream. It has a line of JSON with its CRC-32 before it, the request and
 its prompt, then 8 bytes for each token of the answer: the token, and the CRC-32 of all tokens so
 far, both little-endian. Where that is not right the file ends. Tokens are written before anything
-of them is sent, so a client never has more than the file tells.
+of them is sent, so a client never has more than the file tells. Where they cannot be written, as on
+a full disk, the file is removed and the stream goes on without one.
 
 The process that writes a file holds a lock on it (flock), which the system drops however the
 process ends.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import struct
@@ -22,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from trinity.errors import InputError
 from trinity.server.errors import ApiError
@@ -33,6 +35,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger("trinity.server")
 
 SUFFIX = ".stream"
 TOKEN = struct.Struct("<II")
@@ -64,27 +68,43 @@ class Begun:
 class StreamLog:
     """The tokens of one stream: those that are known, and the file that further ones go into."""
 
-    def __init__(self, file: BinaryIO, begun: Begun, tokens: Sequence[int], check: int) -> None:
+    def __init__(
+        self, path: Path, file: FileIO, begun: Begun, tokens: Sequence[int], check: int
+    ) -> None:
         self.begun = begun
         self.tokens = list(tokens)
+        self._path = path
         self._file = file
         self._check = check
         self._repeated = 0
+        self._lost = False
 
     def add(self, tokens: Sequence[int]) -> None:
         """Write tokens of the answer; those that it had before come first, and once more."""
         known = min(len(tokens), len(self.tokens) - self._repeated)
         self._repeated += known
+        packed = bytearray()
         for token in tokens[known:]:
-            packed = struct.pack("<I", token)
-            self._check = zlib.crc32(packed, self._check)
-            self._file.write(packed + struct.pack("<I", self._check))
-        if len(tokens) > known:
-            self._file.flush()
+            self._check = zlib.crc32(struct.pack("<I", token), self._check)
+            packed += TOKEN.pack(token, self._check)
+        if packed and not self._lost:
+            try:
+                write(self._file, packed)
+            except OSError as error:
+                self._lose(error)
 
     def close(self) -> None:
         """Let another process have the file; again is harmless."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
+
+    def _lose(self, error: OSError) -> None:
+        """Go on without the file: a part of the answer would be missing in it."""
+        self._lost = True
+        log.warning("a stream is kept in memory alone: %s", error)
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
+                self._path.unlink()
 
 
 class StreamLogs:
@@ -98,28 +118,35 @@ class StreamLogs:
         except OSError as error:
             raise InputError(f"{folder}: no streams can be kept there: {error}") from error
 
-    def create(self, begun: Begun) -> StreamLog:
-        """A new file, in place of an older one of the name. Raises: ApiError 503."""
+    def create(self, begun: Begun) -> StreamLog | None:
+        """A new file, in place of an older one of the name; None where none can be written."""
         self._make_room()
         text = json.dumps(asdict(begun)).encode()
         path = self._path(begun.name)
+        file = None
         try:
             path.unlink(missing_ok=True)
-            file = open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "r+b")  # noqa: SIM115
+            made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            file = FileIO(made, "r+")
             lock(file)
-            file.write(b"%08x %b\n" % (zlib.crc32(text), text))
-            file.flush()
+            write(file, b"%08x %b\n" % (zlib.crc32(text), text))
         except OSError as error:
-            raise ApiError(503, f"the stream cannot be kept: {error.strerror}") from error
-        return StreamLog(file, begun, (), 0)
+            log.warning("a stream is kept in memory alone: %s", error)
+            if file is not None:
+                file.close()
+                with suppress(OSError):
+                    path.unlink()
+            return None
+        return StreamLog(path, file, begun, (), 0)
 
     def open(self, name: str) -> StreamLog | None:
         """The file of a stream that no process writes; None where there is none that is whole.
 
         Raises: ApiError 409 where another process writes it.
         """
+        path = self._path(name)
         try:
-            file = open(self._path(name), "r+b")  # noqa: SIM115
+            file = FileIO(path, "r+")
         except OSError:
             return None
         try:
@@ -132,7 +159,7 @@ class StreamLogs:
             tokens, check = read_tokens(rest)
             file.truncate(len(head) + 1 + TOKEN.size * len(tokens))
             file.seek(0, os.SEEK_END)
-            return StreamLog(file, begun, tokens, check)
+            return StreamLog(path, file, begun, tokens, check)
         except BlockingIOError:
             file.close()
             raise ApiError(
@@ -143,10 +170,19 @@ class StreamLogs:
             file.close()
             raise
 
-    def remove(self, name: str) -> None:
-        """Forget a stream, if there is one of the name."""
+    def remove(self, name: str, names: int | None = None) -> None:
+        """Forget a stream, if there is one of the name.
+
+        ``names`` is the seed of the names in it: another process may have begun another one.
+        """
+        path = self._path(name)
         with suppress(OSError):
-            self._path(name).unlink()
+            if names is not None:
+                with path.open("rb") as file:
+                    begun = read_head(file.readline().removesuffix(b"\n"), name)
+                if begun is None or begun.names != names:
+                    return
+            path.unlink()
 
     def _path(self, name: str) -> Path:
         return self._folder / (hashlib.sha256(name.encode()).hexdigest()[:32] + SUFFIX)
@@ -161,7 +197,7 @@ class StreamLogs:
         late = time.time() - KEPT_SECONDS
         for place, (changed, path) in enumerate(found):
             if changed < late or len(found) - place >= MOST_FILES:
-                with suppress(OSError), open(path, "r+b") as file:
+                with suppress(OSError), FileIO(path, "r+") as file:
                     lock(file)
                     path.unlink()
 
@@ -171,7 +207,7 @@ class Recording:
     """A stream that shall be kept: how it was asked for, and its file once it has begun.
 
     ``logs`` is None where it has no file. ``names`` is the seed of the names in it. ``log`` is
-    there from the beginning where it is to go on.
+    there from the beginning where it is ``resumed``.
     """
 
     logs: StreamLogs | None
@@ -180,18 +216,19 @@ class Recording:
     body: bytes
     names: int
     log: StreamLog | None = None
+    resumed: bool = False
 
     @classmethod
     def again(cls, logs: StreamLogs, log: StreamLog) -> Recording:
         """Of a stream that goes on."""
         begun = log.begun
-        return cls(logs, begun.name, begun.path, begun.body.encode(), begun.names, log)
+        return cls(logs, begun.name, begun.path, begun.body.encode(), begun.names, log, True)
 
     def begin(
         self, model: str, model_name: str, prompt: Sequence[int], seed: int | None,
         lora: Mapping[int, float] | None,
     ) -> StreamLog | None:  # fmt: skip
-        """The file, if it is to have one, now that it is known what is answered.
+        """The file, if it has one, now that it is known what is answered.
 
         Raises: ApiError.
         """
@@ -217,15 +254,27 @@ class Recording:
         if self.log is not None:
             self.log.close()
 
+    def forget(self) -> None:
+        """Remove the file, if it is still this stream's."""
+        if self.logs is not None:
+            self.logs.remove(self.name, self.names)
+
 
 # What the answer of this task is written to.
 recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
-def lock(file: BinaryIO) -> None:
+def lock(file: FileIO) -> None:
     """Raises: BlockingIOError where another process has the lock."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def write(file: FileIO, data: bytes | bytearray) -> None:
+    """Write all of it. Raises: OSError."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def read_head(head: bytes, name: str) -> Begun | None:

@@ -14,6 +14,9 @@ from trinity.server.endpoints.files import batches_of, page_of
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
 
+Key = Annotated[str, Meta(max_length=64)]
+Value = Annotated[str, Meta(max_length=512)]
+
 
 class BatchBody(Body):
     """A file of requests for one endpoint."""
@@ -21,7 +24,7 @@ class BatchBody(Body):
     input_file_id: str
     endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
     completion_window: Literal["24h"] = "24h"
-    metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
+    metadata: Annotated[dict[Key, Value], Meta(max_length=16)] | None = None
 
 
 class BatchQuery(Body):

@@ -108,8 +108,10 @@ async def described(call: Call[Any]) -> ASGI:
 async def content(call: Call[Any]) -> ASGI:
     """What is in a file."""
     files = batches_of(call.service).files
-    found = files.get(call.request.path_params["file_id"])
-    return FileResponse(files.path(found.id), media_type="application/octet-stream")
+    path = files.path(files.get(call.request.path_params["file_id"]).id)
+    if not path.is_file():
+        raise ApiError(404, "the file's content is not there", "file_id", "file_not_found")
+    return FileResponse(path, media_type="application/octet-stream")
 
 
 async def delete(call: Call[Any]) -> ASGI:

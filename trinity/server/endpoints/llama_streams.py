@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError
-from trinity.server.kept import LAST_EVENT, LONGEST_NAME
+from trinity.server.kept import LONGEST_NAME
+from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.schemas import Body
 
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]

@@ -1,6 +1,7 @@
 // Markdown to DOM nodes. marked finds the tokens; text becomes text nodes and never markup, so
 // whatever a model writes, nothing of it runs or loads.
 
+import { copy } from "./clipboard.js";
 import { Marked } from "./marked.js";
 
 const marked = new Marked({ gfm: true, breaks: true });
@@ -116,15 +117,15 @@ function item(token) {
 }
 
 function code(token) {
-  const copy = element("button", { type: "button", class: "copy" }, "Copy");
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(token.text);
-    copy.textContent = "Copied";
-    setTimeout(() => (copy.textContent = "Copy"), 1500);
+  const button = element("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", async () => {
+    await copy(token.text);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
   });
   const language = (token.lang ?? "").split(/\s/)[0].slice(0, 30);
   const text = element("pre", { tabindex: "0" }, element("code", {}, token.text));
-  return element("div", { class: "code" }, element("div", { class: "bar" }, element("span", {}, language), copy), text);
+  return element("div", { class: "code" }, element("div", { class: "bar" }, element("span", {}, language), button), text);
 }
 
 function table(token) {

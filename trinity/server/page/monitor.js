@@ -58,7 +58,7 @@ class Chart {
     this.top = element("span", { class: "top" }, "");
     this.line = drawn("polyline", { class: "line" });
     this.area = drawn("polygon", { class: "area" });
-    this.picture = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", preserveAspectRatio: "none" });
+    this.picture = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": name, preserveAspectRatio: "none" });
     this.picture.append(this.area, this.line);
     this.place = element("figure", {},
       element("figcaption", {}, element("h2", {}, name), this.value, element("span", {}, unit)),

@@ -13,6 +13,7 @@ const input = id("input");
 
 let conversations = [];
 let chosen = null;
+const unwritten = new Set();  // what the browser does not keep, or not yet
 const running = new Map();  // what answers, by the conversation's id
 
 const thread = new Thread(id("thread"), id("scroll"), {
@@ -25,21 +26,26 @@ const monitor = new Monitor(id("monitor"));
 
 function choose(conversation) {
   chosen = conversation;
-  localStorage.setItem("trinity.chosen", conversation.id);
+  store.remember("chosen", conversation.id);
   thread.show(conversation.messages);
   showMonitor(false);
   fail("");
-  document.body.classList.remove("menu");
+  const open = document.body.classList.contains("menu");
+  menu(false);
+  if (open) id("menu").focus();  // not in what is hidden now
   list();
 }
 
 function list() {
+  // Whoever moves by keys stays at the button that is made anew.
+  const held = document.activeElement?.closest("#conversations button")?.dataset.act;
   id("conversations").replaceChildren(...conversations.map((one) => {
     const open = element("button", { type: "button", class: "open" }, one.title);
+    open.dataset.act = `open ${one.id}`;
     if (one === chosen) open.setAttribute("aria-current", "true");
     open.addEventListener("click", () => choose(one));
     const small = (sign, name, act) => {
-      const made = element("button", { type: "button", title: name, "aria-label": `${name} ${one.title}` }, sign);
+      const made = element("button", { type: "button", title: name, "aria-label": `${name} ${one.title}`, "data-act": `${name} ${one.id}` }, sign);
       made.addEventListener("click", act);
       return made;
     };
@@ -48,7 +54,8 @@ function list() {
       small("⤓", "Export", () => save(one)),
       small("✕", "Delete", () => remove(one)));
   }));
-  id("title").textContent = chosen.title;
+  if (held) document.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
+  if (id("monitor").hidden) id("title").textContent = chosen.title;
   document.title = `${chosen.title} · trinity`;
   id("empty").hidden = chosen.messages.length > 0;
   const busy = running.has(chosen.id);
@@ -68,9 +75,12 @@ function begin() {
 }
 
 async function keep(conversation) {
+  if (!conversations.includes(conversation)) return;  // it was deleted meanwhile
   conversation.changed = Date.now();
+  unwritten.add(conversation);
   try {
     await store.put(conversation);
+    unwritten.delete(conversation);
   } catch (error) {
     fail(`This browser does not keep the chat: ${error?.message ?? error}`);
   }
@@ -102,7 +112,11 @@ async function remove(conversation) {
   if (!await dialog("remove", () => (id("remove-name").textContent = conversation.title))) return;
   running.get(conversation.id)?.abort();
   conversations = conversations.filter((one) => one !== conversation);
-  await store.remove(conversation.id);
+  try {
+    await store.remove(conversation.id);
+  } catch (error) {
+    fail(`This browser still keeps the chat: ${error?.message ?? error}`);
+  }
   if (conversation !== chosen) list();
   else if (conversations.length) choose(conversations[0]);
   else begin();
@@ -120,7 +134,7 @@ function save(conversation) {
 
 function numbers() {
   try {
-    return JSON.parse(localStorage.getItem("trinity.sampling")) ?? {};
+    return JSON.parse(store.remembered("sampling")) ?? {};
   } catch {
     return {};
   }
@@ -139,7 +153,7 @@ async function settings() {
   for (const name of NUMBERS) {
     if (form.elements[name].value !== "") given[name] = Number(form.elements[name].value);
   }
-  localStorage.setItem("trinity.sampling", JSON.stringify(given));
+  store.remember("sampling", JSON.stringify(given));
   server.key.set(form.elements.key.value.trim());
   of.system = form.elements.system.value.trim();
   if (of.messages.length) await keep(of);
@@ -151,7 +165,7 @@ async function fillModels() {
   const select = id("model");
   try {
     const names = (await server.models()).map((one) => one.id);
-    const before = select.value || localStorage.getItem("trinity.model");
+    const before = select.value || store.remembered("model");
     select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
     if (names.includes(before)) select.value = before;
   } catch (error) {
@@ -200,11 +214,12 @@ async function reply(conversation) {
     list();
   }
   const began = performance.now();
-  let [first, usage, saved] = [null, null, began];
+  let [first, usage, saved, reason] = [null, null, began, null];
   try {
     await keep(conversation);
     for await (const event of server.answer(body, stop.signal)) {
       usage = event.usage ?? usage;
+      reason = event.choices[0]?.finish_reason ?? reason;
       const delta = event.choices[0]?.delta;
       if (!delta?.content && !delta?.reasoning_content) continue;
       first ??= performance.now();
@@ -217,7 +232,7 @@ async function reply(conversation) {
         await keep(conversation);
       }
     }
-    message.note = note(usage, began, first);
+    message.note = note(usage, began, first) + (reason === "length" ? " · cut off for want of tokens" : "");
     if (conversation === chosen) id("said").textContent = `Answer: ${message.content}`;
   } catch (error) {
     message.note = error.name === "AbortError" ? "stopped" : "broken off";
@@ -304,7 +319,7 @@ for (const button of document.querySelectorAll("dialog .cancel")) {
 }
 id("new").addEventListener("click", begin);
 id("settings-button").addEventListener("click", settings);
-id("model").addEventListener("change", () => localStorage.setItem("trinity.model", id("model").value));
+id("model").addEventListener("change", () => store.remember("model", id("model").value));
 id("menu").addEventListener("click", () => menu(!document.body.classList.contains("menu")));
 id("monitor-button").addEventListener("click", () => {
   menu(false);
@@ -314,13 +329,30 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (!event.target.closest("#menu")) menu(false);
 });
 
+/** Another tab may have changed the chats: what is older here is not written over them. */
+async function lookAgain() {
+  if (document.hidden || running.size || unwritten.size || document.querySelector("dialog[open], .editing")) return;
+  const found = await store.all();
+  if (running.size || unwritten.size) return;
+  const same = found.find((one) => one.id === chosen.id);
+  const fresh = conversations.filter((one) => !one.messages.length && !found.some((two) => two.id === one.id));
+  if (same?.changed === chosen.changed) found.splice(found.indexOf(same), 1, chosen);
+  conversations = [...fresh, ...found];
+  if (conversations.includes(chosen)) list();
+  else if (same) choose(same);
+  else begin();
+}
+addEventListener("visibilitychange", () => lookAgain().catch(() => {}));
+
+let unkept = "";
 try {
   conversations = await store.all();
 } catch (error) {
-  fail(`This browser keeps no chats: ${error?.message ?? error}`);
+  unkept = `This browser keeps no chats: ${error?.message ?? error}`;
 }
-const last = conversations.find((one) => one.id === localStorage.getItem("trinity.chosen"));
+const last = conversations.find((one) => one.id === store.remembered("chosen"));
 if (last) choose(last);
 else begin();
+fail(unkept);
 await fillModels();
 document.body.dataset.ready = "true";

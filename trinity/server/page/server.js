@@ -7,9 +7,23 @@ export class ServerError extends Error {
   }
 }
 
+let given = "";  // where the browser keeps nothing
 export const key = {
-  get: () => sessionStorage.getItem("trinity.key") ?? "",
-  set: (value) => sessionStorage.setItem("trinity.key", value),
+  get() {
+    try {
+      return sessionStorage.getItem("trinity.key") ?? given;
+    } catch {
+      return given;
+    }
+  },
+  set(value) {
+    given = value;
+    try {
+      sessionStorage.setItem("trinity.key", value);
+    } catch {
+      // It holds until the page is closed.
+    }
+  },
 };
 
 async function ask(path, options = {}) {

@@ -2,15 +2,26 @@
 
 const NAME = "trinity";
 const STORE = "conversations";
+const OPENING_MS = 10_000;  // beyond, the page goes on without
 let opened;
 
 function open() {
   opened ??= new Promise((resolve, reject) => {
     const request = indexedDB.open(NAME, 1);
     request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "id" });
-    request.onsuccess = () => resolve(request.result);
+    request.onsuccess = () => {
+      // It is opened anew after the browser's data were cleared.
+      const close = () => {
+        request.result.close();
+        opened = undefined;
+      };
+      request.result.onversionchange = request.result.onclose = close;
+      resolve(request.result);
+    };
     request.onerror = () => reject(request.error);
+    setTimeout(() => reject(new Error("its database does not open")), OPENING_MS);
   });
+  opened.catch(() => (opened = undefined));
   return opened;
 }
 
@@ -22,6 +33,27 @@ async function run(mode, act) {
     transaction.oncomplete = () => resolve(request.result);
     transaction.onabort = transaction.onerror = () => reject(transaction.error);
   });
+}
+
+const unkept = new Map();  // settings that last until the page is closed
+
+/** A setting of this browser; null where there is none. */
+export function remembered(name) {
+  try {
+    return unkept.get(name) ?? localStorage.getItem(`trinity.${name}`);
+  } catch {
+    return null;
+  }
+}
+
+/** Keep a setting, where the browser does; full or forbidden storage stops nothing. */
+export function remember(name, value) {
+  try {
+    localStorage.setItem(`trinity.${name}`, value);
+    unkept.delete(name);
+  } catch {
+    unkept.set(name, value);
+  }
 }
 
 /** All conversations, the one that changed last first. */

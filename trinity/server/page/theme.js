@@ -2,7 +2,12 @@
 "use strict";
 {
   const NAMES = ["system", "light", "dark"];
-  let theme = localStorage.getItem("trinity.theme");
+  let theme = "system";
+  try {
+    theme = localStorage.getItem("trinity.theme");
+  } catch {
+    // The browser keeps nothing.
+  }
   if (!NAMES.includes(theme)) theme = "system";
   const show = () => {
     document.documentElement.dataset.theme = theme;
@@ -14,8 +19,12 @@
     show();
     document.getElementById("theme").addEventListener("click", () => {
       theme = NAMES[(NAMES.indexOf(theme) + 1) % NAMES.length];
-      localStorage.setItem("trinity.theme", theme);
       show();
+      try {
+        localStorage.setItem("trinity.theme", theme);
+      } catch {
+        // It holds until the page is closed.
+      }
     });
   });
 }

@@ -1,5 +1,6 @@
 // The messages of one conversation on the screen.
 
+import { copy } from "./clipboard.js";
 import { Growing, element, render } from "./markdown.js";
 
 const NAMES = { user: "You", assistant: "Answer" };
@@ -60,6 +61,7 @@ export class Thread {
     const view = this.#views.get(message);
     if (!view || view.asked) return;
     view.asked = true;
+    view.article.setAttribute("aria-busy", "true");
     requestAnimationFrame(() => {
       view.asked = false;
       const began = performance.now();
@@ -105,7 +107,7 @@ export class Thread {
       made.addEventListener("click", act);
       return made;
     };
-    buttons.append(button("Copy", () => navigator.clipboard.writeText(message.content)));
+    buttons.append(button("Copy", () => copy(message.content)));
     if (message.role === "user") buttons.append(button("Edit", () => this.#edit(view, message)));
     else buttons.append(button("Regenerate", () => this.acts.regenerate(message)));
     buttons.append(note);

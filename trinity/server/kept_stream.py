@@ -1,0 +1,187 @@
+"""One stream that is kept: written by a task, read by any number of clients from any place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Message, Scope, Send
+
+from trinity.conversation.names import name_again
+from trinity.server.errors import ApiError
+from trinity.server.stream import BEAT_COMMENT, EVENTS
+from trinity.server.stream_log import Recording, recording
+
+LAST_EVENT = "last-event-id"
+MOST_BYTES = 4 << 20  # of one stream; of a longer one the beginning is dropped
+LATE = ApiError(408, "the reader was too slow: a part of the stream is gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What writes a stream: the application, its scope, and how it says what is wrong."""
+
+    app: ASGIApp
+    scope: Scope
+    failure: Callable[[Exception], bytes]
+
+
+class Kept:
+    """One stream: ``start`` and ``end`` are the places of what is there of it, in bytes.
+
+    ``begun`` is done once its headers are known, with the error where it cannot begin.
+    ``started`` and ``completed`` are times in seconds since the epoch; it is written until
+    ``completed`` is known. ``left`` is called when nobody reads it any more.
+    """
+
+    def __init__(
+        self, source: Source, recorded: Recording, left: Callable[[], object] = lambda: None
+    ) -> None:
+        self.started = int(time.time())
+        self.completed: int | None = None
+        self.start = 0
+        self.readers = 0
+        self.recorded = recorded
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[Message] = loop.create_future()
+        self.begun.add_done_callback(_seen)
+        self._failure = source.failure
+        self._left = left
+        self._data = bytearray()
+        self._ends = array("Q")  # of the numbered events, in bytes of the stream
+        self._numbers = False
+        self._changed = asyncio.Event()
+        context = copy_context()
+        context.run(recording.set, recorded)
+        context.run(name_again, recorded.names)
+        writing = _run(source.app, source.scope, self._take)
+        self.task = loop.create_task(writing, context=context)
+        self.task.add_done_callback(self._ended)
+
+    @property
+    def end(self) -> int:
+        """Bytes that were written."""
+        return self.start + len(self._data)
+
+    @property
+    def events(self) -> int:
+        """Events that were written and have numbers, from 1."""
+        return len(self._ends)
+
+    def cancel(self) -> None:
+        """End it; again is harmless."""
+        self.task.cancel()
+
+    async def read(self, place: int, send: Send, *, after: int | None = None) -> None:
+        """Send what is there from ``place`` on, and what comes.
+
+        ``after``: from behind the event of that number instead; the answer is 204 where none
+        comes behind it. Raises: as ``begun``; ApiError where there is no such event.
+        """
+        self.readers += 1
+        try:
+            begun = await asyncio.shield(self.begun)
+            if after is not None and self.completed is not None:
+                if after == self.events and self._is_last(after):
+                    await send({"type": "http.response.start", "status": 204, "headers": []})
+                    await send({"type": "http.response.body", "body": b""})
+                    return
+                self._check(after)
+            await send(begun)
+            if after is not None:
+                await self._come(after, send)
+                place = self.end if after > self.events else self._ends[after - 1] if after else 0
+            await self._send(place, send)
+        finally:
+            self.readers -= 1
+            if not self.readers and self.completed is None:
+                self._left()
+
+    async def _come(self, number: int, send: Send) -> None:
+        """Wait for an event, and keep the connection alive; say so where it does not come."""
+        while number > (known := self.events) and self.completed is None:
+            await self._changed.wait()
+            if self._numbers and known == self.events and self.completed is None:
+                await send(_body(BEAT_COMMENT))
+        try:
+            self._check(number)
+        except ApiError as error:
+            await send(_body(self._failure(error)))
+
+    async def _send(self, place: int, send: Send) -> None:
+        while True:
+            changed = self._changed
+            late = place < self.start
+            piece = self._failure(LATE) if late else bytes(self._data[place - self.start :])
+            if piece:
+                place += len(piece)
+                await send(_body(piece))
+            if late or (not piece and self.completed is not None):
+                await send({"type": "http.response.body", "body": b""})
+                return
+            if not piece:
+                await changed.wait()
+
+    def _check(self, number: int) -> None:
+        if number > self.events:
+            raise ApiError(
+                400, f"Last-Event-ID is {number}; the stream has {self.events} events", LAST_EVENT
+            )
+
+    def _is_last(self, number: int) -> bool:
+        return number > 0 and self._ends[number - 1] == self.end
+
+    async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = dict(message["headers"])
+            self._numbers = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+            self.begun.set_result(message)
+        body = message.get("body", b"")
+        if self._numbers and message.get(EVENTS) and body.endswith(b"\n\n"):
+            for event in body.split(b"\n\n")[:-1]:
+                self._data += b"id: %d\n%b\n\n" % (self.events + 1, event)
+                self._ends.append(self.end)
+        else:
+            self._data += body
+        much = len(self._data) - MOST_BYTES
+        if much > 0:
+            del self._data[:much]
+            self.start += much
+        self._tell()
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if not self.begun.done():
+            cancelled = ApiError(400, "the stream was cancelled", code="cancelled")
+            self.begun.set_exception(error or cancelled)
+        self.completed = int(time.time())
+        self.recorded.end()
+        self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+async def _run(app: ASGIApp, scope: Scope, send: Send) -> None:
+    await app(scope, _nothing, send)
+
+
+async def _nothing() -> Message:
+    """What a client sends that cannot leave."""
+    await asyncio.Future()
+    raise AssertionError
+
+
+def _body(piece: bytes) -> Message:
+    return {"type": "http.response.body", "body": piece, "more_body": True}
+
+
+def _seen(begun: asyncio.Future[Message]) -> None:
+    """An error that nobody waits for is no error of the event loop's."""
+    if not begun.cancelled():
+        begun.exception()
