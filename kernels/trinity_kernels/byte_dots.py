@@ -106,7 +106,7 @@ def emit_dot_i8i8_sums(level: str, builder: Any, sums: Any, w: Any, a: Any) -> A
 
 
 def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
-    """As emit_dot_u8i8 of any u: avx2 adds no pairs in 16 bits, neon takes u - 128 as signed."""
+    """As emit_dot_u8i8 of any u: avx2 multiplies 16 bits, neon takes u - 128 as signed."""
     if level in ("avx512vnni", "amx"):
         return emit_dot_u8i8(level, builder, acc, u, s)
     if level in ("neon-i8mm", "neon"):
@@ -115,10 +115,25 @@ def emit_dot_bytes(level: str, builder: Any, acc: Any, u: Any, s: Any) -> Any:
         acc = builder.add(acc, builder.shl(sums, ir.Constant(acc.type, [7] * 16)))
         flipped = builder.xor(u, ir.Constant(u.type, [-128] * 64))
         return emit_dot_i8i8(level, builder, acc, flipped, s)
-    for first in (0, 1):
-        every_second = ir.Constant(s.type, [-int(i % 2 == first) for i in range(64)])
-        acc = emit_dot_u8i8(level, builder, acc, u, builder.and_(s, every_second))
-    return acc
+    out = []
+    for a, b, total in zip(
+        _parts(builder, u, 64, 2), _parts(builder, s, 64, 2), _parts(builder, acc, 16, 2),
+        strict=True,
+    ):  # fmt: skip
+        for x, y in zip(_words(builder, a, False), _words(builder, b, True), strict=True):
+            pairs = call_named(builder, "llvm.x86.avx2.pmadd.wd", total.type, [x, y])
+            total = builder.add(total, pairs)
+        out.append(total)
+    return _join(builder, out, 16)
+
+
+def _words(builder: Any, value: Any, signed: bool) -> tuple[Any, Any]:
+    """The first and second of each two bytes as 16 bits."""
+    kind = ir.VectorType(I16, 16)
+    both, eight = builder.bitcast(value, kind), ir.Constant(kind, [8] * 16)
+    if not signed:
+        return builder.and_(both, ir.Constant(kind, [255] * 16)), builder.lshr(both, eight)
+    return builder.ashr(builder.shl(both, eight), eight), builder.ashr(both, eight)
 
 
 dot_u8i8 = _dot(emit_dot_u8i8, emit_dot_u8i8.__doc__ or "")

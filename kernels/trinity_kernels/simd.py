@@ -214,6 +214,12 @@ def broadcast(builder: Any, scalar: Any, vec: Vec) -> Any:
     return builder.shuffle_vector(one, ir.Constant(vec.ir, ir.Undefined), mask)
 
 
+def unknown(builder: Any, number: int) -> Any:
+    """A number that the compiler does not know: a loop of so many turns stays one."""
+    kind = ir.FunctionType(I64, [I64])
+    return builder.asm(kind, "", "=r,0", [I64(number)], False)
+
+
 def _splatter(vec: Vec) -> Callable[..., Any]:
     scalar = types.float32 if vec.is_float else types.int64
 

@@ -42,7 +42,7 @@ if not jit_disabled():
 Q, K, V, STRIDE, OUT, OUT_STRIDE, PACKED, HEADS, HEAD_DIM, SCALE = range(3, 13)
 SCRATCH, SCRATCH_STRIDE = 13, 14
 AT_ONCE = 4  # queries
-LEVELS = frozenset({"amx", "avx512vnni"})  # where it is faster than products of float32
+LEVELS = frozenset({"amx", "avx512vnni", "avx2"})  # where it is faster than products of float32
 _TOP = np.float32(127)
 _TINY = np.float32(1e-30)
 

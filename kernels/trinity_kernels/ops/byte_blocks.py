@@ -1,4 +1,7 @@
-"""Blocks of dot products of bytes: 4 rows by 4 lines of 16 at a time, sums in registers."""
+"""Blocks of dot products of bytes: 4 rows by 4 lines of 16, sums in registers.
+
+Where registers are few, lines go one after the other.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,21 @@ _ROWS = _LINES = 4
 _STEPS = 16  # of a block of 64 positions, 4 at a time
 
 
+def _together(level: str) -> list[range]:
+    """The lines whose sums registers hold at once."""
+    count = 1 if level == "avx2" else _LINES
+    return [range(first, first + count) for first in range(0, _LINES, count)]
+
+
 class _Block:
-    """The places of one block: lines, their two steps; rows of x; where the results go."""
+    """The places of some lines, their two steps; of rows of x; of the results."""
 
     def __init__(
-        self, builder: Any, level: str, lines: Any, line_step: Any, k_step: Any, x: Any,
-        x_stride: Any, to: Any, to_stride: Any,
+        self, builder: Any, level: str, some: range, lines: Any, line_step: Any, k_step: Any,
+        x: Any, x_stride: Any, to: Any, to_stride: Any,
     ) -> None:  # fmt: skip
-        self.builder, self.level, self.k_step = builder, level, k_step
-        self.lines = _apart(builder, lines, line_step, _LINES)
+        self.builder, self.level, self.k_step, self.some = builder, level, k_step, some
+        self.lines = [_apart(builder, lines, line_step, _LINES)[i] for i in some]
         self.rows = _apart(builder, x, x_stride, _ROWS)
         self.to = _apart(builder, to, to_stride, _ROWS)
 
@@ -48,8 +57,9 @@ class _Block:
                 builder.store(byte_dots.emit_dot_bytes(self.level, builder, old, u, s), total)
 
     def place(self, row: int, line: int, kind: Any) -> Any:
-        """Where the results of a row and a line go."""
-        return simd.pointer(self.builder, self.builder.add(self.to[row], I64(64 * line)), kind)
+        """Where the results of a row and one of these lines go."""
+        at = self.builder.add(self.to[row], I64(64 * self.some[line]))
+        return simd.pointer(self.builder, at, kind)
 
 
 def _apart(builder: Any, address: Any, stride: Any, count: int) -> list[Any]:
@@ -76,17 +86,20 @@ def score_block(
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         _, lines, line_step, k_step, steps, x, x_stride, start, to, to_stride = args
-        block = _Block(builder, level, lines, line_step, k_step, x, x_stride, to, to_stride)
-        sums = block.variables(I32X16.ir)
-        for row, at in zip(sums, _apart(builder, start, I64(4), _ROWS), strict=True):
-            first = builder.bitcast(_word(builder, at), I32X16.ir)
-            for total in row:
-                builder.store(first, total)
-        with cgutils.for_range(builder, steps) as loop:
-            block.add_step(sums, loop.index, signed_lines=False)
-        for r, row in enumerate(sums):
-            for i, total in enumerate(row):
-                builder.store(builder.load(total), block.place(r, i, I32X16.ir), align=1)
+        for some in _together(level):
+            block = _Block(
+                builder, level, some, lines, line_step, k_step, x, x_stride, to, to_stride
+            )
+            sums = block.variables(I32X16.ir)
+            for row, at in zip(sums, _apart(builder, start, I64(4), _ROWS), strict=True):
+                first = builder.bitcast(_word(builder, at), I32X16.ir)
+                for total in row:
+                    builder.store(first, total)
+            with cgutils.for_range(builder, steps) as loop:
+                block.add_step(sums, loop.index, signed_lines=False)
+            for r, row in enumerate(sums):
+                for i, total in enumerate(row):
+                    builder.store(builder.load(total), block.place(r, i, I32X16.ir), align=1)
         return context.get_dummy_value()
 
     return types.void(isa, *[types.intp] * 9), codegen
@@ -134,34 +147,40 @@ def value_block(
     level = isa.value
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, lines, line_step, k_step, blocks, x, x_stride, weights, weights_stride, to, to_stride = (
-            args
-        )
-        block = _Block(builder, level, lines, line_step, k_step, x, x_stride, to, to_stride)
-        sums, whole = block.variables(I32X16.ir), block.variables(F32X16.ir)
+        _, *places, blocks, x, x_stride, weights, weights_stride, to, to_stride = args
         weights_at = _apart(builder, weights, weights_stride, _ROWS)
-        for row in whole:
-            for total in row:
-                builder.store(ir.Constant(F32X16.ir, None), total)
-        with cgutils.for_range(builder, blocks) as outer:
-            for row in sums:
-                for total in row:
-                    builder.store(ir.Constant(I32X16.ir, None), total)
-            first = builder.mul(outer.index, I64(_STEPS))
-            with cgutils.for_range(builder, I64(_STEPS)) as inner:
-                block.add_step(sums, builder.add(first, inner.index), signed_lines=True)
-            for r, row in enumerate(sums):
-                place = builder.add(weights_at[r], builder.mul(outer.index, I64(4)))
-                weight = builder.load(simd.pointer(builder, place, F32), align=1)
-                weight = simd.broadcast(builder, weight, F32X16)
-                for total, exact in zip(whole[r], row, strict=True):
-                    found = builder.sitofp(builder.load(exact), F32X16.ir)
-                    args_of = [found, weight, builder.load(total)]
-                    found = simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, args_of)
-                    builder.store(found, total)
-        for r, row in enumerate(whole):
-            for i, total in enumerate(row):
-                builder.store(builder.load(total), block.place(r, i, F32X16.ir), align=1)
+        for some in _together(level):
+            block = _Block(builder, level, some, *places, x, x_stride, to, to_stride)
+            _add_blocks(block, blocks, weights_at)
         return context.get_dummy_value()
 
     return types.void(isa, *[types.intp] * 10), codegen
+
+
+def _add_blocks(block: _Block, blocks: Any, weights_at: list[Any]) -> None:
+    """Some lines' sums of all blocks times the rows' weights, to where the results go."""
+    builder = block.builder
+    sums, whole = block.variables(I32X16.ir), block.variables(F32X16.ir)
+    for row in whole:
+        for total in row:
+            builder.store(ir.Constant(F32X16.ir, None), total)
+    steps = simd.unknown(builder, _STEPS)
+    with cgutils.for_range(builder, blocks) as outer:
+        for row in sums:
+            for total in row:
+                builder.store(ir.Constant(I32X16.ir, None), total)
+        first = builder.mul(outer.index, I64(_STEPS))
+        with cgutils.for_range(builder, steps) as inner:
+            block.add_step(sums, builder.add(first, inner.index), signed_lines=True)
+        for r, row in enumerate(sums):
+            place = builder.add(weights_at[r], builder.mul(outer.index, I64(4)))
+            weight = builder.load(simd.pointer(builder, place, F32), align=1)
+            weight = simd.broadcast(builder, weight, F32X16)
+            for total, exact in zip(whole[r], row, strict=True):
+                found = builder.sitofp(builder.load(exact), F32X16.ir)
+                args_of = [found, weight, builder.load(total)]
+                found = simd.call_named(builder, "llvm.fma.v16f32", F32X16.ir, args_of)
+                builder.store(found, total)
+    for r, row in enumerate(whole):
+        for i, total in enumerate(row):
+            builder.store(builder.load(total), block.place(r, i, F32X16.ir), align=1)

@@ -96,11 +96,8 @@ def _lines(
     totals = [[cgutils.alloca_once(builder, kind) for _ in range(_HALVES)] for _ in words]
     for one in (one for some in totals for one in some):
         builder.store(ir.Constant(kind, None), one)
-    # A loop whose number of turns the compiler does not know: unrolled, it would take token after
-    # token, and no line would stay in a register.
-    number = ir.FunctionType(I64, [I64])
-    turns = builder.asm(number, "", "=r,0", [I64(count)], False)
-    with cgutils.for_range(builder, turns) as loop:
+    # Unrolled, it would take token after token, and no line would stay in a register.
+    with cgutils.for_range(builder, simd.unknown(builder, count)) as loop:
         place = builder.add(lines, builder.shl(loop.index, I64(6)))
         line = [_load(builder, place, 64 * first + 32 * h, _I8X32) for h in range(_HALVES)]
         factors = [_factors(builder, reader, codes) for codes in line]
