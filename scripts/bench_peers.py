@@ -57,6 +57,7 @@ SHAPES: dict[str, tuple[list[str], list[str] | None]] = {
     "gpt-oss-20b-4l": (["gpt-oss-20b-4l"], None),
     "qwen3-0.6b": (["qwen3-0.6b", "--head-type", "Q6_K"], None),
     "gemma3-1b": (["gemma3-1b", "--head-type", "Q8_0"], None),
+    "qwen35-0.8b": (["qwen35-0.8b", "--type", "Q4_0", "--head-type", "Q8_0"], None),
     "phi4-mini-16l": (["phi4-mini-16l", "--head-type", "Q6_K"], None),
     "tiny": (["tiny"], None),
     "tiny-bitnet": (

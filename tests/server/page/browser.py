@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from selenium.webdriver.common.by import By
@@ -42,18 +44,28 @@ class Page:
         self.driver.get(f"{self.url}/")
         self.until("document.body?.dataset.ready === 'true'")
 
-    def empty(self) -> None:
-        """Load it with nothing kept."""
-        self.driver.get("about:blank")  # nothing holds what is cleared
-        self.driver.execute_cdp_cmd(
-            "Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"}
-        )
-        self.driver.get(f"{self.url}/")
-        self.run("sessionStorage.clear()")
-        # The demo model says much.
-        self.run("localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')")
-        self.open()
-        self.driver.get_log("browser")  # what was there before
+    @contextmanager
+    def fresh(self) -> Iterator[None]:
+        """Load it in a window of a browser that keeps nothing yet, and close that in the end."""
+        first = self.driver.current_window_handle
+        self.browser = self.driver.browser.create_user_context()
+        try:
+            self.go_on_in("window")
+            self.driver.get(f"{self.url}/")
+            # The demo model says much.
+            self.run("localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')")
+            self.open()
+            self.driver.get_log("browser")  # what was there before
+            yield
+        finally:
+            self.driver.switch_to.window(first)
+            self.driver.browser.remove_user_context(self.browser)
+
+    def go_on_in(self, kind: str) -> None:
+        """Go on in a "tab" or a "window" more of the same browser."""
+        made = self.driver.browsing_context.create(type=kind, user_context=self.browser)
+        self.driver.switch_to.window(made)
+        self.driver.set_window_size(1200, 800)
 
     def run(self, script: str, *values: object) -> Any:
         return self.driver.execute_script(script, *values)

@@ -27,6 +27,7 @@ def driver() -> Iterator[Any]:
                  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"):  # fmt: skip
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.enable_bidi = True  # for windows that share nothing
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     driver.set_script_timeout(30)
     yield driver
@@ -44,6 +45,6 @@ def loaded(driver: Any, make: MakeApp) -> Iterator[Page]:
 
 @pytest.fixture
 def page(loaded: Page) -> Iterator[Page]:
-    loaded.empty()
-    yield loaded
+    with loaded.fresh():
+        yield loaded
     loaded.server.pause = 0.0

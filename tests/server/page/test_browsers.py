@@ -99,7 +99,7 @@ def test_the_monitors_title_stays_when_an_answer_ends(page: Page) -> None:
 def test_another_tabs_messages_are_not_written_over(page: Page) -> None:
     page.keep([QUESTION, ANSWER])
     first = page.driver.current_window_handle
-    page.driver.switch_to.new_window("tab")
+    page.go_on_in("tab")
     try:
         page.open()
         page.answers_with(["of the other tab"])

@@ -342,7 +342,9 @@ async function lookAgain() {
   else if (same) choose(same);
   else begin();
 }
-addEventListener("visibilitychange", () => lookAgain().catch(() => {}));
+for (const event of ["visibilitychange", "focus"]) {
+  addEventListener(event, () => lookAgain().catch(() => {}));
+}
 
 let unkept = "";
 try {
