@@ -53,7 +53,9 @@ class Page:
             self.go_on_in("window")
             self.driver.get(f"{self.url}/")
             # The demo model says much.
-            self.run("localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')")
+            self.run(
+                "localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')"
+            )
             self.open()
             self.driver.get_log("browser")  # what was there before
             yield
