@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,9 +54,8 @@ class Page:
             self.go_on_in("window")
             self.driver.get(f"{self.url}/")
             # The demo model says much.
-            self.run(
-                "localStorage.setItem('trinity.sampling', '{\"max_tokens\": 40, \"seed\": 1}')"
-            )
+            sampling = json.dumps({"max_tokens": 40, "seed": 1})
+            self.run("localStorage.setItem('trinity.sampling', arguments[0])", sampling)
             self.open()
             self.driver.get_log("browser")  # what was there before
             yield
