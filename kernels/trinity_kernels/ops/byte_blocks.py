@@ -147,10 +147,10 @@ def value_block(
     level = isa.value
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, *places, blocks, x, x_stride, weights, weights_stride, to, to_stride = args
+        _, lines, line_step, k_step, blocks, x, x_stride, weights, weights_stride, *ends = args
         weights_at = _apart(builder, weights, weights_stride, _ROWS)
         for some in _together(level):
-            block = _Block(builder, level, some, *places, x, x_stride, to, to_stride)
+            block = _Block(builder, level, some, lines, line_step, k_step, x, x_stride, *ends)
             _add_blocks(block, blocks, weights_at)
         return context.get_dummy_value()
 
