@@ -358,3 +358,21 @@ def test_a_tied_output_with_a_factor_of_its_own(folder: Folder, tmp_path: Path) 
     for source, path in zip((tied, apart), made, strict=True):
         convert(source, path, "f32")
     assert made[0].read_bytes() == made[1].read_bytes()
+
+
+@pytest.mark.parametrize(("name", "part"), [("gemma2", "q_proj"), ("gemma3", "q_norm")])
+def test_a_scale_of_scores_of_its_own(name: str, part: str, folder: Folder, tmp_path: Path) -> None:
+    """Scores are q k / sqrt(query_pre_attn_scalar): queries that are larger make up for it."""
+    config = json.loads((folder(name) / "hf" / "config.json").read_text("utf-8"))
+    usual, own = config["query_pre_attn_scalar"], 100
+    arrays, larger, ids = arrays_of(folder(name)), np.sqrt(own / usual), [5, 8, 1, 30, 2, 9]
+    for key in (key for key in arrays if f"{part}.weight" in key):
+        added = part == "q_norm"  # Gemma's norms multiply by their weight + 1
+        arrays[key] = ((arrays[key] + added) * larger - added).astype(np.float32)
+    source = directory(folder(name), tmp_path, arrays, config | {"query_pre_attn_scalar": own})
+    convert(source, tmp_path / "model.gguf", "f32")
+    with load(str(folder(name) / "hf"), threads=1) as model:
+        expected = model.logits(ids)
+    for path in (source, tmp_path / "model.gguf"):
+        with load(str(path), threads=1) as model:
+            assert np.abs(model.logits(ids) - expected).max() < 1e-4

@@ -49,8 +49,8 @@ CONFIGS: dict[str, Refused] = {
     "no number of experts": (
         "mixtral", {"num_local_experts": None}, ConfigError, "num_local_experts is missing"
     ),
-    "another scale of scores": (
-        "gemma2", {"query_pre_attn_scalar": 25}, UnsupportedError, "scalar is 25.*is 24 for"
+    "no scale of scores": (
+        "gemma2", {"query_pre_attn_scalar": 0}, ConfigError, "query_pre_attn_scalar is 0"
     ),
     "a cap below zero": (
         "gemma2", {"attn_logit_softcapping": -1.0}, ConfigError, "attn_logit_softcapping is -1.0"

@@ -77,7 +77,9 @@ def _between_norms(config: ModelConfig, attention: list[Operation]) -> list[Oper
 
 
 def _scale(config: ModelConfig, layers_of_27b: int) -> float:
-    """Of scores; the 27B models have another, which no key gives."""
+    """Of scores; the 27B models have another one than their heads' width gives, without a key."""
+    if config.attention_scale:
+        return config.attention_scale
     if config.num_layers == layers_of_27b:
         return 1 / math.sqrt(config.hidden_size // config.num_heads)
     return 1 / math.sqrt(config.head_dim)

@@ -7,6 +7,7 @@ meant: transformers GemmaConfig.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from trinity.errors import UnsupportedError
@@ -61,14 +62,12 @@ def _gemma1_keys(config: HFConfig) -> Keys:
 
 def _gemma2_keys(config: HFConfig) -> Keys:
     _check_causal(config)
-    _check_scale(config, layers_by_width=46)
-    return {**_softcaps(config), **window_keys(config, 2)}
+    return {**_scale(config, layers_by_width=46), **_softcaps(config), **window_keys(config, 2)}
 
 
 def _gemma3_keys(config: HFConfig) -> Keys:
     _check_causal(config)
-    _check_scale(config, layers_by_width=62)
-    return {**_softcaps(config), **window_keys(config, 6)}
+    return {**_scale(config, layers_by_width=62), **_softcaps(config), **window_keys(config, 6)}
 
 
 def _embedding_keys(config: HFConfig) -> Keys:
@@ -77,8 +76,8 @@ def _embedding_keys(config: HFConfig) -> Keys:
             f"{config.source}: use_bidirectional_attention is not true; trinity reads a "
             f"{config.class_name} as EmbeddingGemma, whose tokens see all of a text"
         )
-    _check_scale(config, layers_by_width=62)
-    return {"attention.causal": False, **window_keys(config, 6)}
+    scale = _scale(config, layers_by_width=62)
+    return {"attention.causal": False, **scale, **window_keys(config, 6)}
 
 
 def _softcaps(config: HFConfig) -> dict[str, object]:
@@ -91,20 +90,16 @@ def _softcaps(config: HFConfig) -> dict[str, object]:
     }
 
 
-def _check_scale(config: HFConfig, layers_by_width: int) -> None:
-    """Raises UnsupportedError for a scale of scores that GGUF, which has no key for it, lacks.
+def _scale(config: HFConfig, layers_by_width: int) -> dict[str, object]:
+    """The scale of scores, where it is not the one that GGUF's files have without a key.
 
     Source: llama.cpp src/models/gemma2.cpp, gemma3.cpp: 1 / sqrt(head_dim), but in the models of
     so many layers, the 27B, by the width of a head if all of them made up hidden_size.
     """
     scalar = config.values.size("query_pre_attn_scalar", "hidden_size", 256)
     by_width = config.num_layers == layers_by_width
-    expected = config.hidden_size // config.num_heads if by_width else config.head_dim
-    if scalar != expected:
-        raise UnsupportedError(
-            f"{config.source}: query_pre_attn_scalar is {scalar}; in GGUF it is {expected} for a "
-            f"{config.class_name} of {config.num_layers} layers"
-        )
+    usual = config.hidden_size // config.num_heads if by_width else config.head_dim
+    return {} if scalar == usual else {"attention.scale": 1 / math.sqrt(scalar)}
 
 
 def _check_causal(config: HFConfig) -> None:
