@@ -311,6 +311,7 @@ def test_qwen_35_within_a_model_that_sees(
         ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is 16"),
         ("nemotron_h", {"hybrid_override_pattern": "ME*EM"}, "E stands for a layer with experts"),
         ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before the norm"),
+        ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": None}, "before the norm"),
         ("falcon_h1", {"ssm_multipliers": [1.0]}, "expected a list of 5"),
         ("lfm2", {"conv_bias": True}, "conv_bias is true"),
         ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "conv, full_attention"),

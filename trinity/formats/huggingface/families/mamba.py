@@ -367,10 +367,10 @@ def _falcon_layer(config: HFConfig, index: int) -> Iterator[Module]:
 
 
 def _falcon_keys(config: HFConfig) -> Keys:
-    if config.values.flag("mamba_rms_norm") and config.values.flag("mamba_norm_before_gate"):
+    if config.values.flag("mamba_rms_norm") and config.values.flag("mamba_norm_before_gate", True):
         raise UnsupportedError(
-            f"{config.source}: mamba_norm_before_gate is true; GGUF cannot say so: trinity reads "
-            "this class with the gate before the norm"
+            f"{config.source}: mamba_norm_before_gate is true or missing; GGUF cannot say so: "
+            "trinity reads this class with the gate before the norm, where it is false"
         )
     return {**_falcon_states(config).keys(), "rope.dimension_count": None}
 
