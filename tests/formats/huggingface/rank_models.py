@@ -7,7 +7,6 @@ sentence-transformers compute tokens and scores, which are all that tests/data h
 from __future__ import annotations
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from scripts.make_directory import byte_tokenizer
 from scripts.make_synthetic import byte_characters
+from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 
 PAIRS = [
@@ -116,7 +116,7 @@ def weights(name: str) -> dict[str, NDArray[np.float32]]:
         layer |= {f"self_attn.{p}_proj.bias": (query if p == "q" else keys,) for p in "qkv"}
     for index in range(config["num_hidden_layers"]):
         shapes |= {f"model.layers.{index}.{part}": shape for part, shape in layer.items()}
-    return {tensor: _drawn(f"{name} {tensor}", shape) for tensor, shape in shapes.items()}
+    return {tensor: drawn_tensor(f"{name} {tensor}", shape) for tensor, shape in shapes.items()}
 
 
 def write(name: str, folder: Path) -> Path:
@@ -200,14 +200,3 @@ def write_file(path: Path, template: str | None = PLACES) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def _drawn(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape)
-    if name.endswith("bias"):
-        values = values * 0.2
-    elif "norm" in name:
-        values = 1 + 0.2 * values
-    else:
-        values = values * (2 / shape[-1]) ** 0.5
-    return values.astype(np.float32)

@@ -7,14 +7,11 @@ and greedy tokens, which are all that tests/data has of them.
 from __future__ import annotations
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scripts.make_directory import byte_tokenizer
+from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 
 PROMPT = [(5 * i * i + 11 * i + 7) % 256 for i in range(20)]
@@ -151,17 +148,8 @@ def write(name: str, folder: Path) -> Path:
     config = CONFIGS[name]
     (folder / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
-    drawn = {tensor: _drawn(f"{name} {tensor}", shape) for tensor, shape in shapes(config).items()}
+    drawn = {
+        tensor: drawn_tensor(f"{name} {tensor}", shape) for tensor, shape in shapes(config).items()
+    }
     write_safetensors(folder / "model.safetensors", drawn)
     return folder
-
-
-def _drawn(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape)
-    if name.endswith("bias"):
-        values = values * 0.2
-    elif "norm" in name:
-        values = 1 + 0.2 * values
-    else:
-        values = values * (2 / shape[-1]) ** 0.5
-    return values.astype(np.float32)

@@ -16,7 +16,7 @@ from numba.core import cgutils
 
 from trinity_kernels import simd
 from trinity_kernels.ops.matmul.panel_layout import TOKENS
-from trinity_kernels.quants import READERS
+from trinity_kernels.quants import READERS, emit
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.simd import F32X8, I32X8, I64
 
@@ -62,10 +62,10 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
                 for half, total in enumerate(totals[t]):
                     y = builder.load(total)
                     if minima:
-                        m = _load(builder, factors, 64 * (parts + i) + 32 * half, _F32X8)
+                        m = emit.load(builder, factors, 64 * (parts + i) + 32 * half, _F32X8)
                         at = builder.add(row, sum_at)
                         y = _fma(builder, m, _everywhere(builder, at, 4 * i, F32X8), y)
-                    d = _load(builder, factors, 64 * i + 32 * half, _F32X8)
+                    d = emit.load(builder, factors, 64 * i + 32 * half, _F32X8)
                     products = builder.sitofp(exact[t][half], _F32X8)
                     y = _fma(builder, builder.fmul(d, scale), products, y)
                     builder.store(y, total)
@@ -99,7 +99,7 @@ def _lines(
     # Unrolled, it would take token after token, and no line would stay in a register.
     with cgutils.for_range(builder, simd.unknown(builder, count)) as loop:
         place = builder.add(lines, builder.shl(loop.index, I64(6)))
-        line = [_load(builder, place, 64 * first + 32 * h, _I8X32) for h in range(_HALVES)]
+        line = [emit.load(builder, place, 64 * first + 32 * h, _I8X32) for h in range(_HALVES)]
         factors = [_factors(builder, reader, codes) for codes in line]
         offset = builder.shl(loop.index, I64(2))
         for some, at in zip(totals, words, strict=True):
@@ -162,13 +162,8 @@ def _added(builder: Any, before: _Sums, found: _Sums, bits: int = 0) -> _Sums:
     ]
 
 
-def _load(builder: Any, address: Any, offset: int, kind: Any) -> Any:
-    place = builder.add(address, I64(offset)) if offset else address
-    return builder.load(simd.pointer(builder, place, kind), align=1)
-
-
 def _everywhere(builder: Any, address: Any, offset: int, vec: Any) -> Any:
-    return simd.broadcast(builder, _load(builder, address, offset, vec.ir.element), vec)
+    return simd.broadcast(builder, emit.load(builder, address, offset, vec.ir.element), vec)
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
