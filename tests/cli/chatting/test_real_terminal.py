@@ -197,6 +197,19 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     assert chat.end() == 130
 
 
+def test_ctrl_c_as_an_answer_ends_ends_no_chat(start: Start) -> None:
+    late = "import trinity.cli.chatting.dialogue as d\n"
+    late += "d.remarks = lambda *_: (print('all', flush=True), time.sleep(0.5), [])[2]\n"
+    chat = start("-n", "3", code=SLOW.replace("main()", late + "main()"))
+    chat.child.send("go\r")
+    chat.expect("all")
+    chat.child.send(C)
+    chat.prompt()
+    assert chat.asked() == ["go"]
+    chat.child.send(D)
+    assert chat.end() == 0
+
+
 @pytest.mark.full
 def test_history_is_there_the_next_time(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "state" / "trinity" / "chat_history"
@@ -247,6 +260,7 @@ def test_terminal_that_cannot_move_its_cursor(start: Start) -> None:
     chat.expect("> ")
     chat.child.sendline("/save saved.json")
     chat.expect("2 messages are in saved.json")
+    chat.expect("> ")
     chat.child.sendcontrol("c")
     chat.expect("(Ctrl-C again or Ctrl-D leaves)")
     chat.child.sendcontrol("d")

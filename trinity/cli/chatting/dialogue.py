@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event
 from typing import TYPE_CHECKING
 
 from trinity.cli.chatting.answers import AnswerWriter, remarks, room
@@ -31,12 +32,18 @@ class Dialogue:
         self.over = False
         self._source = source
         self._patient = patient
+        self._cancel: Cancel = Event()
 
     def run(self) -> None:
-        """Take entries until there are no more."""
+        """Take entries until there are no more.
+
+        Ctrl-C ends an answer early. Where the answer has just ended, nothing is left to end; a
+        second one ends the program.
+        """
         for text in entries(self._source):
             try:
-                self._take(text)
+                with interruptible() as self._cancel:
+                    self._take(text)
             except TrinityError as error:
                 if not self._patient:
                     raise
@@ -47,15 +54,14 @@ class Dialogue:
                 return
 
     def show(self, ask: Callable[[Show, Cancel], Answer]) -> None:
-        """Have the session answer, and write the answer as it comes; Ctrl-C ends it early."""
+        """Have the session answer, and write the answer as it comes."""
         writer = AnswerWriter()
-        with interruptible() as cancel:
-            try:
-                answer = ask(writer.write, cancel)
-            except TrinityError:
-                if writer.begun:
-                    writer.end()
-                raise
+        try:
+            answer = ask(writer.write, self._cancel)
+        except TrinityError:
+            if writer.begun:
+                writer.end()
+            raise
         writer.end()
         for remark in remarks(self.session, answer):
             say_wrapped(remark)

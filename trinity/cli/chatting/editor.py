@@ -20,6 +20,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from trinity.cli.chatting.entry import is_open
 from trinity.cli.chatting.lines import CONTINUATION, PROMPT
+from trinity.cli.interrupt import raising
 
 PLAIN_PASTE = b"\x1b[?2004l"  # the terminal marks pasted text no longer
 
@@ -46,7 +47,7 @@ class Editor:
 
     def read(self) -> str:
         """The next entry. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C."""
-        with _given_back():
+        with raising(), _given_back():
             text = self._session.prompt()
         return text.encode("utf-8", "replace").decode()
 

@@ -72,9 +72,9 @@ class Lines:
     def _line(self, prompt: str) -> str | None:
         """The next line without its end, None where there is none."""
         try:
-            if self._prompts:
-                say(prompt, end="")
             with raising() if self._prompts else nullcontext():
+                if self._prompts:
+                    say(prompt, end="")
                 data = sys.stdin.buffer.readline()
         except KeyboardInterrupt:
             say()
