@@ -131,8 +131,8 @@ def test_pieces_are_as_large_as_the_target_allows(steps: Any) -> None:
     pieces = []
     while "prompt" not in run.found:
         pieces.append(run.step()["prompt"])
-    assert pieces[:4] == [8, 16, 32, 48]  # at most twice what was tried
-    assert max(pieces) == 48
+    assert pieces[:3] == [8, 16, 32]  # at most twice what was tried
+    assert all(piece in (48, 49) for piece in pieces[3:-1])
     assert sum(pieces) == 350
 
 

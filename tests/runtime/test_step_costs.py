@@ -1,68 +1,68 @@
 from __future__ import annotations
 
-from trinity.runtime.step_costs import FIRST_ROWS, LEAST_ROWS, StepCosts
+from trinity.runtime.step_costs import FIRST_ROWS, LEAST_ROWS, MANY_ROWS, StepCosts
+from trinity.runtime.step_times import StepFit, StepTimes, pairs
 
 
-def settled(
-    costs: StepCosts, running: float, row: float, sequences: int = 1, waiting: int = 1
-) -> int:
-    """The rows of a piece after some steps on a machine with these seconds."""
-    for _ in range(30):
-        costs.note(sequences, 0, running)
-        rows = costs.prompt_rows(sequences, waiting)
-        costs.note(sequences, rows, running + row * rows)
-    return costs.prompt_rows(sequences, waiting)
+def costs(
+    target: float = 0.1, most: int = 10_000, places: float = 0.0, **times: float
+) -> StepCosts:
+    return StepCosts(target, StepTimes(**times), most, places)
 
 
 def test_it_starts_small_and_doubles() -> None:
-    costs = StepCosts(0.1)
-    assert costs.prompt_rows(1, 1) == FIRST_ROWS
-    costs.note(1, FIRST_ROWS, 0.02)
-    assert costs.prompt_rows(1, 1) == 2 * FIRST_ROWS
+    first = StepCosts(0.1)
+    assert first.prompt_rows(1, 1) == FIRST_ROWS
+    second = first.after(StepTimes(step=0.01, row=0.0001), 1, FIRST_ROWS, 36.0)
+    assert second.prompt_rows(1, 1) == 2 * FIRST_ROWS
+    # So many were tried, but not beside others.
+    assert second.after(second.times, 0, 512, pairs(0, 512)).prompt_rows(1, 1) == 2 * FIRST_ROWS
 
 
 def test_it_finds_what_fits_the_target() -> None:
-    assert settled(StepCosts(0.1), running=0.03, row=0.0005) in range(172, 182)  # of 0.12 s
-    assert settled(StepCosts(0.2), running=0.03, row=0.0005) in range(402, 422)
+    assert costs(step=0.03, row=0.0005).prompt_rows(1, 1) == 180  # 0.12 s
+    assert costs(0.2, step=0.03, row=0.0005).prompt_rows(1, 1) == 420
+    assert costs(step=0.01, running=0.02, prompts=0.01, row=0.0005).prompt_rows(1, 1) == 160
+    assert costs(step=0.03, row=0.0004, pair=1e-6, places=100).prompt_rows(1, 1) == 180
 
 
 def test_prompts_get_as_much_time_as_those_that_run() -> None:
-    assert settled(StepCosts(0.1), running=0.095, row=0.0005, sequences=16) in range(186, 192)
-    assert settled(StepCosts(0.1), running=0.3, row=0.005, sequences=16) in range(58, 62)
+    assert costs(step=0.095, row=0.0005).prompt_rows(16, 1) == 190
+    assert costs(step=0.12, running=0.01, row=0.0035).prompt_rows(18, 1) == 85
+
+
+def test_rows_take_as_long_as_what_a_step_with_prompts_takes_more_anyway() -> None:
+    assert costs(step=0.02, prompts=0.2, row=0.005).prompt_rows(4, 1) == 40
 
 
 def test_a_step_is_longer_where_many_wait_for_each_that_runs() -> None:
-    assert settled(StepCosts(0.1), 0.03, 0.001, sequences=16) in range(88, 92)  # of 0.12 s
-    assert settled(StepCosts(0.1), 0.03, 0.001, sequences=4, waiting=8) in range(142, 152)
-    assert settled(StepCosts(0.1), 0.03, 0.001, sequences=1, waiting=99) in range(264, 272)
-
-
-def test_it_follows_a_change_within_a_few_steps() -> None:
-    costs = StepCosts(0.1)
-    settled(costs, 0.03, 0.0005)
-    assert settled(costs, 0.03, 0.001) in range(86, 92)
-
-
-def test_a_pause_is_soon_forgotten() -> None:
-    costs = StepCosts(0.1)
-    before = settled(costs, 0.03, 0.0005)
-    costs.note(1, before, 30.0)
-    costs.note(1, 0, 30.0)
-    assert costs.prompt_rows(1, 1) >= LEAST_ROWS
-    assert settled(costs, 0.03, 0.0005) in range(before - 5, before + 6)
+    one = costs(step=0.03, row=0.001)
+    assert one.prompt_rows(16, 1) == 90  # 0.12 s
+    assert one.prompt_rows(4, 8) == 150
+    assert one.prompt_rows(1, 99) == 270
 
 
 def test_a_slow_machine_gets_on() -> None:
-    assert settled(StepCosts(0.1), running=5.0, row=2.0) == LEAST_ROWS
+    assert costs(step=5.0, row=2.0).prompt_rows(1, 1) == LEAST_ROWS
 
 
-def test_a_prompt_alone_tells_of_rows_too() -> None:
-    costs = StepCosts(0.1)
-    costs.note(0, 3, 2.0)  # not by so few
-    costs.note(0, 512, 2.0)
-    costs.note(1, 0, 0.03)
-    # 17 by the figures, but so many were not tried beside others.
-    assert costs.prompt_rows(1, 1) == FIRST_ROWS
-    for _ in range(5):
-        costs.note(0, 512, 40.0)
-    assert costs.prompt_rows(1, 1) == LEAST_ROWS
+def test_sequences_that_yield_have_long_steps() -> None:
+    assert costs(row=0.001).last_rows == 250
+    assert costs(row=0.1).last_rows == StepCosts(0.1).last_rows == MANY_ROWS
+
+
+def test_steps_that_always_have_both_come_to_no_rest_at_few_rows() -> None:
+    """Nobody ever runs alone, so what a step takes without prompts is never seen."""
+    true, fit, found = StepTimes(0.035, 0.0135, 0.023, 0.005), StepFit(), StepCosts(0.1)
+    for number in range(120):
+        running = 3 + number // 7 % 4
+        rows = found.prompt_rows(running, 8 - running)
+        fit.note(running, rows, pairs(0, rows), true.seconds(running, rows))
+        found = found.after(fit.times, running, rows, pairs(0, rows))
+    known = StepCosts(0.1, true, 10_000)
+    for running in range(3, 7):
+        rows, wanted = (
+            found.prompt_rows(running, 8 - running),
+            known.prompt_rows(running, 8 - running),
+        )
+        assert 0.5 * wanted < rows < 2 * wanted

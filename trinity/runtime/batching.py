@@ -22,9 +22,9 @@ from trinity.errors import TrinityError
 from trinity.runtime.account import Account
 from trinity.runtime.answer import Answer
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.prompt_times import PromptFit, pairs
 from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.step_costs import StepCosts
+from trinity.runtime.step_times import StepFit, pairs
 from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
@@ -75,13 +75,12 @@ class Batch:
         self.admitted: list[Sequence] = []
         self.closed = False  # nobody is admitted
         self.costs = StepCosts(target_seconds)
-        self.prompts = PromptFit()
+        self._fit = StepFit()
         self.account = Account()
         self.steps = 0
         self.shares = 0  # of sequences in all steps
         self.steady = False  # whether one step has followed the other
-        # When the step is expected to end, its rows of prompts, and the places they look at.
-        self._under_way = 0.0, 0, 0.0
+        self._under_way = 0.0, 0  # when the step is expected to end, and its rows of prompts
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
         self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
@@ -106,23 +105,22 @@ class Batch:
         # Whoever comes does not wait for those that yield.
         waiting = [s for s in list(self.waiting) if not s.yields]
         admitted = [s for s in list(self.admitted) if not s.yields]
-        pending, soonest, prompting = 0, None, 0
+        pending, left, soonest, prompting = 0, list[int](), None, 0
         for sequence in admitted:
             cache = sequence.cache
-            prompting += not sequence.running
             pending += len(sequence.tokens) - (0 if cache is None else cache.length)
+            prompting += not sequence.running
             if isinstance(sequence, Answer):
-                left = sequence.most_left
-                soonest = left if soonest is None else min(soonest, left)
-        running, rows = len(admitted) - prompting, self._prompt_rows
-        if running:
-            rows = min(rows, self.costs.prompt_rows(running, prompting + len(waiting)))
-        end, step_rows, step_pairs = self._under_way
+                most = sequence.most_left
+                soonest = most if soonest is None else min(soonest, most)
+                if sequence.running:
+                    left.append(most)
+        end, step_rows = self._under_way
         return Work(
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
-            soonest, self.costs.step_seconds, self.costs.row_seconds, self.steps, self.shares,
-            prompting, rows, max(0.0, end - perf_counter()) if end else 0.0, step_rows,
-            step_pairs, self.prompts.times,
+            soonest, self.steps, self.shares, prompting, tuple(left), self._most,
+            self._prompt_rows, max(0.0, end - perf_counter()) if end else 0.0, step_rows,
+            self.costs, self._fit.known,
         )  # fmt: skip
 
     def begin(self, pieces: list[Piece]) -> float:
@@ -130,24 +128,22 @@ class Batch:
         prompts = [piece for piece in pieces if piece.is_prompt]
         rows = sum(piece.count for piece in prompts)
         places = sum(pairs(p.cache.length, p.cache.length + p.count) for p in prompts)
-        seconds = self.prompts.times.seconds(1, rows, places) if rows else 0.0
-        if len(prompts) < len(pieces):
-            seconds += self.costs.step_seconds
-        self._under_way = perf_counter() + seconds, rows, places
+        seconds = self.costs.times.seconds(len(pieces) - len(prompts), rows, places)
+        self._under_way = perf_counter() + seconds, rows
         return places
 
     def note(self, running: int, prompt: int, places: float, seconds: float) -> None:
         """Note the seconds of a step with rows of running sequences and of prompts."""
-        self.costs.note(running, prompt, seconds)
-        if prompt:
-            self.prompts.note(prompt, places, self.costs.prompt_seconds(running, seconds))
+        self._fit.note(running, prompt, places, seconds)
+        if prompt or self.costs.times is not self._fit.times:
+            self.costs = self.costs.after(self._fit.times, running, prompt, places)
 
     def count(self, pieces: list[Piece], processor_seconds: float) -> None:
         """Count a step, and share out by rows what it took of all processors."""
         self.steps += 1
         self.shares += len(pieces)
         self.steady = True
-        self._under_way = 0.0, 0, 0.0
+        self._under_way = 0.0, 0
         rows = sum(piece.count + len(piece.proposals) for piece in pieces)
         for piece in pieces:
             if isinstance(piece.sequence, Answer):

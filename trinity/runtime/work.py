@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from trinity.runtime.prompt_times import PromptTimes
+from trinity.runtime.step_costs import StepCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +15,13 @@ class Work:
     ``waiting`` requests have had no step yet or lost their place, ``running`` ones have pages.
     ``pending_tokens`` of those that run, and ``next_tokens`` of the first that waits, are to be
     evaluated before that one has its first token. ``soonest_end`` is the fewest tokens after which
-    one that runs must end, None where that is not known. ``step_seconds`` is a moving mean of a
-    step of those that run, ``row_seconds`` of a token of a prompt; 0 until measured. So far there
-    were ``steps``, in which ``shares`` sequences took part, each counted in each step. Of the
-    running ones ``prompting`` have no token yet; a step takes ``prompt_rows`` tokens of prompts.
-    The step under way ends in about ``step_left`` seconds, and evaluates ``step_rows`` of prompts,
-    which look at ``step_pairs`` of places. ``prompt_times``: what a step's rows of prompts take.
+    one that runs must end, None where that is not known. So far there were ``steps``, in which
+    ``shares`` sequences took part, each counted in each step. Of the running ones ``prompting``
+    have no token yet, the others have at most so many tokens ``left``. ``most_running`` run at a
+    time at most, a step has at most ``most_rows`` of prompts.
+    The step under way ends in about ``step_left`` seconds, and evaluates ``step_rows`` of prompts.
+    ``costs``: how many of these a step has, and what it takes; ``known`` tells whether enough is
+    measured.
     """
 
     waiting: int = 0
@@ -27,23 +29,37 @@ class Work:
     pending_tokens: int = 0
     next_tokens: int = 0
     soonest_end: int | None = None
-    step_seconds: float = 0.0
-    row_seconds: float = 0.0
     steps: int = 0
     shares: int = 0
     prompting: int = 0
-    prompt_rows: int = 0
+    left: tuple[int, ...] = ()
+    most_running: float = math.inf
+    most_rows: int = 1
     step_left: float = 0.0
     step_rows: int = 0
-    step_pairs: float = 0.0
-    prompt_times: PromptTimes = field(default_factory=PromptTimes)
+    costs: StepCosts = field(default_factory=lambda: StepCosts(0.0))
+    known: bool = False
+
+    @property
+    def step_seconds(self) -> float:
+        """About what a step of those that run takes; 0 until measured."""
+        return self.costs.times.seconds(max(1, self.running - self.prompting))
 
     @property
     def evaluation_seconds(self) -> float:
         """About how long it takes to evaluate what the first that waits has to wait for."""
-        return (self.pending_tokens + self.next_tokens) * self.row_seconds
+        tokens, running = self.pending_tokens + self.next_tokens, self.running - self.prompting
+        rows = self.rows(running, self.waiting + self.prompting)
+        places = tokens * self.costs.places
+        return self.costs.times.seconds(running, tokens, places, math.ceil(tokens / rows))
 
     @property
     def seconds_until_end(self) -> float:
         """About how long until one that runs must have ended; 0 where nothing is known."""
         return (self.soonest_end or 0) * self.step_seconds
+
+    def rows(self, running: int, waiting: int) -> int:
+        """Rows of prompts in a step beside so many that run, while so many wait to run."""
+        if not running:
+            return self.most_rows
+        return min(self.most_rows, self.costs.prompt_rows(running, waiting))

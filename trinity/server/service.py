@@ -148,6 +148,8 @@ class Answers:
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
         self._lease.places.ended(self.model.load_of_work())
+        tokens = chunk.timings.completion_tokens
+        self._lease.forecast.ended(tokens, stopped=chunk.finish_reason == "stop")
         token_hash = str(self._hashes[index])
         self._events.append(
             End(index, reason, chunk.timings, reader.called, chunk.stop, token_hash)
