@@ -12,7 +12,7 @@ import pytest
 from trinity.errors import FormatError, InputError, TrinityError, UnsupportedError
 from trinity.speech.audio import open_audio
 from trinity.speech.clip import Clip
-from trinity.speech.mel import mel_filters
+from trinity.speech.mel import log_mel, mel_filters, scaled
 
 TONE = 0.5
 
@@ -168,11 +168,27 @@ def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:
     """Read in blocks, forwards, from any frame: the frames of the spectrum of all of it."""
     samples = np.random.default_rng(0).normal(size=16000 * 7).astype(np.float32)
     samples[:40000] *= 1e-6  # a part that the loudest lifts
-    whole = Clip(lambda: iter([samples]), 20, 800).features(0)
+    whole = np.zeros((800, 20), np.float32)
+    whole[:700] = Clip(lambda: iter([samples]), 20, 700).features(0)
     clip = Clip(lambda: iter(np.array_split(samples, 13)), 20, 100)
     assert (clip.frames, clip.samples, clip.seconds) == (700, 112000, 7.0)
     for first in (0, 0, 37, 200, 555, 640):
         np.testing.assert_allclose(clip.features(first), whole[first : first + 100], atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1500, 1599, 1600, 1601, 1700, 1760, 1920, 5000])
+def test_audio_is_mirrored_at_its_end(count: int) -> None:
+    """As torch.stft centres its frames; an audio of a window at least, a frame for each hop."""
+    samples = np.random.default_rng(0).normal(size=count).astype(np.float32)
+    samples *= np.linspace(0.1, 1, count, dtype=np.float32) ** 4  # the loudest is at the end
+    long = np.concatenate([samples, np.zeros(max(0, 1600 - count), np.float32)])
+    log = log_mel(np.pad(long, 200, "reflect"), 20)[: len(long) // 160]
+    wanted = np.zeros((len(log) + 10, 20), np.float32)
+    wanted[: len(log)] = scaled(log, log.max())
+    clip = Clip(lambda: iter(np.array_split(samples, 7)), 20, 10)
+    assert clip.frames == (10 if count < 1600 else count // 160)
+    for first in (0, 1, 6, len(log) - 1):
+        np.testing.assert_allclose(clip.features(first), wanted[first : first + 10], atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 100, 200, 201, 300])
@@ -180,7 +196,7 @@ def test_shortest_audio(count: int) -> None:
     """Shorter than half a frame, which is mirrored with the silence that follows."""
     samples = np.random.default_rng(0).normal(size=count).astype(np.float32)
     one = Clip(lambda: iter([samples]), 20, 10).features(0)
-    longer = np.concatenate([samples, np.zeros(5000, np.float32)])
+    longer = np.concatenate([samples, np.zeros(1000, np.float32)])
     padded = Clip(lambda: iter([longer]), 20, 10).features(0)
     np.testing.assert_allclose(one, padded, atol=1e-6)
 

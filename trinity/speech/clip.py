@@ -19,8 +19,10 @@ _MANY = 3000  # frames at once while the loudest is sought
 class Clip:
     """Frames of one audio: ``frames`` with sound in them, HOP samples apart.
 
-    After its end there is silence. It is read twice, once for its length and its loudest value,
-    by which all others are scaled, and once for ``features``, whose windows go forwards.
+    An audio shorter than a window is lengthened to one by silence. Frames behind the end are 0, and
+    a frame at the end sees the audio mirrored, both as in transformers. The audio is read twice,
+    once for its length and its loudest value, by which all others are scaled, and once for
+    ``features``, whose windows go forwards.
     """
 
     def __init__(self, blocks: Blocks, bands: int, window: int) -> None:
@@ -28,7 +30,8 @@ class Clip:
         self.samples, self._loudest = self._measure()
         if self.samples == 0:
             raise FormatError("the audio has no samples; give a recording with sound in it")
-        self.frames = -(-self.samples // HOP)
+        self._end = max(self.samples, window * HOP) // HOP  # of the frames, the silent ones as well
+        self.frames = min(-(-self.samples // HOP), self._end)
         self._reader = self._chunks()
         self._held = np.zeros(0, np.float32)
         self._start = 0  # the place of the first sample that is held, in the mirrored audio
@@ -47,48 +50,56 @@ class Clip:
             self._held = np.concatenate([self._held[drop:], next(self._reader)])
             self._start += drop
         samples = self._held[begin - self._start : end - self._start]
-        return scaled(log_mel(samples, self._bands), self._loudest)
+        found = scaled(log_mel(samples, self._bands), self._loudest)
+        found[max(0, self._end - first) :] = 0.0
+        return found
 
     def _chunks(self) -> Iterator[NDArray[np.float32]]:
-        """The audio with its mirrored beginning, then silence without end."""
-        start = np.zeros(0, np.float32)
-        for block in self._blocks():
-            if len(start) <= _HALF:
-                start = np.concatenate([start, block])
-                if len(start) <= _HALF:
-                    continue
-                yield start[_HALF:0:-1]
-                block = start
-            yield block
-        if len(start) <= _HALF:
-            start = np.concatenate([start, np.zeros(_HALF + 1 - len(start), np.float32)])
-            yield start[_HALF:0:-1]
-            yield start
+        """The audio with its mirrored beginning and end, then silence without end."""
+        begun, last = False, np.zeros(0, np.float32)
+        for block in self._lengthened():
+            last = np.concatenate([last[-_HALF - 1 :], block])
+            if begun:
+                yield block
+            elif len(last) > _HALF:
+                begun = True
+                yield last[_HALF:0:-1]
+                yield last
+        yield last[-2 : -_HALF - 2 : -1]
         while True:
             yield np.zeros(self._window * HOP, np.float32)
 
+    def _lengthened(self) -> Iterator[NDArray[np.float32]]:
+        """The audio, with silence up to the length of a window."""
+        missing = max(self._window * HOP, _HALF + 1)
+        for block in self._blocks():
+            missing -= len(block)
+            yield block
+        if missing > 0:
+            yield np.zeros(missing, np.float32)
+
     def _measure(self) -> tuple[int, float]:
-        """How many samples there are, and the largest log-mel value."""
-        counted = 0
+        """How many samples there are, and the largest log-mel value of their frames."""
+        counted, complete = 0, False
 
         def counting() -> Iterator[NDArray[np.float32]]:
-            nonlocal counted
+            nonlocal counted, complete
             for block in blocks():
                 counted += len(block)
                 yield block
+            complete = True
 
         blocks, self._blocks = self._blocks, counting
         reader, held = self._chunks(), np.zeros(0, np.float32)
-        loudest, done = -np.inf, 0
+        loudest, done, end = -np.inf, 0, 1
         size = (_MANY - 1) * HOP + FRAME
-        ended = False
-        while not ended:
+        while done < end or not complete:
             while len(held) < size:
                 held = np.concatenate([held, next(reader)])
-            log = log_mel(held[:size], self._bands)
+            end = max(counted, self._window * HOP) // HOP
+            log = log_mel(held[:size], self._bands)[: max(0, end - done)]
+            loudest = max(loudest, float(log.max(initial=-np.inf)))
             done += _MANY
-            ended = done * HOP > counted
-            loudest = max(loudest, float(log.max()))
             held = held[_MANY * HOP :]
         self._blocks = blocks
         return counted, loudest
