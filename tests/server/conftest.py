@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ import trinity
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.models import Models, Served
+from trinity.server.service import NO_DEFAULTS
 from trinity.server.serving import Server, config, listening
 from trinity.server.settings import ServerOptions
 
@@ -34,14 +36,17 @@ def model() -> Iterator[Model]:
 
 @pytest.fixture(scope="session")
 def make(model: Model) -> MakeApp:
-    """Makes an application of the demo model, called "demo", with options of the server."""
+    """Makes an application of the demo model, called "demo", with options of the server.
 
-    def made(**options: object) -> Starlette:
+    ``defaults`` are options of answers.
+    """
+
+    def made(defaults: Mapping[str, Any] = NO_DEFAULTS, **options: object) -> Starlette:
         served = Served("demo", "demo.gguf", lambda: model, model=model)
         settings = ServerOptions(**options)  # type: ignore[arg-type]
         models = Models([served], any_name=settings.any_model_name)
         models.close = _nothing  # type: ignore[method-assign]
-        return make_app(models, settings)
+        return make_app(models, settings, defaults=defaults)
 
     return made
 

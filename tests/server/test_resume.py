@@ -184,7 +184,7 @@ def test_what_cannot_be_made_again_has_no_file(make: MakeApp, tmp_path: Path) ->
 
 def test_files_are_few_and_private(make: MakeApp, tmp_path: Path) -> None:
     logs = StreamLogs(tmp_path / "streams")
-    begun = Begun("a", CHAT, strict('"{}"'), "", "demo", [1], 0, 0, 0, None)
+    begun = Begun("a", CHAT, strict('"{}"'), "", "demo", [1], 0, 0, 0, None, "")
     for number in range(MOST_FILES + 9):
         name = str(number)
         logs.create(

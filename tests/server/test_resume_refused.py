@@ -52,6 +52,23 @@ def test_who_is_refused_may_ask_again(
     asyncio.run(run())
 
 
+def test_other_options_of_the_server_are_another_answer(make: MakeApp, tmp_path: Path) -> None:
+    def app(**defaults: object) -> Any:
+        return make(state=tmp_path, defaults=defaults)
+
+    async def run() -> None:
+        expected = await whole(app(temperature=0.5))
+        file = cut(tmp_path)
+        refused = await resumed(app(temperature=0.6), 2)
+        assert refused.status == 409
+        assert b"other options for answers" in refused.bytes
+        assert file.exists()
+        again = await resumed(app(temperature=0.5), 2)
+        assert blocks(again.bytes) == blocks(expected.bytes)[2:]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("after", [0, 1, 9])
 def test_a_full_disk_ends_no_stream(
     make: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int

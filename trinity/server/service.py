@@ -195,7 +195,7 @@ class Service:
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await self.threads.run(prepared, lease.model, job, self.template_names)
-                ready, log = recorded(ready, lease, job)
+                ready, log = recorded(ready, lease, job, self.defaults)
                 answers = await lease.model.asubmit(
                     ready.prompts, n=job.n, whole=job.whole, **ready.options
                 )
@@ -237,7 +237,7 @@ def stream_logs(settings: ServerOptions) -> StreamLogs | None:
 
 
 def recorded(
-    ready: Prepared, lease: Lease, job: ChatJob | TextJob
+    ready: Prepared, lease: Lease, job: ChatJob | TextJob, defaults: Mapping[str, Any]
 ) -> tuple[Prepared, StreamLog | None]:
     """What is submitted where this task's stream is to outlive the process, and its file.
 
@@ -251,7 +251,8 @@ def recorded(
         return ready, None
     seed = options.get("seed", lease.model.defaults.options.get("seed"))
     model, lora = lease.model.engine.fingerprint, options.get("lora")
-    log = found.begin(model, lease.name, ready.prompts[0], seed, lora)
+    own = repr(sorted(defaults.items()))
+    log = found.begin(model, lease.name, ready.prompts[0], seed, lora, own)
     if log is None:
         return ready, None
     begun = log.begun

@@ -50,7 +50,7 @@ class Begun:
 
     ``model`` is the fingerprint of the model called ``model_name``, ``created`` the answer's time
     in seconds since the epoch, ``names`` the seed of the names in it, ``lora`` pairs of adapters
-    and weights. ``seed`` is that of the sampler.
+    and weights. ``seed`` is that of the sampler, ``defaults`` are the server's options of answers.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Begun:
     names: int
     created: int
     lora: Sequence[tuple[int, float]] | None
+    defaults: str
 
 
 class StreamLog:
@@ -226,7 +227,7 @@ class Recording:
 
     def begin(
         self, model: str, model_name: str, prompt: Sequence[int], seed: int | None,
-        lora: Mapping[int, float] | None,
+        lora: Mapping[int, float] | None, defaults: str,
     ) -> StreamLog | None:  # fmt: skip
         """The file, if it has one, now that it is known what is answered.
 
@@ -240,12 +241,18 @@ class Recording:
             begun = Begun(
                 self.name, self.path, self.body.decode(), model, model_name, list(prompt), seed,
                 self.names, int(time.time()), None if lora is None else list(lora.items()),
+                defaults,
             )  # fmt: skip
             self.log = self.logs.create(begun)
         elif self.log.begun.model != model:
             raise ApiError(
                 409, f"the stream was begun by another model that was called {model_name}",
                 "conv_id",
+            )  # fmt: skip
+        elif self.log.begun.defaults != defaults:
+            raise ApiError(
+                409, "the stream was begun by a server with other options for answers: start it "
+                "with the same ones, or ask anew", "conv_id",
             )  # fmt: skip
         return self.log
 
