@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.step_times import StepTimes, pairs
 from trinity.runtime.work import Work
+from trinity.server import forecast as forecast_module
 from trinity.server.forecast import STEP, Forecast, Prompt, until_first_token
 
 PATH = "/v1/completions"
@@ -65,10 +66,19 @@ def test_who_finds_no_place_waits_for_an_end() -> None:
     assert until(work, [(0, 10)], left=[7, 90]) > 0.1 + 7 * 0.06
 
 
-def test_long_waits_are_reckoned_in_few_turns() -> None:
+def test_long_waits_are_reckoned_in_few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, real = 0, forecast_module.take
+
+    def counted(queue: list[Prompt], rows: int) -> Any:
+        nonlocal turns
+        turns += 1
+        return real(queue, rows)
+
+    monkeypatch.setattr(forecast_module, "take", counted)
     work = replace(work_of(0.1, step=1.0, row=0.1), running=50)
     prompts = [(0, 100_000)] * 50
     assert until(work, prompts, left=[4000 + i for i in range(50)], answer=1000) > 500_000
+    assert turns < 400
 
 
 def until(
@@ -87,6 +97,9 @@ def test_answers_that_stop_by_themselves_are_expected_to_do_so() -> None:
     for _ in range(300):
         forecast.ended(20, stopped=False)
     assert forecast.tokens_of(500) > 400
+    for _ in range(300):
+        forecast.ended(1, stopped=True)
+    assert forecast.tokens_of(500) == pytest.approx(1, rel=0.1)
 
 
 def test_what_is_cached_is_looked_at_all_the_same() -> None:

@@ -14,7 +14,7 @@ PULL = 0.001  # towards zero, as a part of what was seen: what a few steps do no
 MOST = 3.0  # times what was expected: a pause of the whole process is no step's cost
 LEAST = 1e-6  # seconds, where a coarse clock shows none
 ENOUGH = 100  # rows of prompts: fewer do not tell what a step costs and what a row
-ALIKE = 16  # steps one after the other that are noted as one: the fit takes 40 microseconds
+ALIKE = 16  # steps one after the other that are noted as one: a fit takes 0.1 ms
 UNITS = np.array([1.0, 4.0, 1.0, 32.0, 16000.0])  # so that what is seen is near 1
 
 

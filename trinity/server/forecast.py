@@ -80,8 +80,8 @@ class Forecast:
 
     def tokens_of(self, most: int) -> float:
         """How many tokens are to be expected of an answer, where each may be its last one."""
-        last = self._stopped / self._tokens if self._tokens else 0.0
-        return (1 - (1 - last) ** most) / last if 0 < last < 1 else most
+        last = min(1.0, self._stopped / self._tokens) if self._tokens else 0.0
+        return (1 - (1 - last) ** most) / last if last else most
 
 
 def evaluated(answer: Answer, cached: int) -> int:
