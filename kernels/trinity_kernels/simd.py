@@ -220,6 +220,18 @@ def unknown(builder: Any, number: int) -> Any:
     return builder.asm(kind, "", "=r,0", [I64(number)], False)
 
 
+def pinned(builder: Any, vectors: list[Any]) -> list[Any]:
+    """The same vectors of one type, of which the compiler knows nothing.
+
+    They are made before anything that follows uses them, so the work stays in the order written.
+    """
+    kind, count = vectors[0].type, len(vectors)
+    text = ",".join(["=x"] * count + [str(i) for i in range(count)])
+    several = ir.FunctionType(ir.LiteralStructType([kind] * count), [kind] * count)
+    found = builder.asm(several, "", text, vectors, True)
+    return [builder.extract_value(found, i) for i in range(count)]
+
+
 def _splatter(vec: Vec) -> Callable[..., Any]:
     scalar = types.float32 if vec.is_float else types.int64
 

@@ -26,6 +26,27 @@ _HALVES = 2  # registers of a line
 _Sums = list[list[Any]]  # [token][half of the rows]
 
 
+class _Place:
+    """A number that grows by ``step`` with each turn of a loop, in a register of its own.
+
+    LLVM would reckon it from the turn's number wherever it is used.
+    """
+
+    def __init__(self, builder: Any, start: Any, step: int) -> None:
+        self._builder, self._step = builder, step
+        self._kept = cgutils.alloca_once_value(builder, start)
+
+    def get(self) -> Any:
+        """What it is now."""
+        return self._builder.load(self._kept)
+
+    def go_on(self) -> None:
+        """To the next turn."""
+        after = self._builder.add(self.get(), I64(self._step))
+        kind = ir.FunctionType(I64, [I64])
+        self._builder.store(self._builder.asm(kind, "", "=r,0", [after], False), self._kept)
+
+
 def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: bool) -> None:
     """What panel_q8.panel_blocks does; its arguments.
 
@@ -33,46 +54,43 @@ def emit_blocks(builder: Any, args: list[Any], quant: str, parts: int, minima: b
     """
     panel, scales, blocks, x, last, stride, x_middle, x_scales, x_sums, to = args
     reader = READERS[quant]
-    tokens, step = TOKENS[reader.form][LEVEL], 8 // parts
-    totals = [[cgutils.alloca_once(builder, _F32X8) for _ in range(_HALVES)] for _ in range(tokens)]
-    rows = []
-    for t, halves in enumerate(totals):
-        for total in halves:
-            builder.store(ir.Constant(_F32X8, None), total)
+    step = 8 // parts
+    tokens = []
+    for t in range(TOKENS[reader.form][LEVEL]):
         over = builder.icmp_signed("<", last, I64(t))
         number = builder.select(over, last, I64(t))
-        rows.append(builder.add(x, builder.mul(number, stride)))
-    with cgutils.for_range(builder, blocks) as loop:
-        b = loop.index
-        lines = builder.add(panel, builder.mul(b, I64(512)))
-        factors = builder.add(scales, builder.mul(b, I64(128 * parts)))
-        codes = [builder.mul(b, I64(32))]
-        for _ in range(2 if reader.form == "q19" else 0):
-            codes.append(builder.add(codes[-1], x_middle))
-        scale_at = builder.add(builder.mul(b, I64(4)), x_scales)
-        sum_at = builder.add(builder.mul(b, I64(4 * parts)), x_sums)
+        tokens.append(_Place(builder, builder.add(x, builder.mul(number, stride)), 32))
+        for half in range(_HALVES):
+            _store(builder, ir.Constant(_F32X8, None), to, 64 * t + 32 * half)
+    lines_at, factors_at = _Place(builder, panel, 512), _Place(builder, scales, 128 * parts)
+    # From a block's codes to its scale, and to its sums.
+    scale_at, sum_at = _Place(builder, x_scales, 4 - 32), _Place(builder, x_sums, 4 * parts - 32)
+    planes = [I64(0)]
+    for _ in range(2 if reader.form == "q19" else 0):
+        planes.append(builder.add(planes[-1], x_middle))
+    with cgutils.for_range(builder, blocks):
+        lines, factors = lines_at.get(), factors_at.get()
+        rows = [token.get() for token in tokens]
         for i in range(parts):
             exact: _Sums = []
-            for at in codes:
-                words = [builder.add(row, at) for row in rows]
+            for plane in planes:
+                words = [builder.add(row, plane) for row in rows]
                 found = _exact(builder, reader, lines, words, range(step * i, step * i + step))
                 exact = _added(builder, exact, found, 8)
             for t, row in enumerate(rows):
-                scale = _everywhere(builder, builder.add(row, scale_at), 0, F32X8)
-                for half, total in enumerate(totals[t]):
-                    y = builder.load(total)
+                scale = _everywhere(builder, builder.add(row, scale_at.get()), 0, F32X8)
+                total = _everywhere(builder, builder.add(row, sum_at.get()), 4 * i, F32X8)
+                for half in range(_HALVES):
+                    y = emit.load(builder, to, 64 * t + 32 * half, _F32X8)
                     if minima:
                         m = emit.load(builder, factors, 64 * (parts + i) + 32 * half, _F32X8)
-                        at = builder.add(row, sum_at)
-                        y = _fma(builder, m, _everywhere(builder, at, 4 * i, F32X8), y)
+                        y = _fma(builder, m, total, y)
                     d = emit.load(builder, factors, 64 * i + 32 * half, _F32X8)
                     products = builder.sitofp(exact[t][half], _F32X8)
                     y = _fma(builder, builder.fmul(d, scale), products, y)
-                    builder.store(y, total)
-    for t, halves in enumerate(totals):
-        for half, total in enumerate(halves):
-            at = builder.add(to, I64(64 * t + 32 * half))
-            builder.store(builder.load(total), simd.pointer(builder, at, _F32X8), align=1)
+                    _store(builder, y, to, 64 * t + 32 * half)
+        for place in (*tokens, lines_at, factors_at, scale_at, sum_at):
+            place.go_on()
 
 
 def _exact(builder: Any, reader: Any, lines: Any, words: list[Any], numbers: range) -> _Sums:
@@ -92,25 +110,21 @@ def _lines(
 ) -> _Sums:
     """The sums of products of ``count`` lines, pairs of them where 16 bits hold these."""
     narrow = _lines_in_16_bits(reader) > 0
-    kind = _I16X16 if narrow else _I32X8
-    totals = [[cgutils.alloca_once(builder, kind) for _ in range(_HALVES)] for _ in words]
-    for one in (one for some in totals for one in some):
-        builder.store(ir.Constant(kind, None), one)
-    # Unrolled, it would take token after token, and no line would stay in a register.
-    with cgutils.for_range(builder, simd.unknown(builder, count)) as loop:
-        place = builder.add(lines, builder.shl(loop.index, I64(6)))
-        line = [emit.load(builder, place, 64 * first + 32 * h, _I8X32) for h in range(_HALVES)]
+    totals: _Sums = [[None] * _HALVES for _ in words]
+    for g in range(first, first + count):
+        line = [emit.load(builder, lines, 64 * g + 32 * h, _I8X32) for h in range(_HALVES)]
         factors = [_factors(builder, reader, codes) for codes in line]
-        offset = builder.shl(loop.index, I64(2))
         for some, at in zip(totals, words, strict=True):
-            word = _everywhere(builder, builder.add(at, offset), 4 * first, I32X8)
+            word = _everywhere(builder, at, 4 * g, I32X8)
             word = builder.bitcast(word, _I8X32)
-            for total, numbers, codes in zip(some, factors, line, strict=True):
-                value = builder.load(total)
+            for h, (numbers, codes) in enumerate(zip(factors, line, strict=True)):
                 for found in _products(builder, reader, numbers, codes, word):
-                    value = builder.add(value, found if narrow else _fours(builder, found))
-                builder.store(value, total)
-    return [[builder.load(one) for one in some] for some in totals]
+                    one = found if narrow else _fours(builder, found)
+                    some[h] = one if some[h] is None else builder.add(some[h], one)
+        # Else LLVM would take token after token, and no line would stay in a register.
+        flat = simd.pinned(builder, [one for some in totals for one in some])
+        totals = [flat[i : i + _HALVES] for i in range(0, len(flat), _HALVES)]
+    return totals
 
 
 def _is_signed(reader: Any) -> bool:
@@ -160,6 +174,11 @@ def _added(builder: Any, before: _Sums, found: _Sums, bits: int = 0) -> _Sums:
         [builder.add(builder.shl(a, by), b) for a, b in zip(some, those, strict=True)]
         for some, those in zip(before, found, strict=True)
     ]
+
+
+def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
+    place = simd.pointer(builder, builder.add(address, I64(offset)), value.type)
+    builder.store(value, place, align=1)
 
 
 def _everywhere(builder: Any, address: Any, offset: int, vec: Any) -> Any:
