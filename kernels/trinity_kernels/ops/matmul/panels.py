@@ -52,6 +52,7 @@ if not jit_disabled():
     from trinity_kernels.ops.matmul.panel_pack import pack_affine4, pack_block32, pack_superblock
     from trinity_kernels.ops.matmul.panel_q8 import multiply_q8_panel
     from trinity_kernels.ops.matmul.panel_ternary import multiply_ternary_panel, pack_ternary_panel
+    from trinity_kernels.ops.matmul.prefetch import prefetch_near
 
 
 def _pack(isa: Any, qt: Any, w: int, stride: int, k: int, to: int) -> None:
@@ -134,6 +135,9 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
         second = size * (count_of_panels - 1)
         for token in range(0, tokens, at_once):
             count = min(at_once, tokens - token)
+            # The hardware does not follow the steps from one token's codes to the next one's.
+            for t in range(token + at_once, min(token + 2 * at_once, tokens)):
+                prefetch_near(x + t * x_stride, k)
             _multiply(isa, qt, panel, second, k, x + token * x_stride, count, x_stride, sums)
             for t in range(count):
                 to = out + (token + t) * out_stride + 4 * row
