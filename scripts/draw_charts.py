@@ -28,6 +28,7 @@ NAMES = {
     "Q4_K_M": "Llama 1B, Q4_K_M",
     "qwen3-0.6b": "Qwen3 0.6B, Q4_0",
     "gemma3-1b": "Gemma 3 1B, Q4_0",
+    "qwen35-0.8b": "Qwen 3.5 0.8B, Q4_0",
     "phi4-mini-16l": "Phi-4-mini (16 layers), Q4_0",
     "qwen3-30b-a3b-8l": "Qwen3-30B-A3B (8 layers), Q4_0",
     "gpt-oss-20b-4l": "gpt-oss-20b (4 layers), MXFP4",
