@@ -34,20 +34,20 @@ if not jit_disabled():
         vec = ir.VectorType(element, lanes)
         return builder.load(simd.pointer(builder, address, vec), align=1)
 
-    def _firsts(builder: Any, address: Any, nbytes: int, element: Any) -> Any:
-        """What 16 blocks begin with; reads 16 bytes of each."""
+    def _firsts(builder: Any, address: Any, nbytes: int, element: Any, count: int) -> Any:
+        """What ``count`` blocks begin with; reads 16 bytes of each."""
         lanes = 128 // element.width
         parts = [
             _load(builder, builder.add(address, simd.I64(i * nbytes)), element, lanes)
-            for i in range(16)
+            for i in range(count)
         ]
         width = 1
         while len(parts) > 1:
-            count = parts[0].type.count
+            lanes = parts[0].type.count
             order = [
                 start + i + other
-                for start in range(0, count if 2 * width > count else count // 2, width)
-                for other in (0, count)
+                for start in range(0, lanes if 2 * width > lanes else lanes // 2, width)
+                for other in (0, lanes)
                 for i in range(width)
             ]
             parts = [
@@ -55,7 +55,7 @@ if not jit_disabled():
                 for a, b in zip(parts[::2], parts[1::2], strict=True)
             ]
             width *= 2
-        return parts[0]
+        return simd.shuffle(builder, parts[0], parts[0], list(range(count)))
 
     def _spread(builder: Any, scales: Any, first: int) -> list[Any]:
         """Four of 16 lanes, 8 times each."""
@@ -76,6 +76,44 @@ if not jit_disabled():
         fours = simd.call_named(builder, "llvm.x86.avx2.pmadd.wd", _I32X8, [pairs, ones])
         return builder.sitofp(fours, _F32X8)
 
+    def add_blocks(
+        builder: Any, reader: Block32, at: Any, x: Any, scales: Any, sums: list[Any]
+    ) -> list[Any]:
+        """``sums`` of even and of odd blocks, and the products of as many blocks as scales."""
+        found = list(sums)
+        for block in range(scales.type.count):
+            if block % 4 == 0:
+                scale = _spread(builder, scales, block)
+            start = block * reader.nbytes
+            codes = builder.add(at, simd.I64(start + reader.nibbles_at))
+            lanes = _products(
+                builder,
+                _load(builder, codes, simd.I8, 16),
+                _load(builder, builder.add(x, simd.I64(32 * block)), simd.I8, 32),
+            )
+            found[block % 2] = fma(builder, scale[block % 4], lanes, found[block % 2])
+        return found
+
+    def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c of vectors of float32, rounded once."""
+        name = f"llvm.fma.v{a.type.count}f32"
+        return simd.call_named(builder, name, a.type, [a, b, c])
+
+    def scales_and_minima(builder: Any, reader: Block32, at: Any, count: int) -> tuple[Any, Any]:
+        """Those of ``count`` blocks, which begin with them, as float32."""
+        kind = ir.VectorType(ir.FloatType(), count)
+
+        def numbers(halves: Any) -> Any:
+            return builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), count)), kind)
+
+        if not reader.minimum_at:
+            d = numbers(_firsts(builder, at, reader.nbytes, simd.I16, count))
+            return d, builder.fmul(d, ir.Constant(kind, [-float(reader.offset)] * count))
+        words = _firsts(builder, at, reader.nbytes, simd.I32, count)
+        half = ir.VectorType(simd.I16, count)
+        upper = builder.lshr(words, ir.Constant(words.type, [16] * count))
+        return numbers(builder.trunc(words, half)), numbers(builder.trunc(upper, half))
+
     @intrinsic
     def _sixteen(typingctx: Any, qt: Any, at: Any, x: Any, scales: Any, acc: Any) -> Any:
         """``acc`` and the products of 16 blocks at ``at``, each times its scale."""
@@ -83,22 +121,9 @@ if not jit_disabled():
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             at, x, scales, acc = args[1:]
-            sums = [simd.shuffle(builder, acc, acc, list(range(i, i + 8))) for i in (0, 8)]
-            scale: list[Any] = []
-            for block in range(16):
-                if block % 4 == 0:
-                    scale = _spread(builder, scales, block)
-                start = block * reader.nbytes
-                codes = builder.add(at, simd.I64(start + reader.nibbles_at))
-                lanes = _products(
-                    builder,
-                    _load(builder, codes, simd.I8, 16),
-                    _load(builder, builder.add(x, simd.I64(32 * block)), simd.I8, 32),
-                )
-                half = block % 2
-                added = [scale[block % 4], lanes, sums[half]]
-                sums[half] = simd.call_named(builder, "llvm.fma.v8f32", _F32X8, added)
-            return simd.shuffle(builder, sums[0], sums[1], list(range(16)))
+            halves = [simd.shuffle(builder, acc, acc, list(range(i, i + 8))) for i in (0, 8)]
+            halves = add_blocks(builder, reader, at, x, scales, halves)
+            return simd.shuffle(builder, halves[0], halves[1], list(range(16)))
 
         return simd.F32X16(qt, types.intp, types.intp, simd.F32X16, simd.F32X16), codegen
 
@@ -108,7 +133,7 @@ if not jit_disabled():
         size = reader_of(qt.value, Block32).nbytes
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            halves = _firsts(builder, args[1], size, simd.I16)
+            halves = _firsts(builder, args[1], size, simd.I16, 16)
             return builder.fpext(builder.bitcast(halves, simd.F16X16.ir), simd.F32X16.ir)
 
         return simd.F32X16(qt, types.intp), codegen

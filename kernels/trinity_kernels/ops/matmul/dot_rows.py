@@ -13,12 +13,13 @@ from trinity_kernels.isa import jit_disabled
 from trinity_kernels.ops.matmul import dot_affine4
 from trinity_kernels.quants import READERS
 from trinity_kernels.quants.affine4 import Affine4
+from trinity_kernels.quants.block32 import Block32
 from trinity_kernels.tags import constant
 
 if not jit_disabled():
-    from trinity_kernels.ops.matmul import dot_block_rows
+    from trinity_kernels.ops.matmul import dot_block_rows, dot_nibble_rows
 
-LEVELS = frozenset({"avx512vnni", "amx"})
+LEVELS = frozenset({"avx2", "avx512vnni", "amx"})
 MOST = dot_affine4.ROWS
 
 
@@ -28,6 +29,8 @@ def rows_at_once(isa: Any, qt: Any) -> int:
     reader = READERS[qt.value]
     if isa.value not in LEVELS or jit_disabled():
         return 0
+    if isa.value == dot_nibble_rows.LEVEL:
+        return dot_block_rows.ROWS if isinstance(reader, Block32) and reader.nibbles_at else 0
     if isinstance(reader, Affine4):
         return dot_affine4.ROWS
     return dot_block_rows.block_rows(reader)
@@ -41,6 +44,9 @@ def dot_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) ->
 def _dot_rows(isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, to: Any) -> Any:
     if rows_at_once(isa, qt) == 0:
         return lambda isa, qt, w, stride, x, k, to: None
-    affine = isinstance(READERS[qt.value], Affine4)
-    rows = dot_affine4.dot_affine4_rows if affine else dot_block_rows.dot_block_rows
+    rows: Any = dot_block_rows.dot_block_rows
+    if isa.value == dot_nibble_rows.LEVEL:
+        rows = dot_nibble_rows.dot_nibble_rows
+    elif isinstance(READERS[qt.value], Affine4):
+        rows = dot_affine4.dot_affine4_rows
     return lambda isa, qt, w, stride, x, k, to: rows(isa, qt, w, stride, x, k, to)

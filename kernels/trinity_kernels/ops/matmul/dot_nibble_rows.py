@@ -1,0 +1,143 @@
+"""Some rows of 4-bit codes on avx2, one after the other: Q4_0 and Q4_1.
+
+They are read in the order of memory. What is gained is at their ends: the rows' sums are folded
+together, and nothing of a row waits for the end of the one before it.
+The same bits as dot_block32.py gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.types.containers import UniTuple
+
+from trinity_kernels import simd
+from trinity_kernels._jit import inline, intrinsic
+from trinity_kernels.memory import set_f32
+from trinity_kernels.ops.matmul.activations import q8_scales, q8_sums
+from trinity_kernels.ops.matmul.dot_block32 import dot_tail
+from trinity_kernels.ops.matmul.dot_block_rows import ROWS, fold_rows
+from trinity_kernels.ops.matmul.dot_nibbles_avx2 import add_blocks, fma, scales_and_minima
+from trinity_kernels.ops.matmul.prefetch import AHEAD
+from trinity_kernels.ops.matmul.readers import reader_of
+from trinity_kernels.quants import emit
+from trinity_kernels.quants.block32 import Block32
+from trinity_kernels.simd import F32X16, I64
+
+LEVEL = "avx2"
+_CHUNK = 16  # blocks
+_LEAST = 128  # elements: 4 blocks, the fewest that are taken together
+
+
+@inline
+def dot_nibble_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: int) -> None:
+    """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
+    found = _blocks(isa, qt, w, stride, x, k, x + q8_scales(k), x + q8_sums(k))
+    if k % _LEAST == 0:
+        fold_rows(qt, found, to)
+        return
+    set_f32(to, dot_tail(isa, qt, w, x, k, found[0], found[4], 0))
+    set_f32(to + 4, dot_tail(isa, qt, w + stride, x, k, found[1], found[5], 0))
+    set_f32(to + 8, dot_tail(isa, qt, w + 2 * stride, x, k, found[2], found[6], 0))
+    set_f32(to + 12, dot_tail(isa, qt, w + 3 * stride, x, k, found[3], found[7], 0))
+
+
+@intrinsic
+def _blocks(
+    typingctx: Any, isa: Any, qt: Any, w: Any, stride: Any, x: Any, k: Any, scales: Any, sums: Any
+) -> Any:
+    """Each row's lanes of products, then of minima: of all blocks, or, where ``_LEAST`` does not
+    divide K, of whole chunks.
+    """
+    kind = UniTuple(F32X16, 2 * ROWS)
+    reader = reader_of(qt.value, Block32)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, _, w, stride, x, k, scales, sums = args
+        blocks = builder.lshr(k, I64(5))
+        chunks = builder.lshr(blocks, I64(4))
+        rest = builder.and_(k, I64(_LEAST - 1))
+        left = builder.select(builder.icmp_signed("==", rest, I64(0)), blocks, I64(0))
+        has_8, has_4 = (
+            builder.icmp_signed("!=", builder.and_(left, I64(n)), I64(0)) for n in (8, 4)
+        )
+        found = []
+        for r in range(ROWS):
+            row = _Row(
+                builder, reader, builder.add(w, builder.mul(stride, I64(r))), x, scales, sums
+            )
+            with cgutils.for_range(builder, chunks) as loop:
+                row.add(loop.index, 0, _CHUNK)
+            with builder.if_then(has_8):
+                row.add(chunks, 0, 8)
+            with builder.if_then(has_4), builder.if_else(has_8) as (then, otherwise):
+                with then:
+                    row.add(chunks, 8, 4)
+                with otherwise:
+                    row.add(chunks, 0, 4)
+            found.append(row)
+        vectors = [row.products() for row in found] + [row.minima() for row in found]
+        return context.make_tuple(builder, kind, vectors)
+
+    return kind(isa, qt, *[types.intp] * 6), codegen
+
+
+class _Row:
+    """Emits the products of a row at ``w``, whose lanes are those of a chunk's blocks.
+
+    The other places are those of the activations' codes, scales and sums.
+    """
+
+    def __init__(
+        self, builder: Any, reader: Block32, w: Any, x: Any, scales: Any, sums: Any
+    ) -> None:
+        self._builder, self._reader = builder, reader
+        self._w, self._x, self._scales, self._sums = w, x, scales, sums
+        zero = ir.Constant(F32X16.ir, None)
+        self._products = cgutils.alloca_once_value(builder, zero)
+        self._minima = cgutils.alloca_once_value(builder, zero)
+
+    def add(self, chunk: Any, first: int, count: int) -> None:
+        """Add ``count`` blocks of a chunk, from ``first`` on."""
+        builder, reader = self._builder, self._reader
+        size = _CHUNK * reader.nbytes
+        at = builder.add(self._w, builder.mul(chunk, I64(size)))
+        at = builder.add(at, I64(first * reader.nbytes))
+        for line in range(0, count * reader.nbytes, 64):
+            _prefetch(builder, builder.add(at, I64(AHEAD + line)))
+        line = builder.add(builder.mul(chunk, I64(4 * _CHUNK)), I64(4 * first))
+        d, m = scales_and_minima(builder, reader, at, count)
+        some = d.type
+        scales = emit.load(builder, builder.add(self._scales, line), 0, some)
+        sums = emit.load(builder, builder.add(self._sums, line), 0, some)
+        lanes = self._lanes(self._minima, first, some)
+        builder.store(fma(builder, m, sums, builder.load(lanes, align=4)), lanes, align=4)
+        x = builder.add(self._x, builder.mul(chunk, I64(32 * _CHUNK)))
+        x = builder.add(x, I64(32 * first))
+        total = builder.load(self._products)
+        halves = [simd.shuffle(builder, total, total, list(range(i, i + 8))) for i in (0, 8)]
+        halves = add_blocks(builder, reader, at, x, builder.fmul(d, scales), halves)
+        total = simd.shuffle(builder, halves[0], halves[1], list(range(16)))
+        builder.store(total, self._products)
+
+    def products(self) -> Any:
+        """The lanes of products."""
+        return self._builder.load(self._products)
+
+    def minima(self) -> Any:
+        """The lanes of minima times sums of activations."""
+        return self._builder.load(self._minima)
+
+    def _lanes(self, vector: Any, first: int, kind: Any) -> Any:
+        """Where some lanes of a vector lie."""
+        builder = self._builder
+        start = builder.bitcast(vector, ir.FloatType().as_pointer())
+        return builder.bitcast(builder.gep(start, [simd.I32(first)]), kind.as_pointer())
+
+
+def _prefetch(builder: Any, address: Any) -> None:
+    """Bring a line as near as the first-level cache."""
+    hints = [simd.pointer(builder, address, simd.I8), simd.I32(0), simd.I32(3), simd.I32(1)]
+    simd.call_named(builder, "llvm.prefetch.p0", ir.VoidType(), hints)
