@@ -42,8 +42,19 @@ def dot_block_rows(isa: Any, qt: Any, w: int, stride: int, x: int, k: int, to: i
     """``ROWS`` rows, ``stride`` bytes apart, times the activations at ``x``: float32 at ``to``."""
     beside = x + q8_groups(k) if signed(qt) else x + q8_sums(k)
     found = _whole_chunks(isa, qt, w, stride, x, k, x + q8_scales(k), beside)
-    if k % _CHUNK == 0:
-        fold_rows(qt, found, to)
+    finish_rows(isa, qt, found, _CHUNK, w, stride, x, k, to)
+
+
+@inline
+def finish_rows(
+    isa: Any, qt: Any, found: Any, width: int, w: int, stride: int, x: int, k: int, to: int
+) -> None:
+    """The rows' lanes of products, then of minima, to float32 at ``to``.
+
+    Where ``width`` divides K they have all blocks, else those of whole chunks.
+    """
+    if k % width == 0:
+        _fold_rows(qt, found, to)
         return
     set_f32(to, dot_tail(isa, qt, w, x, k, found[0], found[4], 0))
     set_f32(to + 4, dot_tail(isa, qt, w + stride, x, k, found[1], found[5], 0))
@@ -190,7 +201,7 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def fold_rows(typingctx: Any, qt: Any, found: Any, to: Any) -> Any:
+def _fold_rows(typingctx: Any, qt: Any, found: Any, to: Any) -> Any:
     """The rows' sums to float32 at ``to``: each vector by the one tree, then both of a row."""
     has_minima = not reader_of(qt.value, Block32).signed
 
