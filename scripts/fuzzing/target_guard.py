@@ -18,12 +18,13 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.fuzzing import models, weights
+from scripts.fuzzing import families, models, weights
 from scripts.fuzzing.case import Case, Finding
 from scripts.fuzzing.gguf_draft import U32, Value
 from scripts.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import Tensor
+from trinity.models import ARCHITECTURES
 from trinity.runtime import engine, page_memory, plan, rotation
 from trinity.runtime import weights as runtime_weights
 from trinity.runtime.interface import Rows
@@ -32,6 +33,7 @@ from trinity_kernels.isa import available_levels, select_level
 from trinity_kernels.ops.matmul.activations import FORMS
 
 TYPES = tuple(sorted(FORMS))
+DECODERS = [name for name in families.NAMES if not ARCHITECTURES[name].encodes]
 STAND_IN = "F16"  # in the file of a model of a type that no file has
 TOKENS = (1, 3, 5, 16, 17, 40)
 LINE = 64
@@ -56,8 +58,10 @@ def guard(case: Case) -> None:
     block = 128 if type_name == "I2_S" else weights.block_size(type_name)
     width = block * rng.choice((1, 2, 3)) if block > 32 else max(block, 4) * rng.choice((2, 4, 10))
     is_of_gguf = type_name in weights.RUNNABLE
-    draft = models.model(rng, 0.0, width=width, main=type_name if is_of_gguf else STAND_IN)
-    draft.set(f"{draft.find('general.architecture').content}.context_length", Value(U32, 256))  # type: ignore[union-attr]
+    family = rng.choice(DECODERS)
+    main = type_name if is_of_gguf else STAND_IN
+    draft = models.model(rng, 0.0, width=width, main=main, family=family)
+    draft.set(f"{family}.context_length", Value(U32, 256))
     path = case.write("model.gguf", bytes(draft.encode()[0]))
     steps = [rng.choice(TOKENS) for _ in range(rng.choice((1, 2, 3)))]
     options = {
