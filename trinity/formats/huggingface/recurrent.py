@@ -62,7 +62,7 @@ def layer_kinds(config: HFConfig, kinds: Mapping[str, bool], default: int = 0) -
             f"{config.num_layers} layers of num_hidden_layers"
         )
     for kind in listed:
-        if kind not in kinds:
+        if not isinstance(kind, str) or kind not in kinds:
             raise UnsupportedError(
                 f"{config.source}: layer_types has {shown(kind)}; of this class trinity reads "
                 f"{', '.join(kinds)}"

@@ -176,7 +176,7 @@ def _pattern(config: HFConfig) -> str:
     values = config.values
     listed = values.values.get(values.first_of(_NEMOTRON_LISTS))
     if isinstance(listed, list):
-        unknown = [one for one in listed if one not in _NEMOTRON_KINDS]
+        unknown = [one for one in listed if not isinstance(one, str) or one not in _NEMOTRON_KINDS]
         if unknown:
             raise UnsupportedError(
                 f"{config.source}: layers_block_type has {shown(unknown[0])}; of this class "
