@@ -58,7 +58,7 @@ if not jit_disabled():
         return simd.shuffle(builder, parts[0], parts[0], list(range(count)))
 
     def _spread(builder: Any, scales: Any, first: int) -> list[Any]:
-        """Four of 16 lanes, 8 times each."""
+        """Four lanes from ``first`` on, 8 times each."""
         four = list(range(first, first + 4))
         both = simd.shuffle(builder, scales, scales, four + four)
         # An empty piece of assembly: LLVM would spread each across halves, which takes longer.
