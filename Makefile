@@ -5,7 +5,7 @@
 #   make test-all  every test                 make bench   a first figure for this machine
 #   make check     lint, types and test       make fuzz    hostile files, MINUTES of them
 #   make test-arm  kernels on emulated ARM    make docs    the documents as a site
-#   make clean     remove everything made here
+#   make test-real tests on published models  make clean   remove everything made here
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -27,7 +27,7 @@ FUZZ_ARGS ?=
 ARM_ARGS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test test-all test-arm lint format types check bench fuzz docs clean
+.PHONY: demo test test-all test-arm test-real lint format types check bench fuzz docs clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -38,15 +38,21 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-test
 	$(COMPILE) --kinds
-	$(PYTEST) -m "not full" $(PYTEST_ARGS)
+	$(PYTEST) -m "not full and not real" $(PYTEST_ARGS)
 
 test-all: $(VENV)/installed-test
 	$(COMPILE)
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) -m "not real" $(PYTEST_ARGS)
 
 # Needs QEMU's user mode and mmdebstrap; says so and ends well without them.
 test-arm: $(VENV)/installed-test
 	$(RUN) scripts/check_arm.py --workers $(WORKERS) $(ARM_ARGS)
+
+# Downloads models (1.5 GB) once; tests of those that are not available skip. One process: the models
+# together need several GB of memory.
+test-real: $(VENV)/installed-test
+	$(RUN) scripts/real_models.py --allow-missing
+	$(RUN) -m pytest tests/real $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
