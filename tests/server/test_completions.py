@@ -105,7 +105,6 @@ def test_echo_without_an_answer(client: TestClient) -> None:
         ({"best_of": 3}, "best_of"),
         ({"logprobs": 21}, "logprobs"),
         ({"n": 128}, "n"),
-        ({"tools": []}, "tools"),
     ],
 )
 def test_refusal_names_the_parameter(client: TestClient, body: Any, param: str | None) -> None:

@@ -86,7 +86,6 @@ def test_fewer_dimensions_have_length_one_again(client: TestClient, model: Model
         ({"input": "a", "dimensions": 0}, "dimensions"),
         ({"input": "a", "dimensions": 257}, "dimensions"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
-        ({"input": "a", "truncate": True}, "truncate"),
         ({}, "input"),
     ],
 )

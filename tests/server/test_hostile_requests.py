@@ -170,8 +170,6 @@ def chat(content: bytes = b'"x"', more: bytes = b"") -> bytes:
         (chat(more=b',"max_tokens":' + b"9" * 100_000), "max_tokens"),
         (chat(more=b',"seed":18446744073709551616'), "seed"),
         (chat(more=b',"n":0'), "n"), (chat(more=b',"n":1000000000'), "n"),
-        (chat(more=b',"":1'), ""),
-        (chat(more=b',"' + b"k" * 1_000_000 + b'":1'), "k" * 1_000_000),
         (chat(more=b',"stop":[' + b",".join([b'"a"'] * 100_000) + b"]"), "stop"),
         (chat(more=b',"logit_bias":{"-1":1}'), "logit_bias"),
         (chat(more=b',"logit_bias":{"99999999":1}'), "logit_bias"),
@@ -223,7 +221,7 @@ def test_memory_is_flat_over_large_refused_bodies(url: str, model: Model) -> Non
     status = Path("/proc/self/status")
     if not status.exists():
         pytest.skip("needs /proc")
-    body = chat(more=b',"unknown":"' + b"m" * 3_500_000 + b'"')
+    body = chat(more=b',"temperature":"' + b"m" * 3_500_000 + b'"')
 
     def resident() -> int:
         found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text())

@@ -90,7 +90,6 @@ def test_answers_are_those_of_completion(
         ({"input_extra": [{"filename": "ok"}]}, "input_extra[0].text"),
         ({"input_extra": [{"filename": 1, "text": "a"}]}, "input_extra[0].filename"),
         ({"input_prefix": None}, "input_prefix"),
-        ({"suffix": "a"}, "suffix"),
         ({}, None),  # the demo model has no such tokens
     ],
 )

@@ -89,7 +89,7 @@ def test_all_parameters_with_their_defaults_change_nothing(path: str, client: Te
         ("dynatemp_range", 0.5), ("dry_multiplier", 0.8), ("adaptive_target", 0.5),
         ("min_keep", 2), ("n_indent", 4), ("t_max_predict_ms", 100), ("n_cache_reuse", 256),
         ("samplers", ["min_p", "top_k"]), ("samplers", ["top_k", "top_k"]),
-        ("samplers", ["infill"]), ("id_slot", -2), ("return_progress", True), ("verbosity", 1),
+        ("samplers", ["infill"]), ("id_slot", -2), ("return_progress", True),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused_by_name(

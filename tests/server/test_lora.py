@@ -96,7 +96,6 @@ def test_the_servers_weights(client: TestClient, adapted: Model) -> None:
         ("/completion", [{"id": 0, "scale": 1e30}], "lora"),
         ("/lora-adapters", [{"id": 2, "scale": 1}], "lora"),
         ("/lora-adapters", [{"id": 0, "scale": 1e30}], "lora"),
-        ("/lora-adapters", [{"id": 0, "scale": 1, "name": "x"}], "[0].name"),
     ],
 )
 def test_refusals(client: TestClient, path: str, lora: Any, param: str) -> None:

@@ -97,7 +97,6 @@ def test_names_may_have_a_tag(client: TestClient) -> None:
     ("body", "word"),
     [
         ({"options": {"num_ctx": 100_000}}, "options.num_ctx"),
-        ({"options": {"num_thread": 8}}, "options.num_thread"),
         ({"options": {"mirostat": 1}}, "options.mirostat"),
         ({"options": {"typical_p": 0.5}}, "options.typical_p"),
         ({"options": {"num_gpu": 99}}, "options.num_gpu"),
@@ -110,7 +109,6 @@ def test_names_may_have_a_tag(client: TestClient) -> None:
         ({"think": "much"}, "think"),
         ({"format": "xml"}, "format"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"template": "{{ .Prompt }}"}, "template"),
         ({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "images"),
         ({"messages": [{"role": "wizard", "content": "a"}]}, "messages[0].role"),
     ],
@@ -127,7 +125,6 @@ def test_what_has_no_meaning_is_refused_by_its_name(
 
 def test_refusals_of_generate(client: TestClient) -> None:
     for body, word in (
-        ({"context": [1]}, "context"), ({"suffix": "b"}, "suffix"),
         ({"raw": True, "system": "a"}, "system"), ({"model": ""}, "model"),
     ):  # fmt: skip
         response = client.post("/api/generate", json={"model": "demo", "prompt": "a", **body})

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
+from trinity.server.ignored import Ignored, ignored
 from trinity.server.kept import name_in
 from trinity.server.kept_stream import LAST_EVENT, Source
 from trinity.server.multipart import form_fields
@@ -47,11 +48,15 @@ class Dispatch:
         """Answer one request, and count it."""
         began = time.perf_counter()
         status = 499  # the client left before there was one
+        dropped = Ignored(self._service.settings.strict)
+        ignored.set(dropped)
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if dropped.names:
+                    message = named(message, dropped.header)
             await send(message)
 
         batches = self._service.batches
@@ -70,6 +75,8 @@ class Dispatch:
             if batches is not None:
                 batches.live -= live
             self._service.metrics.answered(self._endpoint.path, status)
+            if dropped.names:
+                log.info("%s %s ignored: %s", scope["method"], self._endpoint.path, dropped.header)
             if self._service.settings.log_requests:
                 seconds = time.perf_counter() - began
                 log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
@@ -126,6 +133,11 @@ class Dispatch:
         if name and isinstance(answer, Stream):
             answer = kept.answer(name, answer, endpoint.path, body)
         await answer(scope, receive, send)
+
+
+def named(start: Message, names: str) -> Message:
+    """The start of an answer, with the names of the request's fields that had no effect."""
+    return {**start, "headers": [*start["headers"], (b"x-trinity-ignored", names.encode())]}
 
 
 def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:

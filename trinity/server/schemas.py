@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored, ignored, pruned
 
 T = TypeVar("T")
 encode = msgspec.json.Encoder().encode
@@ -18,7 +19,7 @@ _FIELD = re.compile(r"(?:unknown|required) field `(?P<name>[^`]*)`")
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
-    """Base of all requests' bodies: a field that is not declared is refused by its name."""
+    """Base of all request bodies. Unless the server is strict, undeclared fields are ignored."""
 
 
 @cache
@@ -28,13 +29,22 @@ def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """The body of a request. Raises: ApiError 400 whose ``param`` is the JSON path."""
-    reader = decoder(cast(Hashable, kind))
+    """The body of a request, without the fields that it does not declare (see ``ignored``).
+
+    Raises: ApiError 400 whose ``param`` is the JSON path.
+    """
     try:
-        found: T = reader.decode(data)
+        found: T = decoder(cast(Hashable, kind)).decode(data)
         return found
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        dropped = ignored.get(None) or Ignored()
+        if dropped.strict:
+            raise _refusal(str(error)) from None
+        try:
+            plain = msgspec.json.decode(data)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise _refusal(str(error)) from None
+        return _pruned(plain, kind, "", dropped)
     except RecursionError:
         raise ApiError(400, "the JSON is nested too deeply", code="invalid_json") from None
     except (msgspec.DecodeError, ValueError) as error:
@@ -48,6 +58,17 @@ def converted(value: Any, kind: type[T], where: str, *, strict: bool = True) -> 
     """
     try:
         return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        dropped = ignored.get(None) or Ignored()
+        if dropped.strict:
+            raise _refusal(str(error), where) from None
+        return _pruned(value, kind, where, dropped)
+
+
+def _pruned(value: Any, kind: type[T], where: str, dropped: Ignored) -> T:
+    """What is left once undeclared fields are dropped; numbers and truths may come as texts."""
+    try:
+        return msgspec.convert(pruned(value, kind, where, dropped), kind, strict=False)
     except msgspec.ValidationError as error:
         raise _refusal(str(error), where) from None
 

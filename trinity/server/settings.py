@@ -123,6 +123,14 @@ class ServerOptions:
             ("--any-model-name",),
         ),
     ] = False
+    strict: Annotated[
+        bool,
+        Option(
+            "Refuse requests with a field that has no effect, rather than name it in the answer's "
+            "X-Trinity-Ignored header.",
+            ("--strict",),
+        ),
+    ] = False
     speech_model: Annotated[
         str | None,
         Option(

@@ -38,9 +38,10 @@ Bias = list[int | float | str | bool]
 
 
 class PromptObject(Body):
-    """A prompt in the form that media would need, of which there are none here."""
+    """A prompt in the form for images and sound, which are not supported here."""
 
     prompt_string: str
+    multimodal_data: Annotated[list[str], Meta(max_length=0)] | None = None
 
 
 class LlamaRequest(LlamaParameters, kw_only=True):

@@ -1,0 +1,164 @@
+"""Request fields that change nothing: dropped by name, or refused under ``--strict``.
+
+Clients send more fields than any one server implements. A field that no endpoint declares, and a
+value that an ``Ignorable`` field does not have, are dropped. The answer's ``X-Trinity-Ignored``
+header and the log name them. A declared field with a wrong value stays an error, since it would
+change the answer.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from trinity.server.errors import ApiError
+
+T = TypeVar("T")
+IGNORABLE = "ignorable"
+# A field whose unsupported values change nothing that the client relies on.
+Ignorable = Annotated[T, msgspec.Meta(extra={IGNORABLE: True})]
+_MOST_NAMES = 32
+_LONGEST_NAME = 64
+
+
+@dataclass(slots=True)
+class Ignored:
+    """The fields of one request that have no effect. ``strict``: there may be none."""
+
+    strict: bool = False
+    names: list[str] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, name: str) -> None:
+        """Note a field by its JSON path. Raises: ApiError 400 under ``--strict``."""
+        if self.strict:
+            raise ApiError(
+                400, f"{name} has no effect here, and the server is strict (--strict)",
+                name, "unknown_parameter",
+            )  # fmt: skip
+        if len(self.names) == _MOST_NAMES:
+            self.more += 1
+        else:
+            self.names.append(name)
+
+    @property
+    def header(self) -> str:
+        """The value of ``X-Trinity-Ignored``, in printable ASCII; empty if nothing was dropped."""
+        names = [
+            "".join(c if " " < c <= "~" and c != "," else "?" for c in name[:_LONGEST_NAME])
+            for name in dict.fromkeys(self.names)
+        ]
+        return ", ".join([*names, *([f"and {self.more} more"] if self.more else [])])
+
+
+ignored: ContextVar[Ignored] = ContextVar("ignored")
+
+
+def ignore(name: str) -> None:
+    """Note that a field of the current request has no effect. Raises: as ``Ignored.add``."""
+    found = ignored.get(None)
+    if found is not None:
+        found.add(name)
+
+
+def pruned(value: Any, kind: Any, where: str, dropped: Ignored) -> Any:
+    """``value`` without what ``kind`` does not declare; ``where`` is its JSON path.
+
+    The result need not be valid. Null in place of an optional field counts as not given.
+    """
+    kind = _bare(kind)
+    if isinstance(value, dict):
+        struct = _struct_for(kind, value)
+        return value if struct is None else _pruned_struct(value, struct, where, dropped)
+    if isinstance(value, list):
+        element = _element(kind)
+        if element is None:
+            return value
+        return [pruned(one, element, f"{where}[{i}]", dropped) for i, one in enumerate(value)]
+    return value
+
+
+def _pruned_struct(
+    value: dict[str, Any], struct: type[msgspec.Struct], where: str, dropped: Ignored
+) -> dict[str, Any]:
+    found, fields = {}, _fields(struct)
+    for key, one in value.items():
+        path = f"{where}.{key}" if where else key
+        if key == struct.__struct_config__.tag_field:
+            found[key] = one
+        elif key not in fields:
+            if one is not None:
+                dropped.add(path)
+        elif one is not None or not fields[key].optional:
+            item = pruned(one, fields[key].kind, path, dropped)
+            if fields[key].ignorable and not _valid(item, fields[key].kind):
+                dropped.add(path)
+            else:
+                found[key] = item
+    return found
+
+
+def _valid(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    kind: Any
+    optional: bool  # it has a default, so that it may be left out
+    ignorable: bool
+
+
+@cache
+def _fields(struct: type[msgspec.Struct]) -> Mapping[str, _Field]:
+    return {
+        one.encode_name: _Field(one.type, not one.required, _is_ignorable(one.type))
+        for one in msgspec.structs.fields(struct)
+    }
+
+
+def _is_ignorable(kind: Any) -> bool:
+    if get_origin(kind) is not Annotated:
+        return False
+    metas = kind.__metadata__
+    return any(isinstance(m, msgspec.Meta) and m.extra and IGNORABLE in m.extra for m in metas)
+
+
+def _bare(kind: Any) -> Any:
+    return kind.__origin__ if get_origin(kind) is Annotated else kind
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; any other type is its own only one."""
+    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return tuple(_bare(one) for one in members)
+
+
+def _struct_for(kind: Any, value: dict[str, Any]) -> type[msgspec.Struct] | None:
+    """The Struct that a JSON object is meant to be: of several, the one with its tag."""
+    structs = [
+        one for one in _choices(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)
+    ]
+    for one in structs:
+        config = one.__struct_config__
+        if config.tag_field is not None and value.get(config.tag_field) == config.tag:
+            return one
+    return structs[0] if len(structs) == 1 else None
+
+
+def _element(kind: Any) -> Any | None:
+    """The type of a list's elements, if a list may stand here."""
+    for one in _choices(kind):
+        if get_origin(one) is list:
+            return get_args(one)[0]
+    return None
