@@ -460,7 +460,7 @@ class Model(Embeddings):
     def chat_prompt(
         self, messages: Messages, *, template: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
-        parallel_tool_calls: bool = True, variables: Mapping[str, object] | None = None,
+        parallel_tool_calls: bool | None = None, variables: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
         fitting: bool = False,
     ) -> ChatPrompt:  # fmt: skip
@@ -468,10 +468,13 @@ class Model(Embeddings):
 
         As ``apply_chat_template``; tools that the template does not list go into a system text.
         ``tool_choice`` is "none" (as without tools), "auto", "required" or the name of the tool to
-        call; the last two need the prompt's grammar as an option.
+        call; the last two need the prompt's grammar as an option. ``parallel_tool_calls``: whether
+        an answer may have several calls; by default as the template does. A named tool is called
+        once.
         ``fitting``: refuse a long one that cannot fit the context before it is tokenized.
         """
         from trinity.conversation.form import form_of
+        from trinity.conversation.parallel import allows_parallel
         from trinity.conversation.prompt import ChatPrompt, hides, rendered_ids
 
         listed = () if tool_choice == "none" else tools or ()
@@ -480,7 +483,9 @@ class Model(Embeddings):
         )
         form = form_of(
             rendered.template.text, tools=tools or (), tool_choice=tool_choice,
-            parallel=parallel_tool_calls, prompt=rendered.text, dialect=rendered.dialect,
+            parallel=bool(tools)
+            and allows_parallel(rendered.template, parallel_tool_calls, tool_choice),
+            prompt=rendered.text, dialect=rendered.dialect,
         )  # fmt: skip
         if fitting:
             check_length(rendered.text, self._tokenizer, self.context_length)

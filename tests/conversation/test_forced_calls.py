@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,44 @@ def test_an_answer_of_ones_own_after_reasoning(table: Any) -> None:
     assert matcher.try_consume_tokens([*b"hm", THOUGHT, *b"\n\n12"]) == 7
     assert matcher.is_accepting()
     assert form_of("").grammar(mark) is None
+
+
+def accepts(table: Any, grammar: str, text: str) -> bool:
+    """Whether a grammar lets a whole text through."""
+    matcher = llguidance.LLMatcher(table, Grammar.lark(grammar).text)
+    assert not matcher.is_error(), matcher.get_error()
+    ids = list(text.encode())
+    return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+
+
+@pytest.mark.parametrize("dialect", FORMS, ids=lambda one: one.name)
+@pytest.mark.parametrize("answer", ['%json {"const": 5}', "%lark {\nstart: /[5]/\n}"])
+def test_calls_or_a_form(dialect: Dialect, answer: str, table: Any) -> None:
+    form = forced(dialect, "auto", parallel=False)
+    either = form.grammar(lambda text: text, answer)
+    call = forced(dialect, "required", parallel=False).grammar(lambda text: text)
+    assert either is not None
+    assert call is not None
+    head = dialect.answer_head
+    assert accepts(table, either, head + "5")
+    assert not accepts(table, either, head + "6")
+    said = written(table, call, 1)
+    assert accepts(table, either, said)
+    assert not accepts(table, either, said + head + "5")
+    alone = forced(dialect, "none").grammar(lambda text: text, answer)
+    assert alone is not None
+    assert accepts(table, alone, head + "5")
+    assert not accepts(table, alone, said)
+    must = forced(dialect, "required", parallel=False).grammar(lambda text: text, answer)
+    assert must == call
+
+
+def test_text_of_a_form_that_looks_like_a_call_is_text() -> None:
+    said = '{"name": "get_time", "arguments": {}}'
+    formed = replace(forced(GENERAL, "auto"), formed=True)
+    reader = formed.reader()
+    assert joined([*reader.push(said), *reader.finish()]) == (Text(said),)
+    assert calls(formed, f"<tool_call>\n{said}\n</tool_call>") == [("get_time", {})]
 
 
 def test_harmony_thinks_in_its_channel_and_answers_in_another() -> None:

@@ -72,3 +72,46 @@ def test_chat_prompt_reads_the_answers_to_it() -> None:
     )
     with pytest.raises(InputError, match="lists no tools"):
         model.chat([USER], tools=tools)
+
+
+def _template(calls: str) -> str:
+    """A template of Hermes' form that lists tools, with ``calls`` for those of a message."""
+    return (
+        "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in messages %}"
+        "{{ m.role }}: {{ m.content or '' }}" + calls + "\n{% endfor %}"
+    )
+
+
+EVERY = "{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+FIRST = "{% if m.tool_calls %}<tool_call>{{ m.tool_calls[0].function | tojson }}{% endif %}"
+REFUSED = (
+    "{% if m.tool_calls %}{% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}"
+    "{% endif %}<tool_call>{{ m.tool_calls[0].function | tojson }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("calls", "given", "choice", "parallel"),
+    [
+        (EVERY, None, "auto", True), (EVERY, None, "required", True), (EVERY, None, "f", False),
+        (EVERY, False, "auto", False), (EVERY, True, "f", False),
+        (FIRST, None, "auto", False), (FIRST, None, "required", False), (FIRST, True, "auto", True),
+        (REFUSED, None, "auto", False), (REFUSED, True, "required", True),
+        ("", None, "required", False), ("", None, "auto", False), ("", True, "required", True),
+    ],
+)  # fmt: skip
+def test_several_calls_are_allowed_where_the_template_writes_them(
+    calls: str, given: bool | None, choice: str, parallel: bool
+) -> None:
+    """As llama.cpp's supports_parallel_tool_calls; a named function is called once."""
+    model, _ = toy_model(context_length=2048)
+    prompt = model.chat_prompt(
+        [USER], template=_template(calls), tools=[{"type": "function", "function": {"name": "f"}}],
+        tool_choice=choice, parallel_tool_calls=given,
+    )  # fmt: skip
+    assert prompt.form.parallel == parallel
+    reader = prompt.reader()
+    said = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    parts = [*reader.push(said), *reader.push(said)]
+    assert reader.complete != parallel
+    assert len([*parts, *reader.finish()]) == (4 if parallel else 2)

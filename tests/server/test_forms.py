@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -112,6 +113,44 @@ def test_requirement_11_a_forced_function_is_called(
         assert json.loads(call["function"]["arguments"])["r"] in (1, 2)
 
 
+FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+REGEX = {"type": "grammar", "syntax": "regex", "definition": "(prince|count) [0-9]{2}"}
+
+
+@pytest.mark.parametrize("form", [FORM, REGEX], ids=["schema", "regex"])
+@pytest.mark.parametrize("choice", [None, "auto", "required", "none"])
+def test_tools_beside_a_form_are_called_or_the_form_is_kept_to(
+    client: TestClient, choice: str | None, form: Any
+) -> None:
+    """As by OpenAI: response_format constrains text, and a call of a tool is no text."""
+    given = {} if choice is None else {"tool_choice": choice}
+    for seed in range(4):
+        body = {"tools": TOOLS, "response_format": form, **given, "seed": seed}
+        (answer,) = post(client, **body)["choices"]
+        text, found = answer["message"]["content"], answer["message"].get("tool_calls")
+        assert bool(found) != bool(text)
+        assert answer["finish_reason"] == ("tool_calls" if found else "stop")
+        if found:
+            assert choice != "none"
+            assert len(found) == 1
+            assert json.loads(found[0]["function"]["arguments"])["r"] in (1, 2)
+        else:
+            assert choice != "required"
+            wanted = r"(prince|count) \d\d"
+            assert re.fullmatch(wanted, text) if form is REGEX else is_whole(json.loads(text))
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "ask"}}])
+def test_a_forced_call_comes_once_where_the_template_knows_one(
+    client: TestClient, choice: Any
+) -> None:
+    for seed in range(3):
+        (answer,) = post(client, tools=TOOLS, tool_choice=choice, seed=seed)["choices"]
+        assert len(answer["message"]["tool_calls"]) == 1
+        assert answer["finish_reason"] == "tool_calls"
+        assert not answer["message"]["content"]
+
+
 def test_requirement_12_deltas_of_a_call_are_the_whole_call(client: TestClient) -> None:
     body = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "seed": 7}
     (call,) = post(client, **body)["choices"][0]["message"]["tool_calls"]
@@ -132,7 +171,6 @@ def test_requirement_12_deltas_of_a_call_are_the_whole_call(client: TestClient) 
     [
         {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}},
         {"tool_choice": "required"},
-        {"tools": TOOLS, "response_format": {"type": "json_object"}},
         {"tools": [TOOLS[0], TOOLS[0]]},
         {"chat_template_kwargs": {"enable_thinking": False}},
         {"reasoning_effort": "low"},

@@ -22,7 +22,8 @@ class Form:
     """Reads answers to one prompt.
 
     ``tools`` are those that may be called. ``inside``: the prompt ends within reasoning.
-    ``forced``: an answer must be calls.
+    ``forced``: an answer must be calls. ``formed``: an answer that is not calls has a form of its
+    own, so what begins like JSON is a call only after a mark, where the dialect has one.
     """
 
     dialect: Dialect
@@ -31,6 +32,7 @@ class Form:
     forced: bool = False
     parallel: bool = True
     inside: bool = False
+    formed: bool = False
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -41,7 +43,8 @@ class Form:
     def reader(self) -> Reader:
         """A reader for one answer."""
         scribe = Scribe(self.dialect.id_prefix, self.dialect.id_length)
-        reading = Reading(self.tools, scribe, parallel=self.parallel)
+        bare = self.dialect.bare and not (self.formed and self.dialect.marks_forced_calls)
+        reading = Reading(self.tools, scribe, parallel=self.parallel, bare=bare)
         return Reader(reading, self.dialect.read(reading, self.thinking, self.inside))
 
     def grammar(
@@ -49,9 +52,9 @@ class Form:
     ) -> str | None:
         """The Lark grammar that an answer needs, None where it may be anything.
 
-        It is calls where they are forced, else ``answer``, a Lark expression such as
-        ``%json {...}``. Reasoning may come first, of ``budget`` tokens at most. ``mark`` gives the
-        id of a mark that is one token, else its text.
+        It is calls where they are forced. Otherwise it is ``answer``, a Lark expression such as
+        ``%json {...}``, or calls where there are tools. Reasoning may come first, of ``budget``
+        tokens at most. ``mark`` gives the id of a mark that is one token, else its text.
 
         Raises InputError for a budget where the end of reasoning is no single token.
         """
@@ -60,12 +63,18 @@ class Form:
             raise InputError(
                 f"reasoning cannot have a budget: its end, {thinking.end!r}, is no token"
             )
-        if self.forced:
+        if answer is not None:
+            answer = f"{lark.pieces(self.dialect.answer_head, mark)} {answer}\n"
+        said = "calls"
+        if self.forced or (answer is not None and self.tools):
             rest = self.dialect.grammar(
                 self.tools, parallel=self.parallel, mark=lambda text: lark.mark(mark(text))
             )
+            if answer is not None and not self.forced:
+                said = "(calls | answer)"
+                rest += f"answer: {answer}"
         elif answer is not None:
-            rest = f"calls: {lark.pieces(self.dialect.answer_head, mark)} {answer}\n"
+            rest = f"calls: {answer}"
         elif budget is not None:
             rest = "calls: (<[*]>)*\n"
         else:
@@ -76,10 +85,10 @@ class Form:
             thought += f" {lark.pieces(thinking.then, mark)} WHITE"
             if not self.inside:
                 thought = f"({lark.pieces(thinking.begin, mark)} {thought})?"
-            return f"start: {thought} calls\nWHITE: /[ \\t\\r\\n]*/\n" + rest
+            return f"start: {thought} {said}\nWHITE: /[ \\t\\r\\n]*/\n" + rest
         if self.inside:
-            return f"start: thought calls\nthought[suffix={lark.text(end)}]: /(.|\\n)*/\n" + rest
-        return "start: calls\n" + rest
+            return f"start: thought {said}\nthought[suffix={lark.text(end)}]: /(.|\\n)*/\n" + rest
+        return f"start: {said}\n" + rest
 
 
 def form_of(

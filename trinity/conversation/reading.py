@@ -13,15 +13,19 @@ from trinity.conversation.tools import Tool
 class Reading:
     """What dialects read calls with.
 
+    ``bare``: a call may begin an answer without a mark.
     ``committed`` is the place up to which all has been handed on: where a call turns out to be
     none, reading goes on there.
     """
 
-    def __init__(self, tools: Sequence[Tool], scribe: Scribe, *, parallel: bool) -> None:
+    def __init__(
+        self, tools: Sequence[Tool], scribe: Scribe, *, parallel: bool, bare: bool = False
+    ) -> None:
         self.cursor = Cursor()
         self.scribe = scribe
         self.tools = {tool.name: tool for tool in tools}
         self.parallel = parallel
+        self.bare = bare and bool(tools)
         self.committed = 0
         self.in_call = False
 

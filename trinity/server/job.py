@@ -33,7 +33,7 @@ class ChatJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str = "auto"
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None  # None: as the chat template does
     n: int = 1
     variables: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = False  # each answer as one Piece, for what is not streamed: it costs less

@@ -91,16 +91,14 @@ def prepared(
     prompt = chat_prompt(model, job, names, fitting=fitting)
     options = {**job.options, "skip_special": prompt.skip_special}
     wanted = options.get("grammar")
-    if wanted is not None and prompt.form.tools:
-        raise ApiError(
-            400, "tools cannot be called in an answer whose form is given; use one of both", "tools"
-        )
+    if wanted is not None:
+        prompt = replace(prompt, form=replace(prompt.form, formed=True))
     try:
         forced = prompt.form.forced
         budget = job.reasoning_budget
         grammar = forced_grammar(prompt, budget) if forced else within(prompt, wanted, budget)
     except InputError as error:  # of the budget, or of tools that are too many
-        at = "tools" if forced and budget is None else job.effort_param
+        at = "tools" if prompt.form.tools and budget is None else job.effort_param
         raise ApiError(400, f"{at}: {error}", at) from error
     if grammar is not None:
         options["grammar"] = grammar
@@ -176,19 +174,18 @@ def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:
 
 
 def within(prompt: ChatPrompt, grammar: Grammar | None, budget: int | None) -> Grammar | None:
-    """The grammar of an answer that may, or must, reason before it has the form of ``grammar``.
+    """The grammar of an answer that may call tools, or else has the form of ``grammar``.
 
-    Reasoning takes ``budget`` tokens at most.
+    Before either it may, or must, reason, with ``budget`` tokens at most.
     """
     if grammar is None:
         text = prompt.grammar(budget=budget)
         return None if text is None else Grammar.lark(text)
-    if grammar.kind != "json_schema":
-        if prompt.form.inside:
-            raise ApiError(400, "the model reasons first, so only JSON can be asked for")
-        return grammar
-    schema = json.loads(grammar.text)
-    schema.pop("x-guidance", None)
-    text = prompt.grammar(f"%json {json.dumps(schema)}", budget)
-    # Without reasoning the schema alone is the faster form.
-    return grammar if text is None or text.startswith("start: calls") else Grammar.lark(text)
+    if grammar.kind == "json_schema":
+        schema = json.loads(grammar.text)
+        schema.pop("x-guidance", None)
+        text = prompt.grammar(f"%json {json.dumps(schema)}", budget)
+    else:
+        text = prompt.grammar(f"%lark {{\n{grammar.text}\n}}", budget)
+    # Without reasoning and tools the form alone is faster.
+    return grammar if text is None or text.startswith("start: calls\n") else Grammar.lark(text)

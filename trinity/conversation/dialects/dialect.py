@@ -20,13 +20,14 @@ class Dialect:
     """A form in which models write calls of tools.
 
     ``marks`` open calls, wherever they stand; where ``bare``, a call may also begin an answer
-    without one. ``answer_head`` stands before an answer. ``id_prefix`` and ``id_length`` say what
+    without one. ``marks_forced_calls``: ``grammar`` has them. ``answer_head`` stands before an answer. ``id_prefix`` and ``id_length`` say what
     ids of calls look like.
     """
 
     name = ""
     marks: tuple[str, ...] = ()
     bare = False
+    marks_forced_calls = True
     answer_head = ""
     id_prefix = "call_"
     id_length = 24
@@ -80,7 +81,7 @@ class Dialect:
             yield from self._think(reading, thinking)
         marks = (thinking.begin, thinking.end, *(self.marks if reading.tools else ()))
         while not reading.complete:
-            bare = self.bare and reading.tools and scribe.fresh
+            bare = reading.bare and scribe.fresh
             if bare and (yield from self._try(reading, "", problems)):
                 continue
             mark = yield from cursor.until(marks, scribe.text, final=True)

@@ -17,6 +17,7 @@ class Llama(JsonCalls):
     name = "llama"
     marks = ("<|python_tag|>",)
     bare = True
+    marks_forced_calls = False
     arguments_key = "parameters"
 
     def claims(self, template: str) -> bool:

@@ -101,7 +101,7 @@ class ChatRequest(Sampling, kw_only=True):
             options,
             tools_of(self.tools),
             choice.name if isinstance(choice, ToolChoice) else choice or "auto",
-            self.parallel_tool_calls is not False,
+            self.parallel_tool_calls,
             self.n or 1,
             self.chat_template_kwargs or {},
             whole,

@@ -200,12 +200,13 @@ class CountRequest(Body, kw_only=True):
                 raise ApiError(400, f"tool_choice names {word!r:.80}, no tool does", "tool_choice")
         elif choice is not None:
             word = {Auto: "auto", AnyTool: "required", NoTool: "none"}[type(choice)]
+        disabled = getattr(choice, "disable_parallel_tool_use", None)
         return ChatJob(
             messages,
             {**(options or {}), **self._format()},
             [tool.as_template_has_it() for tool in self.tools or ()],
             word,
-            getattr(choice, "disable_parallel_tool_use", None) is not True,
+            None if disabled is None else not disabled,
             whole=whole,
             effort=self._effort(),
             effort_param="thinking" if self.thinking else "output_config.effort",

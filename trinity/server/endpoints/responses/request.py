@@ -185,7 +185,7 @@ class ResponsesRequest(Body):
             self._options(),
             tools,
             choice,
-            self.parallel_tool_calls is not False,
+            self.parallel_tool_calls,
             variables=self.chat_template_kwargs or {},
             effort=None if self.reasoning is None else self.reasoning.effort,
             effort_param="reasoning.effort",

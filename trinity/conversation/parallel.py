@@ -1,0 +1,65 @@
+"""Whether a model may call several tools in one answer, where the request does not say."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from trinity.conversation.dialects import GENERAL, dialect_of
+from trinity.conversation.traits import traits_of
+from trinity.errors import InputError, TokenizerError
+from trinity.formats.defaults import ChatTemplate
+from trinity.tokenizers.chat import render
+
+_NAME, _KEY, _VALUES = "count_zebras", "stripes", ("qx7", "vk3")
+
+
+def allows_parallel(template: ChatTemplate, given: bool | None, choice: str) -> bool:
+    """Whether an answer may have more than one call.
+
+    A named function is called once, as by OpenAI and vLLM. Otherwise what the request says
+    counts, then what the template does with two calls. Source of that default: llama.cpp
+    tools/server/server-common.cpp, parallel_tool_calls.
+    """
+    if choice not in ("none", "auto", "required"):
+        return False
+    return writes_parallel_calls(template) if given is None else given
+
+
+@lru_cache(maxsize=16)
+def writes_parallel_calls(template: ChatTemplate) -> bool:
+    """Whether a template writes every call of a message that has two.
+
+    Source: llama.cpp common/jinja/caps.cpp, supports_parallel_tool_calls.
+    """
+    traits = traits_of(template)
+    if dialect_of(template.text) is GENERAL or not traits.tools or not traits.calls:
+        return False
+    calls = []
+    for number, value in enumerate(_VALUES):
+        arguments: Any = {_KEY: value}
+        if traits.arguments_as_text:
+            arguments = f'{{"{_KEY}": "{value}"}}'
+        function = {"name": _NAME, "arguments": arguments}
+        calls.append({"id": f"call0000{number}", "type": "function", "function": function})
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "Hello"},
+        {
+            "role": "assistant",
+            "content": "" if traits.empty_content else None,
+            "tool_calls": calls,
+        },
+    ]
+    for call in calls:
+        messages.append(
+            {"role": "tool", "content": "4", "tool_call_id": call["id"], "name": _NAME,
+             "tool_name": _NAME}
+        )  # fmt: skip
+    schema = {"type": "object", "properties": {_KEY: {"type": "string", "description": "Which"}}}
+    function = {"name": _NAME, "description": "Counts", "parameters": schema}
+    tools = [{"type": "function", "function": function}]
+    try:
+        text = render(template, messages, bos_token="<s>", eos_token="</s>", tools=tools)
+    except (TokenizerError, InputError):
+        return False
+    return all(value in text for value in _VALUES)
