@@ -6,6 +6,7 @@
 #   make check     lint, types and test       make fuzz    hostile files, MINUTES of them
 #   make test-arm  kernels on emulated ARM    make docs    the documents as a site
 #   make test-real tests on published models  make clean   remove everything made here
+#   make test-clients  real client programs; CLIENTS="llm_cli ollama_python" takes only these
 #
 # PYTHON chooses the interpreter. Tests run in WORKERS processes, PYTEST_ARGS goes to pytest:
 # make test PYTEST_ARGS="-k gguf", make test WORKERS=0 PYTEST_ARGS="-x --pdb"
@@ -23,11 +24,13 @@ WORKERS ?= 2
 COMPILE = $(RUN) scripts/compile_kernels.py
 PYTEST = $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 MINUTES ?= 10
+SPACE := $() $()
 FUZZ_ARGS ?=
 ARM_ARGS ?=
+CLIENTS ?=
 BENCH_MODEL := build/bench.gguf
 
-.PHONY: demo test test-all test-arm test-real lint format types check bench fuzz docs clean
+.PHONY: demo test test-all test-arm test-real test-clients lint format types check bench fuzz docs clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -38,11 +41,11 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-test
 	$(COMPILE) --kinds
-	$(PYTEST) -m "not full and not real" $(PYTEST_ARGS)
+	$(PYTEST) -m "not full and not real and not clients" $(PYTEST_ARGS)
 
 test-all: $(VENV)/installed-test
 	$(COMPILE)
-	$(PYTEST) -m "not real" $(PYTEST_ARGS)
+	$(PYTEST) -m "not real and not clients" $(PYTEST_ARGS)
 
 # Needs QEMU's user mode and mmdebstrap; says so and ends well without them.
 test-arm: $(VENV)/installed-test
@@ -53,6 +56,12 @@ test-arm: $(VENV)/installed-test
 test-real: $(VENV)/installed-test
 	$(RUN) scripts/real_models.py --allow-missing
 	$(RUN) -m pytest tests/real $(PYTEST_ARGS)
+
+# Client programs and two models are downloaded once; what cannot be had skips.
+test-clients: $(VENV)/installed-test
+	$(RUN) scripts/real_models.py --allow-missing smollm2 minilm gemma3-270m whisper-base
+	$(RUN) tests/clients/environments.py --allow-missing $(CLIENTS)
+	$(RUN) -m pytest tests/clients -k "$(subst $(SPACE), or ,$(strip $(CLIENTS)))" $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .

@@ -1,0 +1,36 @@
+"""Every row of every client script is right, or is excused by the reason that it declares."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.clients.environments import ROOT, command_of, install, is_installed, scripts
+
+MOST_SECONDS = 1200
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_client(name: str, url: str, scripted_url: str) -> None:
+    script = scripts()[name]
+    if not is_installed(script):
+        pytest.skip(f"not installed: python tests/clients/environments.py {name}")
+    install(script)  # copies a changed script to its packages
+    environment = {**os.environ, "TRINITY_URL": url, "TRINITY_SCRIPTED_URL": scripted_url,
+                   "HF_HUB_OFFLINE": "1"}  # fmt: skip
+    ran = subprocess.run(
+        command_of(script), env=environment, capture_output=True, text=True, timeout=MOST_SECONDS
+    )
+    rows = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"row"')]
+    assert rows, ran.stderr[-3000:]
+    documented = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+    for row in rows:
+        print(row)
+        if row["excused"] is not None:
+            assert row["excused"] in documented, f"docs/clients.md lacks {row['excused']!r}"
+    wrong = [f"{one['row']}: {one['error']}" for one in rows if one["error"] and not one["excused"]]
+    assert not wrong, "\n".join(wrong)
+    assert ran.returncode == 0, ran.stderr[-3000:]
