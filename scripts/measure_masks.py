@@ -103,7 +103,7 @@ def run(case: Case, tokenizer: trinity.Tokenizer, show: bool) -> Found:
     found = Found(case.name)
     begun = time.perf_counter()
     try:
-        grammar = Grammar.json_schema(case.schema)
+        grammar = Grammar.json_schema(case.schema, open_objects=True)
         grammar.guide(tokenizer, tokenizer.vocab_size)
     except trinity.InputError as error:
         found.reason = str(error)

@@ -49,17 +49,22 @@ class Grammar:
 
     @classmethod
     def json_schema(
-        cls, schema: Mapping[str, Any] | str | bool, *, whitespace: bool = False
-    ) -> Grammar:
+        cls, schema: Mapping[str, Any] | str | bool, *, whitespace: bool = False,
+        open_objects: bool = False,
+    ) -> Grammar:  # fmt: skip
         """JSON that a schema lets through: a dict, or its JSON text.
 
         ``whitespace`` lets any white space stand between the parts. Without it they are written as
         Python's json.dumps does, in one line, which is faster: more of it is forced.
 
+        An object has only the properties that its schema names, as in llama.cpp, unless the schema
+        has additionalProperties or names none. ``open_objects``: what JSON Schema says counts, by
+        which an object may have further properties.
+
         Properties come in the schema's order, then others. Formats are enforced. Raises: InputError
         with the path of a keyword that cannot be enforced (docs/structured_output.md lists them).
         """
-        found = read_schema(schema)
+        found = read_schema(schema, closed=not open_objects)
         found.check()
         if isinstance(found.schema, bool):
             found.schema = {} if found.schema else {"enum": []}

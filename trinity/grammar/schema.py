@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 from trinity.errors import InputError
 from trinity.grammar import formats
+from trinity.grammar.closing import close_objects
 from trinity.grammar.disjoint import Disjoint
 from trinity.grammar.keywords import (
     ANNOTATIONS,
@@ -77,15 +78,26 @@ class Schema:
             )
 
 
-def read_schema(schema: Mapping[str, Any] | str | bool) -> Schema:
+def read_schema(schema: Mapping[str, Any] | str | bool, *, closed: bool = False) -> Schema:
     """A schema, or its JSON text, with what becomes of each keyword.
 
-    Only what applies is looked at: of the definitions those that are referred to. Raises:
+    Only what applies is looked at: of the definitions those that are referred to. ``closed``:
+    objects have no properties that the schema does not name; see trinity.grammar.closing. Raises:
     InputError for what is no JSON, or too large or too deep.
     """
     reader = _Reader(loaded(schema))
-    reader.read()
+    reader.read(closed)
     return Schema(reader.root, reader.keywords)
+
+
+def closed_schema(schema: Mapping[str, Any]) -> Any:
+    """A copy of a schema whose objects have no properties that it does not name.
+
+    Raises: as ``read_schema``.
+    """
+    reader = _Reader(loaded(schema))
+    reader.close()
+    return reader.root
 
 
 def loaded(schema: Mapping[str, Any] | str | bool) -> Any:
@@ -128,11 +140,18 @@ class _Reader:
         self._negation = Negation(self._resolved, self._disjoint.all)
         self._into_cases = False  # whether a reference leads into a oneOf
 
-    def read(self) -> None:
-        self._look(self.root, "#", 0)
+    def read(self, closed: bool) -> None:
+        if closed:
+            self.close()
+        else:
+            self._look(self.root, "#", 0)
         self._left.append((self.root, "#"))
         while self._left:
             self._schema(*self._left.pop(0))
+
+    def close(self) -> None:
+        self._look(self.root, "#", 0)
+        close_objects(self.root, self._resolved)
 
     def _look(self, node: Any, path: str, depth: int, is_data: bool = False) -> None:
         """Find anchors and bases. Raises: InputError where it is too deep."""

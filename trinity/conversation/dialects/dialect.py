@@ -20,8 +20,8 @@ class Dialect:
     """A form in which models write calls of tools.
 
     ``marks`` open calls, wherever they stand; where ``bare``, a call may also begin an answer
-    without one. ``marks_forced_calls``: ``grammar`` has them. ``answer_head`` stands before an answer. ``id_prefix`` and ``id_length`` say what
-    ids of calls look like.
+    without one. ``marks_forced_calls``: ``grammar`` has them. ``answer_head`` stands before an
+    answer. ``id_prefix`` and ``id_length`` say what ids of calls look like.
     """
 
     name = ""

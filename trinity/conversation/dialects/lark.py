@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from trinity.conversation.tools import Tool
+from trinity.grammar.schema import closed_schema
 
 _MARKS = re.compile(r"(<[^<>\s]+>)")
 
@@ -27,8 +28,8 @@ def pieces(value: str, of: Callable[[str], str | int]) -> str:
 
 
 def schema(tool: Tool) -> str:
-    """The JSON text of a tool's arguments."""
-    return "%json " + json.dumps(tool.parameters)
+    """The JSON text of a tool's arguments, which have no names that the schema lacks."""
+    return "%json " + json.dumps(closed_schema(tool.parameters))
 
 
 def repeated(call: str, between: str, parallel: bool) -> str:

@@ -13,6 +13,7 @@ from trinity.conversation.dialects.dialect import Dialect, Mark
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
 from trinity.conversation.values import as_json, escaped, types_of
+from trinity.grammar.schema import closed_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Tagged(Dialect):
                 value = f" {lark.text(tags.value)}" if tags.value else ""
                 end = lark.text(("\n" if tags.break_lines else "") + tags.value_end)
                 whole = {**schema, **_definitions(tool)} if isinstance(schema, Mapping) else {}
+                whole = closed_schema(whole)
                 rules.append(f"{rule}: {open_key}{value}{line} {rule}_value")
                 if types_of(tool, key) == {"string"} and "enum" not in whole:
                     rules.append(f"{rule}_value[suffix={lark.text(tags.value_end)}]: /(.|\\n)*/")

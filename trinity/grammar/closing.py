@@ -1,0 +1,179 @@
+"""Objects of a schema lose the properties that nobody named.
+
+A schema without additionalProperties allows any further property, and small models then invent
+them up to the length limit. llama.cpp therefore allows only the properties that a schema names
+(common/json-schema-to-grammar.cpp, _build_object_rule), and OpenAI's strict schemas must say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Use = Literal["whole", "part", "frozen"]
+_LISTS = ("allOf", "anyOf", "oneOf")
+_CONDITIONS = ("if", "not")  # what they exclude would grow with what their schemas exclude
+_OWN = ("properties", "patternProperties")
+# With one of these the schema itself says which further properties there may be.
+_SAYS = ("additionalProperties", "unevaluatedProperties", "const", "enum", "propertyNames")
+
+
+def close_objects(root: Any, resolve: Callable[[str], Any]) -> None:
+    """Set additionalProperties to false, in place, where a schema names properties without it.
+
+    Schemas that apply to one object together (allOf, anyOf, $ref, ...) are closed as one: each may
+    have what any of them names. Objects without ``properties`` stay open, and so does what
+    ``not`` and ``if`` look at. ``resolve`` gives what a reference leads to, or None.
+    """
+    _Closing(resolve).close(root)
+
+
+@dataclass(slots=True)
+class _Names:
+    """What the schemas of one object name."""
+
+    properties: dict[str, None] = field(default_factory=dict)
+    patterns: dict[str, None] = field(default_factory=dict)
+    required: dict[str, None] = field(default_factory=dict)
+    least: int = 0
+    named: bool = False  # there are properties or patterns, perhaps none in them
+    is_open: bool = False
+
+
+class _Closing:
+    def __init__(self, resolve: Callable[[str], Any]) -> None:
+        self._resolve = resolve
+        self._wholes: dict[int, dict[str, Any]] = {}
+        self._parts: set[int] = set()
+        self._seen: set[tuple[int, Use]] = set()
+
+    def close(self, root: Any) -> None:
+        left: list[tuple[Any, Use]] = [(root, "whole")]
+        while left:
+            left += self._look(*left.pop())
+        for key, node in self._wholes.items():
+            if key not in self._parts:
+                self._close(node)
+
+    def _look(self, node: Any, use: Use) -> list[tuple[Any, Use]]:
+        """Note how a schema is used. Returns the schemas below it, with their uses."""
+        if not isinstance(node, dict) or (id(node), use) in self._seen:
+            return []
+        self._seen.add((id(node), use))
+        if use == "whole":
+            self._wholes[id(node)] = node
+        else:
+            self._parts.add(id(node))
+        shared = len(self._contributors(node)) > 1
+        found: list[tuple[Any, Use]] = []
+        for key, child in self._in_place(node):
+            of_part: Use = "part" if use == "part" or shared else "whole"
+            found.append((child, "frozen" if use == "frozen" or key in _CONDITIONS else of_part))
+        below: Use = "frozen" if use == "frozen" else "whole"
+        return found + [(child, below) for child in _below(node)]
+
+    def _in_place(self, node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The schemas that apply to the same value as ``node``."""
+        for key in _LISTS:
+            value = node.get(key)
+            for child in value if isinstance(value, list) else ():
+                yield key, child
+        for key in ("then", "else", *_CONDITIONS):
+            if key in node:
+                yield key, node[key]
+        for key in ("dependentSchemas", "dependencies"):
+            for child in _values(node.get(key)):
+                yield key, child
+        if isinstance(node.get("$ref"), str):
+            yield "$ref", self._resolve(node["$ref"])
+
+    def _contributors(self, node: dict[str, Any]) -> set[str]:
+        """Which keywords of ``node`` name properties; members of allOf count apart."""
+        found = {"own"} if any(key in node for key in (*_OWN, "additionalProperties")) else set()
+        for number, (key, child) in enumerate(self._in_place(node)):
+            names = _Names()
+            self._gather(child, names, set())
+            if names.named or names.is_open:
+                found.add(f"{key} {number}" if key == "allOf" else key)
+        return found - set(_CONDITIONS)
+
+    def _gather(self, node: Any, names: _Names, seen: set[int]) -> None:
+        """Add what a schema, and those that apply together with it, name."""
+        if not isinstance(node, dict) or id(node) in seen:
+            return
+        seen.add(id(node))
+        names.named |= any(isinstance(node.get(key), dict) for key in _OWN)
+        names.properties |= dict.fromkeys(_keys(node.get("properties")))
+        names.patterns |= dict.fromkeys(_keys(node.get("patternProperties")))
+        names.required |= dict.fromkeys(_texts(node.get("required")))
+        for key in ("dependentRequired", "dependencies"):
+            for needed in _values(node.get(key)):
+                names.required |= dict.fromkeys(_texts(needed))
+        if isinstance(node.get("minProperties"), int):
+            names.least = max(names.least, node["minProperties"])
+        names.is_open |= any(node.get(key, False) is not False for key in _SAYS)
+        for key, child in self._in_place(node):
+            if key not in _CONDITIONS:
+                self._gather(child, names, seen)
+
+    def _close(self, node: dict[str, Any]) -> None:
+        names, contributors = _Names(), self._contributors(node)
+        self._gather(node, names, set())
+        said = any(key in node for key in _SAYS)
+        if said or names.is_open or not names.named:
+            return
+        if names.least > len(names.properties.keys() | names.required.keys()):
+            return
+        if "own" not in contributors and len(contributors) == 1:
+            (only,) = contributors
+            if only != "$ref" or not self._must_close_here(node["$ref"]):
+                return  # the schemas there are closed by themselves
+        known = names.properties | names.required
+        own = node.get("properties") or {}
+        node["properties"] = {**own, **{key: True for key in known if key not in own}}
+        if names.patterns:
+            own = node.get("patternProperties") or {}
+            node["patternProperties"] = {**dict.fromkeys(names.patterns, True), **own}
+        node["additionalProperties"] = False
+
+    def _must_close_here(self, reference: str) -> bool:
+        """Whether a definition is part of other objects, too, and is not recursive."""
+        target = self._resolve(reference)
+        return id(target) in self._parts and not self._leads_to(target, target)
+
+    def _leads_to(self, node: Any, target: Any) -> bool:
+        left, seen = [node], set()
+        while left:
+            one = left.pop()
+            if not isinstance(one, dict) or id(one) in seen:
+                continue
+            seen.add(id(one))
+            below = [child for _, child in self._in_place(one)] + _below(one)
+            if any(child is target for child in below):
+                return True
+            left += below
+        return False
+
+
+def _below(node: dict[str, Any]) -> list[Any]:
+    """The schemas of the parts of a value: of properties and of items."""
+    found: list[Any] = []
+    for key in _OWN:
+        found += _values(node.get(key))
+    for key in ("additionalProperties", "additionalItems", "items", "prefixItems"):
+        value = node.get(key)
+        found += value if isinstance(value, list) else [value]
+    return found
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else []
+
+
+def _texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
