@@ -1,4 +1,4 @@
-"""Efforts in the words of templates; what a model cannot do is refused."""
+"""Efforts in the words of templates; what a model cannot do is ignored by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from trinity.formats.defaults import ChatTemplate
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignored, ignored
 from trinity.server.job import ChatJob
 from trinity.server.prepared import variables_of
 from trinity.server.thinking import effort_variables
@@ -16,6 +17,7 @@ from trinity.server.thinking import effort_variables
 QWEN = "{% if enable_thinking is defined and enable_thinking is false %}<think>{% endif %}"
 GRANITE = "{%- if thinking %}Respond with <think>{% endif %}"
 HARMONY = "{% if reasoning_effort is not defined %}medium{% endif %}<|channel|>"
+XHIGH = "{% if reasoning_effort == 'xhigh' %}more{% endif %}"
 ALWAYS = "<|assistant|><think>\n"
 NEVER = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
@@ -30,6 +32,10 @@ NEVER = "{% for m in messages %}{{ m.content }}{% endfor %}"
         (GRANITE, "none", {"thinking": False}),
         (HARMONY, "low", {"reasoning_effort": "low"}),
         (HARMONY, "some", {}),
+        (HARMONY, "minimal", {"reasoning_effort": "low"}),
+        (HARMONY, "max", {"reasoning_effort": "high"}),
+        (XHIGH, "xhigh", {"reasoning_effort": "xhigh"}),
+        (QWEN + HARMONY, "none", {"enable_thinking": False}),
         (ALWAYS, "high", {}),
         (NEVER, "none", {}),
         (QWEN + HARMONY, "low", {"enable_thinking": True, "reasoning_effort": "low"}),
@@ -40,12 +46,28 @@ def test_efforts(template: str, effort: str | None, expected: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("template", "effort"), [(HARMONY, "none"), (ALWAYS, "none"), (NEVER, "low"), (NEVER, "some")]
+    ("template", "effort", "expected"),
+    [
+        (HARMONY, "none", {"reasoning_effort": "low"}),
+        (ALWAYS, "none", {}),
+        (NEVER, "low", {}),
+        (NEVER, "some", {}),
+    ],
 )
-def test_what_a_model_cannot_do_is_refused(template: str, effort: str) -> None:
-    with pytest.raises(ApiError) as found:
-        effort_variables(effort, "reasoning.effort", template)
-    assert (found.value.status, found.value.param) == (400, "reasoning.effort")
+def test_what_a_model_cannot_do_is_ignored(
+    template: str, effort: str, expected: dict[str, Any]
+) -> None:
+    found = Ignored()
+    token = ignored.set(found)
+    try:
+        assert effort_variables(effort, "reasoning.effort", template) == expected
+        assert found.names == ["reasoning.effort"]
+        ignored.set(Ignored(strict=True))
+        with pytest.raises(ApiError) as refused:
+            effort_variables(effort, "reasoning.effort", template)
+    finally:
+        ignored.reset(token)
+    assert (refused.value.status, refused.value.param) == (400, "reasoning.effort")
 
 
 def test_the_servers_names_reach_templates_that_have_them() -> None:

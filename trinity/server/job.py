@@ -24,7 +24,7 @@ class ChatJob:
     given. ``variables`` are further names for the chat template, such as enable_thinking.
     ``reasoning_budget``: the most tokens of reasoning before an answer. ``effort``: how much the
     model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
-    ``thinks_if_able``: effort and budget count for nothing where the model cannot think.
+    Both are ignored if the model cannot think.
     ``add_generation_prompt``: the prompt ends with the beginning of an answer. ``continues``: the
     last message is the assistant's, and answers go on with its text.
     """
@@ -41,7 +41,6 @@ class ChatJob:
     effort: str | None = None
     effort_param: str = "reasoning_effort"
     add_generation_prompt: bool = True
-    thinks_if_able: bool = False
     continues: bool = False
 
 

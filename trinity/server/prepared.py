@@ -18,6 +18,7 @@ from trinity.grammar.grammar import Grammar
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import prompt_ids
 from trinity.server.errors import ApiError
+from trinity.server.ignored import ignore
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.thinking import can_think, effort_variables
 
@@ -86,8 +87,9 @@ def prepared(
     """
     if isinstance(job, TextJob):
         return Prepared([text_ids(model, one, job.options) for one in job.prompts], job.options)
-    if job.thinks_if_able and not can_think(template_of(model)):
-        job = replace(job, effort=None, reasoning_budget=None)
+    if job.reasoning_budget is not None and not can_think(template_of(model)):
+        ignore(job.effort_param)
+        job = replace(job, reasoning_budget=None)
     prompt = chat_prompt(model, job, names, fitting=fitting)
     options = {**job.options, "skip_special": prompt.skip_special}
     wanted = options.get("grammar")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trinity.server.errors import ApiError
+from trinity.server.ignored import ignore
 
 # Names of templates' own switches, which are true or false.
 _SWITCHES = ("enable_thinking", "thinking")
 _DEGREE = "reasoning_effort"
 _MARKS = ("<think>", "<|channel>", "<|START_THINKING|>", "[THINK]", "<seed:think>", ".Think")
 NONE, SOME = "none", "some"
+# Degrees that only some templates know, and what the others get instead.
+_NEAREST = {NONE: "low", "minimal": "low", "xhigh": "high", "max": "high"}
 
 
 def can_think(template: str) -> bool:
@@ -22,26 +24,32 @@ def can_think(template: str) -> bool:
 
 
 def effort_variables(effort: str | None, param: str, template: str) -> dict[str, Any]:
-    """What a template is told of an effort: "none", "some" or a degree such as "low".
+    """The chat template's variables for an effort: "none", "some" or a degree such as "low".
 
-    A model that cannot think less or more than it does thinks as it does for any degree. Raises:
-    ApiError where it cannot do without, or cannot think at all; ``param`` said the effort.
+    A degree for a model without degrees only turns thinking on. Two efforts are ignored under the
+    name ``param``: any for a model that cannot think, and "none" for one that always thinks, which
+    then thinks as little as it can.
     """
     if effort is None:
         return {}
     switches, thinks = _switches(template), can_think(template)
-    if effort == NONE:
-        if thinks and not switches:
-            raise ApiError(400, f"{param}: the model cannot do without thinking", param)
-        return dict.fromkeys(switches, False)
     if not thinks:
-        raise ApiError(400, f"{param}: the model's chat template knows no thinking", param)
-    found: dict[str, Any] = dict.fromkeys(switches, True)
-    if _DEGREE in template and effort != SOME:
-        found[_DEGREE] = effort
+        if effort != NONE:
+            ignore(param)
+        return {}
+    if effort == NONE and not switches:
+        ignore(param)
+    found: dict[str, Any] = dict.fromkeys(switches, effort != NONE)
+    if _DEGREE in template and effort != SOME and not (switches and effort == NONE):
+        found[_DEGREE] = effort if _names(template, effort) else _NEAREST.get(effort, effort)
     return found
 
 
 def _switches(template: str) -> list[str]:
     """The one switch that counts, if there is one."""
     return [name for name in _SWITCHES if re.search(rf"\b{name}\b(?!_)", template)][:1]
+
+
+def _names(template: str, degree: str) -> bool:
+    """Whether a template compares its effort with this word."""
+    return re.search(rf"""(["']){degree}\1""", template) is not None

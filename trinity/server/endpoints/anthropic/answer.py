@@ -22,7 +22,6 @@ class TextAnswer(msgspec.Struct, tag_field="type", tag="text"):
     """The text of an answer."""
 
     text: str
-    citations: None = None
 
 
 class ThinkingAnswer(msgspec.Struct, tag_field="type", tag="thinking"):

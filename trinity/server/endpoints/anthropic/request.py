@@ -2,108 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta
 
+from trinity.server.endpoints.anthropic.blocks import (
+    AnthropicMessage,
+    CacheControl,
+    TextBlock,
+    conversation_of,
+    text_of,
+)
+from trinity.server.endpoints.anthropic.tools import AnthropicTool, functions_of
 from trinity.server.endpoints.messages import Schema, SchemaForm
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
 from trinity.server.job import ChatJob
-from trinity.server.schemas import Body, encode
+from trinity.server.schemas import Body
 from trinity.server.structured import format_options
 from trinity.server.thinking import NONE, SOME
 
-FAILED = "Error: "  # before what a tool gave that failed: templates have no other word for it
-
-
-class CacheControl(Body):
-    """Where a prompt is worth keeping. Every prompt is kept, for as long as there is room."""
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
-
-
-class TextBlock(Body, tag_field="type", tag="text"):
-    """A text."""
-
-    text: str
-    cache_control: CacheControl | None = None
-    citations: list[None] | None = None
-
-
-class OnlyText(Body):
-    """A text where nothing else may be."""
-
-    type: Literal["text"]
-    text: str
-    cache_control: CacheControl | None = None
-    citations: list[None] | None = None
-
-
-class ThinkingBlock(Body, tag_field="type", tag="thinking"):
-    """What the model thought before an earlier answer."""
-
-    thinking: str
-    signature: str | None = None
-
-
-class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
-    """A call of an earlier answer."""
-
-    id: str
-    name: str
-    input: dict[str, Any]
-    cache_control: CacheControl | None = None
-
-
-class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
-    """What a call gave."""
-
-    tool_use_id: str
-    content: str | list[OnlyText] | None = None
-    is_error: bool | None = None
-    cache_control: CacheControl | None = None
-
-    @property
-    def text(self) -> str:
-        """What is told of it."""
-        return (FAILED if self.is_error else "") + text_of(self.content or "")
-
-
-Block = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
-
-
-class AnthropicMessage(Body):
-    """A message, or several: results of tools are messages of their own for chat templates."""
-
-    role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
-
-
-class AnthropicTool(Body):
-    """A function that may be called; ``input_schema`` is the JSON schema of its arguments."""
-
-    name: str
-    input_schema: dict[str, Any]
-    description: str | None = None
-    type: Literal["custom"] | None = None
-    strict: bool | None = None
-    cache_control: CacheControl | None = None
-    eager_input_streaming: bool | None = None  # arguments always come while they are made
-    defer_loading: Literal[False] | None = None
-    allowed_callers: list[Literal["direct"]] | None = None
-
-    def as_template_has_it(self) -> dict[str, Any]:
-        """The tool as chat templates know it."""
-        function: dict[str, Any] = {"name": self.name}
-        if self.description is not None:
-            function["description"] = self.description
-        function["parameters"] = self.input_schema
-        if self.strict is not None:
-            function["strict"] = self.strict
-        return {"type": "function", "function": function}
+BILLING = "x-anthropic-billing-header:"
+Display = Ignorable[Literal["summarized", "omitted"] | None]
 
 
 class Auto(Body, tag_field="type", tag="auto"):
@@ -136,17 +56,24 @@ class ThinkingEnabled(Body, tag_field="type", tag="enabled"):
     """
 
     budget_tokens: Annotated[int, Meta(ge=1)]
-    display: Literal["summarized", "omitted"] | None = None
+    display: Display = None
 
 
 class ThinkingAdaptive(Body, tag_field="type", tag="adaptive"):
     """The model thinks as much as it likes."""
 
-    display: Literal["summarized", "omitted"] | None = None
+    display: Display = None
+
+
+class ThinkingBetweenTools(Body, tag_field="type", tag="between_tools"):
+    """The model thinks as much as it likes: when it does is its own decision."""
 
 
 class ThinkingDisabled(Body, tag_field="type", tag="disabled"):
     """The model does not think."""
+
+
+Thinking = ThinkingEnabled | ThinkingAdaptive | ThinkingBetweenTools | ThinkingDisabled
 
 
 class SchemaOutput(Body):
@@ -159,7 +86,7 @@ class SchemaOutput(Body):
 class OutputConfig(Body):
     """How hard the model tries, and the form of its answer."""
 
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Ignorable[Literal["low", "medium", "high", "xhigh", "max"] | None] = None
     format: SchemaOutput | None = None
 
 
@@ -174,48 +101,91 @@ class CountRequest(Body, kw_only=True):
 
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     model: str | None = None
-    system: str | list[OnlyText] | None = None
+    system: str | list[TextBlock] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: Auto | AnyTool | OneTool | NoTool | None = None
-    thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | None = None
+    thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: SchemaOutput | None = None  # the earlier name of output_config.format
     cache_control: CacheControl | None = None
+    mcp_servers: Ignorable[Annotated[list[Any], Meta(max_length=0)] | None] = None
 
     def job(self, options: dict[str, Any] | None = None, *, whole: bool = False) -> ChatJob:
-        """What the service runs. Raises: ApiError where parameters contradict each other."""
+        """What the service runs; an assistant's last message is continued.
+
+        Raises: ApiError where parameters contradict each other.
+        """
         messages: list[dict[str, Any]] = []
         if self.system is not None:
-            messages.append({"role": "system", "content": text_of(self.system)})
-        for number, message in enumerate(self.messages):
-            messages += messages_of(message, f"messages[{number}]")
-        if self.messages[-1].role == "assistant":
-            raise ApiError(
-                400, "messages: the last one is the assistant's; the beginning of an answer cannot "
-                "be given", "messages",
-            )  # fmt: skip
-        choice, word = self.tool_choice, "auto"
-        if isinstance(choice, OneTool):
-            word = choice.name
-            if word not in {tool.name for tool in self.tools or ()}:
-                raise ApiError(400, f"tool_choice names {word!r:.80}, no tool does", "tool_choice")
-        elif choice is not None:
-            word = {Auto: "auto", AnyTool: "required", NoTool: "none"}[type(choice)]
-        disabled = getattr(choice, "disable_parallel_tool_use", None)
+            messages.append({"role": "system", "content": self._system()})
+        messages += conversation_of(self.messages)
+        begun = self._begun(messages[-1])
+        tools = functions_of(self.tools)
+        disabled = getattr(self.tool_choice, "disable_parallel_tool_use", None)
+        effort = self._effort()
         return ChatJob(
             messages,
             {**(options or {}), **self._format()},
-            [tool.as_template_has_it() for tool in self.tools or ()],
-            word,
+            tools,
+            self._choice({tool["function"]["name"] for tool in tools}),
             None if disabled is None else not disabled,
             whole=whole,
-            effort=self._effort(),
-            effort_param="thinking" if self.thinking else "output_config.effort",
+            effort=NONE if begun and effort is None else effort,
+            effort_param="thinking" if self._degree is None else "output_config.effort",
             reasoning_budget=getattr(self.thinking, "budget_tokens", None),
-            thinks_if_able=isinstance(self.thinking, ThinkingEnabled),
+            continues=begun,
         )
+
+    def _system(self) -> str:
+        """The system text, without what Claude Code tells Anthropic's billing in its first block.
+
+        That changes with the client's version, and would make every prompt a new one.
+        """
+        if self.system is None or isinstance(self.system, str):
+            return self.system or ""
+        kept = []
+        for number, block in enumerate(self.system):
+            if block.text.startswith(BILLING):
+                ignore(f"system[{number}]")
+            else:
+                kept.append(block)
+        return text_of(kept)
+
+    @property
+    def _degree(self) -> str | None:
+        return None if self.output_config is None else self.output_config.effort
+
+    def _begun(self, last: dict[str, Any]) -> bool:
+        """Whether the last message is the beginning of the answer. Raises: ApiError for a call."""
+        if last["role"] != "assistant":
+            return False
+        if "tool_calls" in last:
+            where = f"messages[{len(self.messages) - 1}]"
+            raise ApiError(400, f"{where}: the last message has tool_use without a result", where)
+        return True
+
+    def _choice(self, names: set[str]) -> str:
+        """ChatJob's tool_choice. Raises: ApiError where a tool is forced that does not exist."""
+        choice = self.tool_choice
+        if isinstance(choice, OneTool):
+            if choice.name not in names:
+                raise ApiError(
+                    400, f"tool_choice names {choice.name!r:.80}, which no tool here has",
+                    "tool_choice",
+                )  # fmt: skip
+            return choice.name
+        if isinstance(choice, AnyTool):
+            if self.tools and not names:
+                raise ApiError(
+                    400, "tool_choice asks for a call, but no tool of the request exists here: "
+                    "those of Anthropic's servers do not", "tool_choice",
+                )  # fmt: skip
+            return "required"
+        return "none" if isinstance(choice, NoTool) else "auto"
 
     def _format(self) -> dict[str, Any]:
         form = None if self.output_config is None else self.output_config.format
+        form = form or self.output_format
         if form is None:
             return {}
         named = Schema(name="output", schema=form.schema, strict=True)
@@ -225,8 +195,7 @@ class CountRequest(Body, kw_only=True):
         """How much the model thinks; a degree alone asks for thinking, too."""
         if isinstance(self.thinking, ThinkingDisabled):
             return NONE
-        degree = None if self.output_config is None else self.output_config.effort
-        return degree or (SOME if isinstance(self.thinking, ThinkingEnabled) else None)
+        return self._degree or (SOME if isinstance(self.thinking, ThinkingEnabled) else None)
 
 
 class MessagesRequest(CountRequest, kw_only=True):
@@ -235,12 +204,12 @@ class MessagesRequest(CountRequest, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=1)]
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     stop_sequences: list[Annotated[str, Meta(min_length=1)]] | None = None
-    metadata: Metadata | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
-    speed: Literal["standard"] | None = None
+    metadata: Ignorable[Metadata | None] = None
+    service_tier: Ignorable[Literal["auto", "standard_only"] | None] = None
+    speed: Ignorable[Literal["standard"] | None] = None
 
     @property
     def shows_thinking(self) -> bool:
@@ -260,71 +229,9 @@ class MessagesRequest(CountRequest, kw_only=True):
         given = {
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
-            "top_k": self.top_k,
+            "top_k": None if self.top_k == -1 else self.top_k,
             "top_p": self.top_p,
             "stop": self.stop_sequences,
         }
         options = {name: value for name, value in given.items() if value is not None}
         return self.job(options, whole=not self.stream)
-
-
-def text_of(content: str | Sequence[TextBlock | OnlyText]) -> str:
-    """A text, or several as one."""
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)
-
-
-def messages_of(message: AnthropicMessage, place: str) -> list[dict[str, Any]]:
-    """A message as chat templates know it. Raises: ApiError for a block in the wrong place."""
-    content = message.content
-    if isinstance(content, str):
-        return [{"role": message.role, "content": content}]
-    kinds: tuple[type[msgspec.Struct], ...] = (TextBlock,)
-    if message.role == "assistant":
-        kinds = (TextBlock, ThinkingBlock, ToolUseBlock)
-    elif message.role == "user":
-        kinds = (TextBlock, ToolResultBlock)
-    for number, block in enumerate(content):
-        if not isinstance(block, kinds):
-            tag = block.__struct_config__.tag
-            where = f"{place}.content[{number}]"
-            raise ApiError(400, f"{where}: {tag} is no part of a {message.role} message", where)
-    return _answered(content) if message.role == "assistant" else _asked(message.role, content)
-
-
-def _asked(role: str, content: Sequence[Block]) -> list[dict[str, Any]]:
-    """Results of tools, and texts between them."""
-    found: list[dict[str, Any]] = []
-    texts: list[TextBlock] = []
-    for block in content:
-        if isinstance(block, TextBlock):
-            texts.append(block)
-        elif isinstance(block, ToolResultBlock):
-            if texts:
-                found.append({"role": role, "content": text_of(texts)})
-                texts = []
-            found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": block.text})
-    if texts or not found:
-        found.append({"role": role, "content": text_of(texts)})
-    return found
-
-
-def _answered(content: Sequence[Block]) -> list[dict[str, Any]]:
-    texts = [block for block in content if isinstance(block, TextBlock)]
-    calls = [
-        {
-            "id": block.id,
-            "type": "function",
-            "function": {"name": block.name, "arguments": encode(block.input).decode()},
-        }
-        for block in content
-        if isinstance(block, ToolUseBlock)
-    ]
-    thought = [block.thinking for block in content if isinstance(block, ThinkingBlock)]
-    found: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}
-    if not texts and not calls:
-        found["content"] = ""
-    if thought:
-        found["reasoning_content"] = "\n".join(thought)
-    if calls:
-        found["tool_calls"] = calls
-    return [found]

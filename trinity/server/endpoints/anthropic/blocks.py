@@ -1,0 +1,278 @@
+"""Content blocks of Anthropic's messages, and the conversation that they mean for a chat template.
+
+Documents and search results become text. Images are refused: the models read text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
+from trinity.server.schemas import Body, encode
+
+FAILED = "Error: "  # goes before the result of a tool that failed: templates have no other form
+
+
+class CacheControl(Body):
+    """Where a prompt is worth keeping. Every prompt is kept, for as long as there is room."""
+
+    type: str
+    ttl: str | None = None
+    scope: str | None = None
+
+
+class CitationsConfig(Body):
+    """Whether the answer cites the block. Answers have no citations."""
+
+    enabled: Ignorable[Literal[False] | None] = None
+
+
+class TextBlock(Body, tag_field="type", tag="text"):
+    """A text."""
+
+    text: str
+    cache_control: CacheControl | None = None
+    citations: Any = None  # those of an earlier answer
+
+
+class ImageBlock(Body, tag_field="type", tag="image"):
+    """An image, which is refused."""
+
+    source: Any = None
+    cache_control: CacheControl | None = None
+
+
+class PlainSource(Body, tag_field="type", tag="text"):
+    """The text of a document."""
+
+    data: str
+    media_type: str | None = None
+
+
+class ContentSource(Body, tag_field="type", tag="content"):
+    """A document of several texts."""
+
+    content: str | list[TextBlock | ImageBlock]
+
+
+class PdfSource(Body, tag_field="type", tag="base64"):
+    """A PDF file, which is refused."""
+
+    data: Any = None
+    media_type: str | None = None
+
+
+class UrlSource(Body, tag_field="type", tag="url"):
+    """A document elsewhere, which is refused: the server fetches nothing."""
+
+    url: Any = None
+
+
+class FileSource(Body, tag_field="type", tag="file"):
+    """A document in Anthropic's files, which is refused."""
+
+    file_id: Any = None
+
+
+class DocumentBlock(Body, tag_field="type", tag="document"):
+    """A document with its text."""
+
+    source: PlainSource | ContentSource | PdfSource | UrlSource | FileSource
+    title: str | None = None
+    context: str | None = None
+    citations: CitationsConfig | None = None
+    cache_control: CacheControl | None = None
+
+
+class SearchResultBlock(Body, tag_field="type", tag="search_result"):
+    """A result of a search that the client made."""
+
+    content: list[TextBlock]
+    source: str
+    title: str
+    citations: CitationsConfig | None = None
+    cache_control: CacheControl | None = None
+
+
+class ToolReferenceBlock(Body, tag_field="type", tag="tool_reference"):
+    """The name of a tool that a search of the client's found. The model has all tools already."""
+
+    tool_name: str
+    cache_control: CacheControl | None = None
+
+
+class ThinkingBlock(Body, tag_field="type", tag="thinking"):
+    """What the model thought before an earlier answer."""
+
+    thinking: str
+    signature: str | None = None
+
+
+class RedactedThinkingBlock(Body, tag_field="type", tag="redacted_thinking"):
+    """Encrypted thinking of another server's model, which nobody here can read."""
+
+    data: str
+
+
+class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
+    """A call of an earlier answer. ``caller`` changes nothing: the model is the only one."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    caller: dict[str, Any] | None = None
+    cache_control: CacheControl | None = None
+
+
+Readable = TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock | ImageBlock
+
+
+class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
+    """The result of a call."""
+
+    tool_use_id: str
+    content: str | list[Readable] | None = None
+    is_error: bool | None = None
+    cache_control: CacheControl | None = None
+
+
+Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+_ASKED = (TextBlock, DocumentBlock, SearchResultBlock, ImageBlock, ToolResultBlock)
+_KINDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "user": _ASKED,
+    "assistant": (TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock),
+    "system": (TextBlock,),
+}
+
+
+class AnthropicMessage(Body):
+    """A message, or several: results of tools are messages of their own for chat templates."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+
+def text_of(content: str | Sequence[TextBlock]) -> str:
+    """A text, or several as one."""
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def conversation_of(messages: Sequence[AnthropicMessage]) -> list[dict[str, Any]]:
+    """Messages as chat templates know them. Raises: ApiError for a block in the wrong place.
+
+    Plain messages of one role that follow one another are joined, as in Anthropic's API.
+    """
+    found: list[dict[str, Any]] = []
+    for number, message in enumerate(messages):
+        for one in _messages_of(message, f"messages[{number}]"):
+            last = found[-1] if found else {}
+            if one["role"] != "system" and one["role"] == last.get("role") and _plain(one, last):
+                last["content"] = "\n".join(filter(None, (last["content"], one["content"])))
+            else:
+                found.append(one)
+    return found
+
+
+def _plain(*messages: dict[str, Any]) -> bool:
+    return all(message.keys() == {"role", "content"} for message in messages)
+
+
+def _messages_of(message: AnthropicMessage, place: str) -> list[dict[str, Any]]:
+    content, role = message.content, message.role
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    for number, block in enumerate(content):
+        if not isinstance(block, _KINDS[role]):
+            tag, where = block.__struct_config__.tag, f"{place}.content[{number}]"
+            raise ApiError(400, f"{where}: {tag} cannot be part of a {role} message", where)
+    if role == "assistant":
+        return [_answered(content, place)]
+    return _asked(role, content, place)
+
+
+def _asked(role: str, content: Sequence[Block], place: str) -> list[dict[str, Any]]:
+    """Results of tools, and the texts between them."""
+    found: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for number, block in enumerate(content):
+        where = f"{place}.content[{number}]"
+        if isinstance(block, ToolResultBlock):
+            if texts:
+                found.append({"role": role, "content": "\n".join(texts)})
+                texts = []
+            result = _result(block, where)
+            found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": result})
+        else:
+            texts.append(_read(block, where))
+    if texts or not found:
+        found.append({"role": role, "content": "\n".join(texts)})
+    return found
+
+
+def _result(block: ToolResultBlock, where: str) -> str:
+    content = block.content or ""
+    if not isinstance(content, str):
+        texts = [_read(one, f"{where}.content[{i}]") for i, one in enumerate(content)]
+        content = "\n".join(texts)
+    return (FAILED if block.is_error else "") + content
+
+
+def _read(block: Block, where: str) -> str:
+    """The text of a block, in the tags that Anthropic recommends. Raises: ApiError."""
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, ToolReferenceBlock):
+        return block.tool_name
+    if isinstance(block, SearchResultBlock):
+        return _tagged("search_result", block.source, block.title, None, text_of(block.content))
+    if isinstance(block, DocumentBlock):
+        source, at = block.source, f"{where}.source"
+        if isinstance(source, PlainSource):
+            return _tagged("document", None, block.title, block.context, source.data)
+        if isinstance(source, ContentSource):
+            texts = [source.content] if isinstance(source.content, str) else [
+                _read(one, f"{at}.content[{i}]") for i, one in enumerate(source.content)
+            ]  # fmt: skip
+            return _tagged("document", None, block.title, block.context, "\n".join(texts))
+        raise ApiError(
+            400, f"{at}.type: a document needs its text: PDF files, addresses and stored files are "
+            "not supported; send its text as a source of the type text", f"{at}.type",
+        )  # fmt: skip
+    raise ApiError(
+        400, f"{where}.type: images are not supported: the model reads text alone", f"{where}.type"
+    )
+
+
+def _tagged(tag: str, source: str | None, title: str | None, context: str | None, text: str) -> str:
+    named = {"source": source, "title": title, "context": context}
+    lines = [f"<{name}>{value}</{name}>" for name, value in named.items() if value]
+    return "\n".join([f"<{tag}>", *lines, text, f"</{tag}>"])
+
+
+def _answered(content: Sequence[Block], place: str) -> dict[str, Any]:
+    texts = [block for block in content if isinstance(block, TextBlock)]
+    calls = [
+        {
+            "id": block.id,
+            "type": "function",
+            "function": {"name": block.name, "arguments": encode(block.input).decode()},
+        }
+        for block in content
+        if isinstance(block, ToolUseBlock)
+    ]
+    for number, block in enumerate(content):
+        if isinstance(block, RedactedThinkingBlock):
+            ignore(f"{place}.content[{number}]")
+    thought = [block.thinking for block in content if isinstance(block, ThinkingBlock)]
+    found: dict[str, Any] = {"role": "assistant", "content": text_of(texts) if texts else None}
+    if not texts and not calls:
+        found["content"] = ""
+    if any(thought):
+        found["reasoning_content"] = "\n".join(filter(None, thought))
+    if calls:
+        found["tool_calls"] = calls
+    return found
