@@ -8,6 +8,7 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # `signal` itself takes a while
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,15 +36,20 @@ def begin() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
+def discard_unfinished() -> None:
+    """Remove files that are being written."""
+    writers = sys.modules.get("trinity_kernels.whole_file")
+    if writers is not None and hasattr(writers, "discard_unfinished"):  # else nothing is written
+        writers.discard_unfinished()
+
+
 def end(number: int, _frame: FrameType | None = None) -> None:
     """End now, from within a signal's handler: status 130 for Ctrl-C, else death by the signal.
 
     Unfinished files are removed first. Nothing is unwound: code that catches everything, such as
     the compiler's callbacks, could keep the process alive, and threads of a team are waiting.
     """
-    writers = sys.modules.get("trinity_kernels.whole_file")
-    if writers is not None and hasattr(writers, "discard_unfinished"):  # else nothing is written
-        writers.discard_unfinished()
+    discard_unfinished()
     if os.name == "posix" and os.isatty(2):
         try:  # noqa: SIM105  # no import in a signal's handler
             os.write(2, b"\x1b[?25h\n")  # a progress display hides the cursor
@@ -53,3 +59,20 @@ def end(number: int, _frame: FrameType | None = None) -> None:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     os._exit(INTERRUPTED if number == signal.SIGINT else 128 + number)
+
+
+def leave_threads(status: int) -> None:
+    """Exit with ``status`` at once if a thread still computes, which Python would wait for."""
+    import threading
+
+    end = time.monotonic() + 1.0
+    for thread in threading.enumerate():
+        if thread is threading.current_thread() or thread.daemon:
+            continue
+        thread.join(max(0.0, end - time.monotonic()))
+        if thread.is_alive():
+            discard_unfinished()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            os._exit(status)

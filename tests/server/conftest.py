@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -83,6 +84,8 @@ def socket_server(app: Starlette, **options: object) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(LIMIT)
+            if thread.is_alive():
+                faulthandler.dump_traceback(all_threads=True)
             assert not thread.is_alive()
 
 

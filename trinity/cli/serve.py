@@ -13,7 +13,7 @@ from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
 from trinity.cli.terminal import say
 from trinity.errors import InputError
-from trinity.process import INTERRUPTED
+from trinity.process import INTERRUPTED, leave_threads
 from trinity.server.settings import ServerOptions
 
 DEFAULTS = options.only(
@@ -63,5 +63,7 @@ def serve(
     with libraries():
         from trinity.server import serving as server
     refs = model or [f"demo={model_or_chat_demo(None)}"]
-    if server.serve(refs, settings, loading, say, generation) == signal.SIGINT:
-        raise typer.Exit(INTERRUPTED)
+    ended_by = server.serve(refs, settings, loading, say, generation)
+    status = INTERRUPTED if ended_by == signal.SIGINT else 0
+    leave_threads(status)
+    raise typer.Exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,6 +29,10 @@ from trinity.server.security import Guard
 from trinity.server.service import NO_DEFAULTS, Service
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
+
+log = logging.getLogger("trinity.server")
+# Seconds in which models may end their current step when the server ends.
+CLOSE_SECONDS = 2.0
 
 
 def make_app(
@@ -72,9 +77,13 @@ def make_app(
                 loading.cancel()
             service.kept.close()
             service.threads.close()
-            if speech is not None:
-                await asyncio.to_thread(speech.close)
-            await models.close()
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    if speech is not None:
+                        await asyncio.to_thread(speech.close)
+                    await models.close()
+            except TimeoutError:
+                log.warning("a model still computes after %g s; it is abandoned", CLOSE_SECONDS)
 
     def refuse(path: str, error: ApiError) -> ASGI:
         return refusal(family_of(path), error)

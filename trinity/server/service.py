@@ -26,11 +26,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from trinity.server.batches import Batches
 from trinity.server.canary import Canary
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
 
 NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T", covariant=True)
+S = TypeVar("S")
 
 
 class Writer(Protocol[T]):
@@ -165,6 +176,16 @@ class Answers:
         self._lease.forecast.came(self.predicted, seconds)
 
 
+class Later(Generic[S]):
+    """A coroutine that is made when it is awaited, since a stream's may never be."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, S]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, None, S]:
+        return self._make().__await__()
+
+
 class Service:
     """The settings, the models, the figures and the kept streams of a server."""
 
@@ -182,11 +203,15 @@ class Service:
         self.threads = Threads()
         self.canary = Canary(models)
 
-    async def start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
-        """Check a job and submit it to the model ``name``, None for the first.
+    def start(self, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
+        """Check a job and submit it to the model ``name``, None for the first, once awaited.
 
-        Raises: ApiError (no such model; too many wait) and the errors of ``Model.asubmit``.
+        Raises, when awaited: ApiError (no such model; too many wait) and the errors of
+        ``Model.asubmit``.
         """
+        return Later(partial(self._start, name, job))
+
+    async def _start(self, name: str | None, job: ChatJob | TextJob) -> Answers:
         self._check_size(job)
         lease = await self.models.lease(name)
         try:

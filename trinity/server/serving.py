@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -9,7 +10,8 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -33,6 +35,9 @@ Say = Callable[[str], None]
 _NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
 # After a request's end a connection is kept for the next one, in seconds.
 KEPT_SECONDS = 75
+# Seconds for cancelled tasks to end when the server ends.
+TASK_SECONDS = 1.0
+log = logging.getLogger("trinity.server")
 
 
 def serve(
@@ -106,9 +111,36 @@ def config(app: Any, options: ServerOptions) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """Ends in good order at the first signal, and at once at the second."""
+    """Ends in good order at the first signal, and at once at the second.
+
+    It ends within ``drain`` + 5 s whatever its clients, their requests' threads and the models do.
+    """
 
     ended_by: int | None = None
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the end. Threads that still compute then are abandoned.
+
+        ``asyncio.run`` would wait for them, and for tasks that do not end, without a limit.
+        """
+        loop = asyncio.new_event_loop()
+        # As many threads as asyncio has by default.
+        executor = ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4), "trinity-request")
+        loop.set_default_executor(executor)
+        try:
+            loop.run_until_complete(self.serve(sockets=sockets))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+            try:
+                loop.run_until_complete(end_tasks(TASK_SECONDS))
+            finally:
+                loop.close()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, let running ones end, then close what is left."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take no more requests; the second time wait for none."""
@@ -132,6 +164,20 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+async def end_tasks(seconds: float) -> None:
+    """Cancel all other tasks; log those that have not ended after ``seconds``."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, left = await asyncio.wait(tasks, timeout=seconds)
+        for task in left:
+            log.error("the server ends before its task %r", task)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def served_models(
@@ -222,7 +268,6 @@ class _Lines(logging.Handler):
 
 def log_to(say: Say) -> None:
     """Write a line for each request."""
-    log = logging.getLogger("trinity.server")
     log.setLevel(logging.INFO)
     log.addHandler(_Lines(say))
     log.propagate = False
