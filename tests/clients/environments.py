@@ -38,12 +38,21 @@ def packages_of(script: Path) -> tuple[str, ...]:
     return tuple(package for line in lines for package in line.split())
 
 
+def base_folder() -> Path:
+    """Where environments and results are stored."""
+    return Path(os.environ.get("TRINITY_CLIENTS") or ROOT / "build" / "clients")
+
+
+def rows_file(name: str) -> Path:
+    """Where the tests write the rows of a client."""
+    return base_folder() / "rows" / f"{name}.json"
+
+
 def folder_of(script: Path) -> Path:
     """Where the environment of a script is, or will be."""
-    base = Path(os.environ.get("TRINITY_CLIENTS") or ROOT / "build" / "clients")
     packages = packages_of(script)
     digest = hashlib.sha256(" ".join((script.suffix, *packages)).encode()).hexdigest()[:12]
-    return base / f"{script.stem}-{digest}"
+    return base_folder() / f"{script.stem}-{digest}"
 
 
 def is_installed(script: Path) -> bool:
