@@ -127,6 +127,18 @@ def test_a_name_is_used_once() -> None:
         served_models(["a/m.gguf", "b/m.gguf"], {}, print)
 
 
+def test_several_models_each_keep_their_own_limit(shared_data: Path) -> None:
+    bert = str(shared_data / "encoders" / "bert_mean" / "model.gguf")
+    refs = [f"demo={trinity.demo_model()}", f"bert={bert}"]
+    asked = 100_000
+    demo, encoder = (
+        one.load() for one in served_models(refs, {"context_length": asked, "threads": 1}, print)
+    )
+    with demo, encoder:
+        assert demo.context_length == demo.config.context_length < asked
+        assert encoder.context_length == encoder.config.context_length < asked
+
+
 def test_weights_are_weighed() -> None:
     """The file has headers and a vocabulary besides."""
     path = trinity.demo_model()

@@ -185,11 +185,14 @@ def served_models(
 ) -> list[Served]:
     """The models of a command line, with ``template`` in place of their own chat templates.
 
-    Raises: InputError for a name that is used twice.
+    Several models share ``loading``: each has the context that was asked for, or its own limit if
+    that is smaller. Raises: InputError for a name that is used twice.
     """
+    wanted = loading.get("context_length") if len(refs) > 1 else None
 
     def loaded(ref: str) -> Model:
-        model = load(ref, **loading, progress=notice)
+        own = {} if wanted is None else {"context_length": min(wanted, context_limit(ref))}
+        model = load(ref, **{**loading, **own}, progress=notice)
         if template is not None:
             model.use_chat_template(template)
         return model
@@ -229,6 +232,15 @@ def name_and_ref(text: str) -> tuple[str, str]:
         return rest, text
     stem = os.path.basename(os.path.normpath(text))
     return stem.removesuffix(".gguf").removesuffix(".safetensors"), text
+
+
+def context_limit(ref: str) -> int:
+    """The longest context that a model was made for."""
+    provider = open_weights(ref)
+    try:
+        return provider.config.context_length
+    finally:
+        provider.close()
 
 
 def weight_bytes(ref: str) -> int:
