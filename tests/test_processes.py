@@ -367,3 +367,17 @@ def run_script(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
+    """A downloaded model's folder may have Python files in it."""
+    for name in ("typer", "typing", "json", "numpy", "numba", "enum", "re", "trinity_kernels"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py was imported')")
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
+    for arguments in (["--help"], ["tokenize", "x"], ["inspect", "missing.gguf"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "trinity", *arguments], cwd=tmp_path, capture_output=True,
+            text=True, timeout=SECONDS, env={**os.environ, "PYTHONPATH": paths},
+        )  # fmt: skip
+        assert "was imported" not in ran.stdout + ran.stderr
+        assert ran.returncode == (1 if "missing.gguf" in arguments else 0), ran.stderr

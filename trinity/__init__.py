@@ -12,6 +12,13 @@ Names are imported when they are first used, so that ``import trinity`` costs no
 
 from __future__ import annotations
 
+import sys
+
+# `python -m trinity` searches the current folder first, which may be a downloaded model's with files
+# such as typer.py. Nothing is imported from there.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    del sys.path[0]
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # not of typing, whose import takes as long as all the rest
