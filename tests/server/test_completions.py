@@ -102,7 +102,6 @@ def test_echo_without_an_answer(client: TestClient) -> None:
         ({"prompt": [99999]}, "prompt"),
         ({"prompt": [[1], [-7]]}, "prompt"),
         ({"suffix": "end"}, "suffix"),
-        ({"best_of": 3}, "best_of"),
         ({"logprobs": 21}, "logprobs"),
         ({"n": 128}, "n"),
     ],

@@ -172,7 +172,6 @@ def test_requirement_12_deltas_of_a_call_are_the_whole_call(client: TestClient) 
         {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}},
         {"tool_choice": "required"},
         {"tools": [TOOLS[0], TOOLS[0]]},
-        {"chat_template_kwargs": {"enable_thinking": False}},
         {"response_format": {"type": "json_object"}, "grammar": 'root ::= "a"'},
     ],
 )

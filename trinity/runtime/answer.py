@@ -7,6 +7,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trinity.errors import InputError
 from trinity.runtime.account import Account
 from trinity.runtime.generation import Chunk, FinishReason, Timings
@@ -53,7 +55,8 @@ class Answer(Sequence):
         keeps = request.limits.logprobs is not None and request.limits.processed_logprobs
         self._sampler = Sampler(request.sampling, vocab_size, keeps=keeps)
         self._progress = request.progress
-        self._enders = frozenset() if request.limits.ignore_eos else frozenset(tokenizer.eog_ids)
+        own = () if request.limits.ignore_eos else tokenizer.eog_ids
+        self._enders = frozenset(own) | frozenset(request.limits.stop_tokens or ())
         self._context_length = context_length
         keep = request.limits.keep
         # As in llama.cpp's server: the first token is kept, and a few places are left for others.
@@ -69,6 +72,7 @@ class Answer(Sequence):
             self._guide, self._ahead = uninterrupted(begun, grammar, tokenizer, vocab_size)
         self._allowed: Promise[Allowed] | None = None
         self._ends = [i for i in tokenizer.eog_ids if i < vocab_size]
+        self._barred = [i for i in self._enders if i < vocab_size]
         self._matcher = StopMatcher(request.limits.stop or ())
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []
@@ -166,7 +170,8 @@ class Answer(Sequence):
         for row in range(len(logits)):
             known = len(self.tokens)
             if self._guide is None:
-                self._take(self._sampler.sample(logits[row], self.tokens), logits[row])
+                allowed = self._unended(logits[row])
+                self._take(self._sampler.sample(logits[row], self.tokens, allowed), logits[row])
             else:
                 self._follow(self._guide, logits[row])
             if self.ended:
@@ -233,6 +238,14 @@ class Answer(Sequence):
             self._add(token)
             if self.ended:
                 raise InputError("resumed: the answer ends before the last of these tokens")
+
+    def _unended(self, logits: Logits) -> Allowed | None:
+        """All tokens but those that end the answer, while it has fewer than the fewest."""
+        if self.timings.completion_tokens >= self._limits.min_tokens:
+            return None
+        allowed = np.ones(len(logits), np.bool_)
+        allowed[self._barred] = False
+        return allowed
 
     def _guided(self) -> Allowed:
         """Which tokens may come next."""

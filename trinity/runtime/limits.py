@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from trinity.checks import check_integer
 from trinity.errors import InputError
 from trinity.option import Option, check_options
 
@@ -16,9 +17,11 @@ class Limits:
 
     ``max_tokens`` None goes on until the context is full: prompt and answer have its length
     together, and a prompt of that length gets one token. ``stop`` is a string, several, or None;
-    the field holds a tuple. ``ignore_eos`` makes end-of-generation tokens ordinary ones.
-    ``logprobs`` n notes each token's log-probability and the n best; ``processed_logprobs``: those
-    with which tokens are drawn, behind all options of sampling, rather than the model's own.
+    the field holds a tuple. ``stop_tokens`` end the answer as end-of-generation tokens do; none of
+    either is chosen before the answer has ``min_tokens``. ``ignore_eos`` makes end-of-generation
+    tokens ordinary ones. ``logprobs`` n notes each token's log-probability and the n best;
+    ``processed_logprobs``: those with which tokens are drawn, behind all options of sampling,
+    rather than the model's own.
 
     ``context_shift``: an answer with ``max_tokens`` goes on when the context is full, without the
     older half of the tokens behind the first ``keep``, which None makes those of the prompt. What
@@ -45,6 +48,17 @@ class Limits:
             metavar="TEXT",
         ),
     ] = ()
+    stop_tokens: Annotated[
+        Collection[int] | None,
+        Option(
+            "Token ids that end the answer, beside the model's end-of-generation tokens.",
+            check=token_ids,
+            values="token ids, or None",
+        ),
+    ] = frozenset()
+    min_tokens: Annotated[
+        int, Option("Fewest tokens to generate: until then no ending token is chosen.", low=0)
+    ] = 0
     ignore_eos: Annotated[
         bool, Option("Go on after end-of-generation tokens.", ("--ignore-eos",))
     ] = False
@@ -99,3 +113,12 @@ def stop_strings(name: str, value: object) -> tuple[str, ...]:
         if not isinstance(text, str) or not text:
             raise InputError(f"a stop string is {text!r}; it must be text, and not empty")
     return texts
+
+
+def token_ids(name: str, value: object) -> frozenset[int]:
+    """A set of token ids; None is the empty one. Raises InputError."""
+    if value is None:
+        return frozenset()
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputError(f"{name} is {value!r:.40} ({type(value).__name__}); it must be token ids")
+    return frozenset(check_integer(f"one of {name}", token, low=0) for token in value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict, Unpack
 
@@ -24,8 +24,9 @@ class GenerationOptions(TypedDict, total=False):
     penalty_last_n (64), logit_bias (none), seed (from the operating system).
 
     The end, explained in ``Limits``: max_tokens (None: until the context is full), stop (a string
-    or several; None for none), ignore_eos (False), logprobs (None; n notes the n best tokens too),
-    processed_logprobs (False: the model's own), context_shift (False), keep (0; None: the prompt).
+    or several; None for none), stop_tokens (none), min_tokens (0), ignore_eos (False), logprobs
+    (None; n notes the n best tokens too), processed_logprobs (False: the model's own),
+    context_shift (False), keep (0; None: the prompt).
 
     ``grammar`` (None) is a ``trinity.Grammar`` that the answer keeps to: JSON of a schema, a
     regular expression, a choice, a grammar. The answer ends with "stop" once it is whole; where
@@ -75,6 +76,8 @@ class GenerationOptions(TypedDict, total=False):
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str] | None
+    stop_tokens: Collection[int] | None
+    min_tokens: int
     ignore_eos: bool
     logprobs: int | None
     processed_logprobs: bool

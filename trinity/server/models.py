@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,10 +14,19 @@ from typing import TYPE_CHECKING
 from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
 from trinity.server.forecast import Forecast
+from trinity.server.ignored import ignore
 from trinity.server.places import Places, asker
 
 if TYPE_CHECKING:
     from trinity.model import Model
+
+# Names that programs have built in. A server of one model answers to them as well.
+VENDORS = re.compile(
+    r"(openai/)?(chatgpt|gpt-?[345]|o[134](-|$)|text-davinci|davinci|codex)"
+    r"|(anthropic/)?claude-|(google/|models/)?gemini-"
+    r"|(default|local|local-model|llama_cpp)$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(eq=False)
@@ -130,10 +140,16 @@ class Models:
         return any(one.model is not None for one in self.served.values())
 
     def find(self, name: str | None) -> Served:
-        """The model of a name, None for the first. Raises: ApiError 404."""
+        """The model of a name, None for the first. A server's only model has vendors' names, too.
+
+        Raises: ApiError 404; 400 for a vendor's name under ``--strict``.
+        """
         found = self.first if name is None else self._by_name.get(name)
         if found is None and self._any_name:
             found = self.first
+        if found is None and len(self.served) == 1 and VENDORS.match(name or ""):
+            found = self.first
+            ignore("model")
         if found is None:
             known = ", ".join(sorted(self._by_name))
             raise ApiError(

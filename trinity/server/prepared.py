@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trinity.conversation.parts import Part, Text
 from trinity.conversation.rendering import has_variable
 from trinity.errors import ContextLengthError, InputError
+from trinity.formats.defaults import ChatTemplate
 from trinity.grammar.grammar import Grammar
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import prompt_ids
@@ -91,7 +92,8 @@ def prepared(
         ignore(job.effort_param)
         job = replace(job, reasoning_budget=None)
     prompt = chat_prompt(model, job, names, fitting=fitting)
-    options = {**job.options, "skip_special": prompt.skip_special}
+    skips = prompt.skip_special and job.options.get("skip_special", True)
+    options = {**job.options, "skip_special": skips}
     wanted = options.get("grammar")
     if wanted is not None:
         prompt = replace(prompt, form=replace(prompt.form, formed=True))
@@ -155,13 +157,24 @@ def chat_prompt(
 
 
 def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables of the chat template: the server's ``names``, those of the effort, those given."""
+    """Variables of the chat template: the server's ``names``, those of the effort, those given.
+
+    Given ones that the templates lack are noted as ignored.
+    """
     effort = effort_variables(job.effort, job.effort_param, template_of(model))
-    known = {
+    known = {**_known(model, names), **effort, **_known(model, job.variables)}
+    for name in job.variables.keys() - known.keys():
+        ignore(f"chat_template_kwargs.{name}")
+    return known
+
+
+def _known(model: Model, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the names that a chat template of the model has."""
+    templates = model.chat_templates or (ChatTemplate(CHATML),)
+    return {
         name: value for name, value in names.items()
-        if any(has_variable(one, name) for one in model.chat_templates)
+        if any(has_variable(one, name) for one in templates)
     }  # fmt: skip
-    return {**known, **effort, **job.variables}
 
 
 def template_of(model: Model) -> str:

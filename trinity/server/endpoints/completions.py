@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,8 +21,9 @@ from trinity.server.endpoints.llama_timings import (
 )
 from trinity.server.endpoints.logprobs import finite
 from trinity.server.endpoints.sampling import Sampling
-from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of
+from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of, usage_so_far
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
 from trinity.server.job import End, TextJob
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
@@ -39,27 +41,28 @@ Prompts = str | list[str | int | list[int]]
 class CompletionRequest(Sampling, kw_only=True):
     """The body of POST /v1/completions.
 
-    ``prompt`` is a text, token ids, or several of either. Only 1 is allowed for ``best_of``.
+    ``prompt`` is a text, token ids, or several of either. ``best_of`` has no effect: the answers
+    are the first ones.
     """
 
     prompt: Prompts
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     suffix: str | None = None
-    best_of: Literal[1] | None = None
+    best_of: Ignorable[Literal[1] | None] = None
 
     def job(self, *, whole: bool) -> TextJob:
         """What the service runs. Raises: ApiError for a prompt of another form."""
-        options = self.options()
+        options = self.options() | self.form_options()
         if self.n_predict is None:
             options.setdefault("max_tokens", USUAL_TOKENS)
         if self.logprobs is not None:
             options["logprobs"] = self.logprobs
         if self.stream_options is not None and not self.stream:
-            raise ApiError(400, "stream_options needs stream: true", "stream_options")
+            ignore("stream_options")
         if self.suffix and self.echo:
             raise ApiError(400, "suffix cannot be used with echo", "suffix")
-        return TextJob(prompts_of(self.prompt), options, self.n or 1, whole)
+        return TextJob(prompts_of(self.prompt), options, self.count, whole)
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -136,9 +139,9 @@ class Writer:
 async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
-    job = body.job(whole=not body.stream)
-    slot = await body.slot_options(call.service)
-    job = replace(job, options={**job.options, **slot})
+    job = await asyncio.to_thread(body.job, whole=not body.stream)  # schemas take their time
+    asked = await body.model_options(call.service)
+    job = replace(job, options={**job.options, **asked})
     if body.suffix:
         with await call.service.models.lease(body.model) as model:
             job = await call.service.threads.run(infilling, model, job, body.suffix)
@@ -157,6 +160,7 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
         async for event in answers:
             if isinstance(event, End):
                 ends[event.index] = event
+                writers[event.index].add(body.stop_shown(event.stop), ())
             else:
                 writers[event.index].add(event.text, event.logprobs)
         choices = [
@@ -174,15 +178,19 @@ async def chunks(
 ) -> AsyncGenerator[TextCompletion, None]:
     """The events of a stream."""
     name = new_id()
-    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    none: UnsetType | None = None if usage else UNSET
     writers = await beginnings(answers, job, body)
+    counts = [0] * len(writers)
+
+    def usage(index: int) -> Usage | UnsetType | None:
+        if body.continuous_usage:
+            return usage_so_far(answers.prompt_tokens[index // job.n], counts[index])
+        return None if body.final_usage else UNSET
 
     def chunk(index: int, reason: Literal["stop", "length"] | None = None) -> TextCompletion:
         choice = CompletionChoice(index, *writers[index].take(), reason)
         if reason is not None and not choice.text:
             choice.logprobs = None
-        return TextCompletion(name, answers.created, answers.name, [choice], usage=none)
+        return TextCompletion(name, answers.created, answers.name, [choice], usage=usage(index))
 
     if body.echo:
         for index in range(len(writers)):
@@ -191,12 +199,14 @@ async def chunks(
     async for event in answers:
         if isinstance(event, End):
             ends.append(event)
+            writers[event.index].add(body.stop_shown(event.stop), ())
             made = chunk(event.index, reason_of(event))
             made.choices[0].token_hash = event.token_hash
             made.timings = timings_of(event.timings)
             yield made
             continue
         writers[event.index].add(event.text, event.logprobs)
+        counts[event.index] += len(event.token_ids)
         progress = progress_of(event) if body.return_progress else None
         if event.parts or progress is not None:
             made = chunk(event.index)
@@ -204,7 +214,7 @@ async def chunks(
             if body.timings_per_token and event.timings is not None:
                 made.timings = timings_of(event.timings, event.evaluated)
             yield made
-    if usage:
+    if body.final_usage:
         counted = usage_of(ends, job.n)
         made = TextCompletion(name, answers.created, answers.name, [], usage=counted)
         made.timings = timings_of_one(ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,23 +18,16 @@ from trinity.server.endpoints.llama_answer import (
     prompt_text,
     whole_answer,
 )
-from trinity.server.endpoints.llama_parameters import LlamaParameters
+from trinity.server.endpoints.llama_parameters import LlamaParameters, bias_of
 from trinity.server.endpoints.llama_timings import progress_of, timings_of
-from trinity.server.endpoints.sampling import Stop
 from trinity.server.errors import ApiError
 from trinity.server.job import End, TextJob
 from trinity.server.schemas import Body, encode
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, data
-from trinity.server.structured import llama_options
 
 if TYPE_CHECKING:
     from trinity.model import Model
-
-# Names that llama.cpp's server and GenerationOptions have in common.
-NAMES = ("temperature", "top_k", "top_p", "min_p", "frequency_penalty", "presence_penalty",
-    "stop", "ignore_eos", "cache_prompt")  # fmt: skip
-Bias = list[int | float | str | bool]
 
 
 class PromptObject(Body):
@@ -50,29 +43,15 @@ class LlamaRequest(LlamaParameters, kw_only=True):
     prompt: str | PromptObject | list[int | str | PromptObject | list[int | str]]
     stream: bool = False
     max_tokens: Annotated[int, Meta(ge=-1)] | None = None
-    n: Annotated[int, Meta(ge=1, le=128)] = 1
-    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    stop: Stop | list[Stop] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
-    ignore_eos: bool | None = None
-    logit_bias: list[Bias] | dict[str, float | bool] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=1024)] = 0
     post_sampling_probs: bool = False
-    cache_prompt: bool | None = None
     return_tokens: bool = False
     response_fields: list[str] | None = None
-    json_schema: dict[str, Any] | bool | None = None
-    grammar: str | None = None
 
     def options(self) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
-        given = {name: getattr(self, name) for name in NAMES}
-        found = {name: value for name, value in given.items() if value is not None}
+        found = {name: value for name, value in self.draw_options().items() if value is not None}
         found |= self.llama_options(stream=self.stream)
         most = self.n_predict if self.n_predict is not None else self.max_tokens
         if most is not None and most >= 0:
@@ -91,9 +70,8 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
     """Complete prompts in llama.cpp's form."""
     body = call.body
     options = body.options()
-    options |= await body.slot_options(call.service)
-    if body.json_schema is not None or body.grammar:
-        options |= await asyncio.to_thread(llama_options, body.json_schema, body.grammar)
+    options |= await body.model_options(call.service)
+    options |= await asyncio.to_thread(body.form_options)
     with await call.service.models.lease(body.model) as model:
         if body.logit_bias is not None or body.ignore_eos:
             bias = await call.service.threads.run(bias_of, model, body.logit_bias or {})
@@ -101,7 +79,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
                 bias |= dict.fromkeys(model.tokenizer.eog_ids, float("-inf"))
             options["logit_bias"] = bias
         prompts, texts = await call.service.threads.run(prompts_of, model, body.prompt)
-    job = TextJob(prompts, options, body.n, whole=not body.stream)
+    job = TextJob(prompts, options, body.count, whole=not body.stream)
     started = call.service.start(body.model, job)
     if body.stream:
 
@@ -111,7 +89,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
 
         return Stream(started, written)
     with await started as answers:
-        found = [Gathered() for _ in range(len(prompts) * body.n)]
+        found = [Gathered() for _ in range(len(prompts) * body.count)]
         ends: dict[int, End] = {}
         async for event in answers:
             if isinstance(event, End):
@@ -122,7 +100,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
         for i, one in enumerate(found):
             tokens = one.tokens if body.return_tokens else ()
             text = "".join(one.text)
-            answer = whole_answer(answers, ends[i], text, texts[i // body.n], tokens)
+            answer = whole_answer(answers, ends[i], text, texts[i // body.count], tokens)
             if body.n_probs:
                 answer.completion_probabilities = probabilities(
                     answers.model, one, drawn=body.post_sampling_probs
@@ -135,13 +113,13 @@ async def pieces(
     answers: Answers, texts: Sequence[str], body: LlamaRequest
 ) -> AsyncGenerator[LlamaAnswer, None]:
     """The events of a stream; the last one of an answer has no text."""
-    found = [Gathered() for _ in range(len(texts) * body.n)]
+    found = [Gathered() for _ in range(len(texts) * body.count)]
     for_piece = [Gathered() for _ in found]
     async for event in answers:
         index = event.index
         if isinstance(event, End):
             text = "".join(found[index].text)
-            answer = whole_answer(answers, event, text, texts[index // body.n])
+            answer = whole_answer(answers, event, text, texts[index // body.count])
             answer.content = ""
             yield answer
             continue
@@ -154,7 +132,7 @@ async def pieces(
         answer = LlamaAnswer(
             index, "".join(piece.text), piece.tokens, False,
             tokens_predicted=len(found[index].tokens),
-            tokens_evaluated=answers.prompt_tokens[index // body.n],
+            tokens_evaluated=answers.prompt_tokens[index // body.count],
             prompt_progress=progress or UNSET,
         )  # fmt: skip
         if body.n_probs and progress is None:
@@ -214,32 +192,6 @@ def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[i
             text = part if isinstance(part, str) else part.prompt_string
             check_length(text, model.tokenizer, model.context_length)
             found += model.tokenize(text, add_bos=place == 0, parse_special=True)
-    return found
-
-
-def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dict[int, float]:
-    """Additions to logits. Each is a pair of an id or a text and a number; false forbids.
-
-    The names of an object are ids where they are numbers.
-
-    Raises: ApiError.
-    """
-    found: dict[int, float] = {}
-    pairs: Sequence[Sequence[int | float | str | bool]]
-    if isinstance(given, Mapping):
-        pairs = [(int(k) if k.isascii() and k.isdigit() else k, v) for k, v in given.items()]
-    else:
-        pairs = given
-    for place, pair in enumerate(pairs):
-        if len(pair) != 2 or isinstance(pair[1], str) or isinstance(pair[0], bool | float):
-            raise ApiError(400, "expected [token, bias]", f"logit_bias[{place}]")
-        token, value = pair
-        bias = float("-inf") if value is False else float(value)
-        if isinstance(token, str):
-            for one in model.tokenize(token, add_bos=False):
-                found[one] = bias
-        else:
-            found[int(token)] = bias
     return found
 
 

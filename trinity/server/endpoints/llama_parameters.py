@@ -1,27 +1,35 @@
 """Parameters that llama.cpp's server has for every completion, beside those of OpenAI's.
 
-What a parameter would turn on that is not there may only be said to be off; numbers that shape it
-then have no effect, and may be anything.
+A parameter that would turn on a sampler that does not exist here is ignored and named, unless it
+says that the sampler is off. The numbers that shape such a sampler have no effect.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trinity.server.endpoints.formats import Forms
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
 from trinity.server.schemas import Body
 
 if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.server.service import Service
 
-Off = Annotated[float, Meta(ge=0, le=0)]
+Off = Ignorable[Annotated[float, Meta(ge=0, le=0)] | None]
+Penalty = Annotated[float, Meta(ge=-100, le=100)]
+LEAST_TOP_P = 1e-9  # of top_p, where a request says 0: the best token alone
 Sampler = Literal[
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "typical_p", "top_p", "min_p", "xtc",
     "temperature",
 ]  # fmt: skip
+Bias = list[int | float | str | bool]
+_ID = re.compile(r"-?[0-9]{1,18}")
 MOST_SLOTS = 1024  # where there may be any number of answers
 # The options that turn a sampler off which is not among those named, in the order of the samplers.
 ORDER: dict[str, dict[str, Any]] = {
@@ -39,8 +47,11 @@ class Lora(Body):
     scale: float
 
 
-class LlamaParameters(Body, kw_only=True):
+class LlamaParameters(Forms, kw_only=True):
     """What llama.cpp's clients send with every completion.
+
+    What is outside of a sampler's range means its end: a temperature below 0 is 0, a ``top_k``
+    of -1 is off. ``n_cmpl`` is ``n``.
 
     ``id_slot`` counts where slots can be saved; else it changes nothing, for what is evaluated of a
     prompt is there for all. Nor do ``n_discard``, for a context that is shifted always loses half,
@@ -48,10 +59,22 @@ class LlamaParameters(Body, kw_only=True):
     """
 
     model: str | None = None
-    n_predict: Annotated[int, Meta(ge=-1)] | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n_predict: Annotated[int, Meta(ge=-2)] | None = None
+    temperature: Annotated[float, Meta(le=100)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Meta(le=1)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
     repeat_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    samplers: list[Sampler] | None = None
+    stop: str | Annotated[list[str | None], Meta(max_length=64)] | None = None
+    logit_bias: list[Bias] | dict[str, float | bool] | None = None
+    ignore_eos: bool | None = None
+    cache_prompt: bool | None = None
+    samplers: Ignorable[list[Sampler] | None] = None
     lora: list[Lora] | None = None
     id_slot: Annotated[int, Meta(ge=-1)] | None = None
     timings_per_token: bool | None = None
@@ -59,26 +82,53 @@ class LlamaParameters(Body, kw_only=True):
     n_keep: Annotated[int, Meta(ge=-1)] | None = None
     n_discard: Annotated[int, Meta(ge=0)] | None = None
     backend_sampling: bool | None = None
-    n_indent: Annotated[int, Meta(ge=0, le=0)] | None = None
-    n_cache_reuse: Annotated[int, Meta(ge=0, le=0)] | None = None
-    t_max_predict_ms: Annotated[int, Meta(ge=-1, le=0)] | None = None
-    min_keep: Annotated[int, Meta(ge=0, le=1)] | None = None
-    typical_p: Annotated[float, Meta(ge=1, le=1)] | None = None
-    top_n_sigma: Annotated[float, Meta(le=0)] | None = None
-    xtc_probability: Off | None = None
-    xtc_threshold: float | None = None
-    dynatemp_range: Off | None = None
-    dynatemp_exponent: float | None = None
-    mirostat: Annotated[int, Meta(ge=0, le=0)] | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    dry_multiplier: Off | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
-    adaptive_target: Annotated[float, Meta(lt=0)] | None = None
-    adaptive_decay: float | None = None
+    n_indent: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
+    n_cache_reuse: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
+    t_max_predict_ms: Ignorable[Annotated[int, Meta(ge=-1, le=0)] | None] = None
+    min_keep: Ignorable[Annotated[int, Meta(ge=0, le=1)] | None] = None
+    typical_p: Ignorable[Annotated[float, Meta(ge=1, le=1)] | None] = None
+    top_n_sigma: Ignorable[Annotated[float, Meta(le=0)] | None] = None
+    xtc_probability: Off = None
+    xtc_threshold: Ignorable[float | None] = None
+    dynatemp_range: Off = None
+    dynatemp_exponent: Ignorable[float | None] = None
+    mirostat: Ignorable[Annotated[int, Meta(ge=0, le=0)] | None] = None
+    mirostat_tau: Ignorable[float | None] = None
+    mirostat_eta: Ignorable[float | None] = None
+    dry_multiplier: Off = None
+    dry_base: Ignorable[float | None] = None
+    dry_allowed_length: Ignorable[int | None] = None
+    dry_penalty_last_n: Ignorable[int | None] = None
+    dry_sequence_breakers: Ignorable[list[str] | None] = None
+    adaptive_target: Ignorable[Annotated[float, Meta(lt=0)] | None] = None
+    adaptive_decay: Ignorable[float | None] = None
+
+    @property
+    def count(self) -> int:
+        """How many answers each prompt gets. Raises: ApiError."""
+        if self.n is not None and self.n_cmpl not in (None, self.n):
+            raise ApiError(400, "n and n_cmpl differ; give one", "n_cmpl")
+        return self.n or self.n_cmpl or 1
+
+    def draw_options(self) -> dict[str, Any]:
+        """GenerationOptions of the parameters that have the engine's names, None if not given."""
+        top_p, temperature = self.top_p, self.temperature
+        return {
+            "temperature": None if temperature is None else max(temperature, 0.0),
+            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "top_p": None if top_p is None else max(top_p, LEAST_TOP_P),
+            "min_p": None if self.min_p is None else max(self.min_p, 0.0),
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "stop": self.stops(),
+            "ignore_eos": self.ignore_eos,
+            "cache_prompt": self.cache_prompt,
+        }
+
+    def stops(self) -> list[str] | None:
+        """The stop strings; an empty one means nothing."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop
+        return None if given is None else [one for one in given if one]
 
     def llama_options(self, *, stream: bool) -> dict[str, Any]:
         """GenerationOptions of these, but for ``n_predict``. Raises: ApiError."""
@@ -92,7 +142,7 @@ class LlamaParameters(Body, kw_only=True):
         if self.lora is not None:
             found["lora"] = {one.id: one.scale for one in self.lora}
         if self.return_progress and not stream:
-            raise ApiError(400, "return_progress needs stream: true", "return_progress")
+            ignore("return_progress")
         if stream and (self.return_progress or self.timings_per_token):
             found["progress"] = True
         return found
@@ -100,25 +150,33 @@ class LlamaParameters(Body, kw_only=True):
     def chain(self) -> dict[str, Any]:
         """GenerationOptions that turn off what ``samplers`` leaves out.
 
-        Raises: ApiError for another order than that in which they act.
+        Another order than that in which they act is noted as ignored.
         """
         if self.samplers is None:
             return {}
         named = ["typ_p" if name == "typical_p" else name for name in self.samplers]
         if named != [name for name in ORDER if name in named]:
-            raise ApiError(
-                400, f"samplers act once each, in this order: {', '.join(ORDER)}", "samplers"
-            )
+            ignore("samplers")
         left = (off for name, off in ORDER.items() if name not in named)
         return {name: value for off in left for name, value in off.items()}
 
-    async def slot_options(self, service: Service) -> dict[str, Any]:
-        """GenerationOptions of the slot. Raises: ApiError for a slot that is not there."""
-        if self.id_slot is None or self.id_slot < 0:
-            return {}
+    async def model_options(self, service: Service) -> dict[str, Any]:
+        """GenerationOptions for which the model is asked: the slot, and additions to logits.
+
+        Raises: ApiError for a slot that is not there, and a bias that is none.
+        """
+        found: dict[str, Any] = {}
+        slot = self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None
+        if slot is None and not self.logit_bias:
+            return found
         with await service.models.lease(self.model) as model:
-            check_slot(model, self.id_slot, "id_slot")
-        return {} if service.settings.slot_save_path is None else {"slot": self.id_slot}
+            if slot is not None:
+                check_slot(model, slot, "id_slot")
+                if service.settings.slot_save_path is not None:
+                    found["slot"] = slot
+            if self.logit_bias:
+                found["logit_bias"] = await service.threads.run(bias_of, model, self.logit_bias)
+        return found
 
 
 def check_slot(model: Model, slot: int, name: str) -> None:
@@ -128,3 +186,29 @@ def check_slot(model: Model, slot: int, name: str) -> None:
         raise ApiError(400, f"{name} is {slot}; there are {most} slots, from 0", name)
     if slot >= MOST_SLOTS:
         raise ApiError(400, f"{name} is {slot}; it must be below {MOST_SLOTS}", name)
+
+
+def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dict[int, float]:
+    """Additions to logits. Each is a pair of an id or a text and a number; false forbids.
+
+    The names of an object are ids where they are numbers.
+
+    Raises: ApiError.
+    """
+    found: dict[int, float] = {}
+    pairs: Sequence[Sequence[int | float | str | bool]]
+    if isinstance(given, Mapping):
+        pairs = [(int(k) if _ID.fullmatch(k) else k, v) for k, v in given.items()]
+    else:
+        pairs = given
+    for place, pair in enumerate(pairs):
+        if len(pair) != 2 or isinstance(pair[1], str) or isinstance(pair[0], bool | float):
+            raise ApiError(400, "expected [token, bias]", f"logit_bias[{place}]")
+        token, value = pair
+        bias = float("-inf") if value is False else float(value)
+        if isinstance(token, str):
+            for one in model.tokenize(token, add_bos=False):
+                found[one] = bias
+        else:
+            found[int(token)] = bias
+    return found

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from trinity.server.endpoints.tools import Function, arguments_of
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
 from trinity.server.schemas import Body
 
-Role = Literal["system", "developer", "user", "assistant", "tool"]
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+TEXTS = {
+    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal",
+    "thinking": None, "reasoning": None,
+}  # fmt: skip
 
 
 class TextPart(Body):
@@ -19,73 +26,125 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
-    """The function that an assistant's message called, with the JSON text of its arguments."""
+    """The function that an assistant's message called, with its arguments, as JSON text or not."""
 
     name: str
-    arguments: str
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The JSON text of the arguments."""
+        if isinstance(self.arguments, str):
+            return self.arguments
+        return json.dumps(self.arguments or {}, ensure_ascii=False)
+
+
+class CalledCustom(Body):
+    """The custom tool that an assistant's message called, with its input."""
+
+    name: str
+    input: str = ""
 
 
 class ToolCall(Body):
     """A call in an assistant's message."""
 
-    function: CalledFunction
+    function: CalledFunction | None = None
+    custom: CalledCustom | None = None
     id: str | None = None
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = "function"
     index: int | None = None
+
+    def as_template_has_it(self, where: str) -> dict[str, Any]:
+        """The call as chat templates know it. Raises: ApiError for one without a function."""
+        if self.function is not None:
+            called = {"name": self.function.name, "arguments": self.function.text}
+        elif self.custom is not None:
+            called = {"name": self.custom.name, "arguments": arguments_of(self.custom.input)}
+        else:
+            raise ApiError(400, f"{where}: a call needs a function", where)
+        named = {} if self.id is None else {"id": self.id}
+        return {**named, "type": "function", "function": called}
 
 
 class Message(Body):
-    """A message of a conversation."""
+    """A message of a conversation.
+
+    ``reasoning`` is vLLM's name of ``reasoning_content``; ``function_call`` and the role function
+    are OpenAI's older ones of ``tool_calls`` and tool.
+    """
 
     role: Role
-    content: str | list[TextPart] | None = None
+    content: str | list[str | dict[str, Any]] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
     refusal: str | None = None
-    # What an answer of OpenAI's has, and may come back with: only empty.
-    annotations: list[None] | None = None
-    audio: None = None
-    function_call: None = None
+    function_call: CalledFunction | None = None
+    # What an answer of OpenAI's has, and may come back with.
+    annotations: Ignorable[list[None] | None] = None
+    audio: Ignorable[None] = None
 
-    def as_template_has_it(self) -> dict[str, Any]:
-        """The message as chat templates know it: what is given, content as one text."""
+    @property
+    def thought(self) -> str | None:
+        """What the model thought before this message."""
+        return self.reasoning_content or self.reasoning
+
+    def as_template_has_it(self, where: str, between: str = "\n") -> dict[str, Any]:
+        """The message as chat templates know it: what is given, content as one text.
+
+        ``between`` joins the parts of the content. Raises: ApiError for a part that is no text.
+        """
+        calls = [
+            call.as_template_has_it(f"{where}.tool_calls[{number}]")
+            for number, call in enumerate(self.tool_calls or ())
+        ]
+        if self.function_call is not None:
+            calls.append(ToolCall(self.function_call).as_template_has_it(where))
         content = self.content
         if isinstance(content, list):
-            content = "\n".join(part.text for part in content)
-        if content is None and not self.tool_calls:
+            content = between.join(text_parts(content, f"{where}.content"))
+        if content is None and not calls:
             content = self.refusal or ""
-        found: dict[str, Any] = {
-            "role": "system" if self.role == "developer" else self.role,
-            "content": content,
-        }
-        for name in ("name", "tool_call_id", "reasoning_content"):
-            value = getattr(self, name)
-            if value is not None:
-                found[name] = value
-        if self.tool_calls:
-            found["tool_calls"] = [
-                {
-                    **({} if call.id is None else {"id": call.id}),
-                    "type": "function",
-                    "function": {
-                        "name": call.function.name,
-                        "arguments": call.function.arguments,
-                    },
-                }
-                for call in self.tool_calls
-            ]
+        role = {"developer": "system", "function": "tool"}.get(self.role, self.role)
+        found: dict[str, Any] = {"role": role, "content": content}
+        given = {
+            "name": self.name, "tool_call_id": self.tool_call_id, "reasoning_content": self.thought
+        }  # fmt: skip
+        found |= {name: value for name, value in given.items() if value is not None}
+        if calls:
+            found["tool_calls"] = calls
         return found
 
 
-class Function(Body):
-    """A function that may be called; ``parameters`` is a JSON schema."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
+def text_parts(content: Sequence[str | dict[str, Any]], where: str) -> list[str]:
+    """The texts of a message's parts. Raises: ApiError for images, sound and files."""
+    found = []
+    for number, part in enumerate(content):
+        at = f"{where}[{number}]"
+        if isinstance(part, str):
+            found.append(part)
+            continue
+        kind = part.get("type", "text")
+        if not isinstance(kind, str) or kind not in TEXTS:
+            raise ApiError(
+                400, f"{at}.type is {kind!r:.80}; the model reads text, and no images, sound or "
+                "files", f"{at}.type",
+            )  # fmt: skip
+        key = TEXTS[kind]
+        if key is None:
+            ignore(at)
+            continue
+        text = part.get(key)
+        if not isinstance(text, str):
+            raise ApiError(400, f"{at}.{key}: expected a text, got {text!r:.80}", f"{at}.{key}")
+        for name in part.keys() - {"type", key}:
+            if part[name] is not None:
+                ignore(f"{at}.{name}")
+        found.append(text)
+    return found
 
 
 class Tool(Body):
@@ -93,24 +152,6 @@ class Tool(Body):
 
     function: Function
     type: Literal["function"] = "function"
-
-
-class NamedFunction(Body):
-    """The name of a function."""
-
-    name: str
-
-
-class ToolChoice(Body):
-    """The one function to call."""
-
-    function: NamedFunction
-    type: Literal["function"] = "function"
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.function.name
 
 
 def tools_of(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
@@ -176,10 +217,13 @@ def messages_of(messages: Sequence[Message], *, continues: bool = False) -> list
     ``continues``: answers go on with the last one, whose parts are paragraphs then, as in
     llama.cpp's server.
     """
-    found = [message.as_template_has_it() for message in messages]
-    if continues and isinstance(messages[-1].content, list):
-        found[-1]["content"] = "\n\n".join(part.text for part in messages[-1].content)
-    return found
+    last = len(messages) - 1
+    return [
+        message.as_template_has_it(
+            f"messages[{number}]", "\n\n" if continues and number == last else "\n"
+        )
+        for number, message in enumerate(messages)
+    ]
 
 
 def continued(
@@ -197,7 +241,9 @@ def continued(
             "continue_final_message cannot both be true", "continue_final_message",
         )  # fmt: skip
     last = messages[-1]
-    possible = last.role == "assistant" and not (last.tool_calls or last.reasoning_content)
+    possible = last.role == "assistant" and not (
+        last.tool_calls or last.function_call or last.thought
+    )
     if continue_final_message and not possible:
         raise ApiError(
             400, "continue_final_message needs a last message that is a text of the assistant's",

@@ -10,11 +10,10 @@ from msgspec import Meta
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.messages import (
     Message,
-    Tool,
     continued,
     messages_of,
-    tools_of,
 )
+from trinity.server.endpoints.tools import toolbox
 from trinity.server.job import ChatJob
 from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import Body
@@ -61,7 +60,7 @@ class TemplateRequest(Body):
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     model: str | None = None
-    tools: list[Tool] | None = None
+    tools: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -73,7 +72,7 @@ class TemplateRequest(Body):
         )
         return ChatJob(
             messages_of(self.messages, continues=continues),
-            tools=tools_of(self.tools),
+            tools=toolbox(self.tools, None).functions,
             variables=self.chat_template_kwargs or {},
             add_generation_prompt=self.add_generation_prompt is not False or continues,
             continues=continues,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from trinity import __version__
 from trinity.server.job import End
@@ -25,8 +26,8 @@ class Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptDetails
-    cpu_seconds: float
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET
+    cpu_seconds: float | UnsetType = UNSET
 
 
 def usage_of(ends: Sequence[End], n: int) -> Usage:
@@ -37,3 +38,8 @@ def usage_of(ends: Sequence[End], n: int) -> Usage:
     cached = sum(timings.cached_tokens for timings in first)
     seconds = round(sum(end.timings.cpu_seconds for end in ends), 6)
     return Usage(prompt, answered, prompt + answered, PromptDetails(cached), seconds)
+
+
+def usage_so_far(prompt_tokens: int, completion_tokens: int) -> Usage:
+    """Of one answer that is being written, as vLLM's ``continuous_usage_stats`` count it."""
+    return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)

@@ -1,0 +1,106 @@
+"""The body of POST /v1/chat/completions, and the job that it means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from trinity.server.endpoints.messages import Effort, Message, continued, messages_of
+from trinity.server.endpoints.sampling import Sampling
+from trinity.server.endpoints.tools import Toolbox, functions_box, toolbox
+from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
+from trinity.server.job import ChatJob
+from trinity.server.schemas import Body
+
+
+class ReasoningSettings(Body):
+    """OpenRouter's form of ``reasoning_effort``."""
+
+    effort: Ignorable[Effort | None] = None
+    enabled: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ChatRequest(Sampling, kw_only=True):
+    """The body of POST /v1/chat/completions.
+
+    ``verbose`` and ``reasoning_format`` are llama.cpp's; ``add_generation_prompt`` and
+    ``continue_final_message`` are vLLM's, too. ``enable_thinking`` and ``thinking`` are those of
+    other servers for one of the ``chat_template_kwargs``. ``functions`` and ``function_call`` are
+    OpenAI's older names of ``tools`` and ``tool_choice``.
+    """
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    functions: list[dict[str, Any]] | None = None
+    function_call: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Ignorable[Effort | None] = None
+    reasoning: Ignorable[ReasoningSettings | None] = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    modalities: list[Literal["text"]] | None = None
+    store: Ignorable[Literal[False] | None] = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    reasoning_format: Ignorable[Literal["auto", "deepseek", "none"] | None] = None
+    verbose: bool | None = None
+
+    def box(self) -> Toolbox:
+        """The tools that may be called. Raises: ApiError."""
+        if self.functions and not self.tools:
+            return functions_box(self.functions, self.function_call)
+        return toolbox(self.tools, self.tool_choice)
+
+    def job(self, box: Toolbox, *, whole: bool) -> ChatJob:
+        """What the service runs. Raises: ApiError where parameters contradict each other."""
+        options = self.options() | self.form_options()
+        if self.max_completion_tokens is not None:
+            most = self.max_completion_tokens if self.max_completion_tokens >= 0 else None
+            if options.get("max_tokens", most) != most:
+                raise ApiError(
+                    400, "max_tokens and max_completion_tokens differ; give one of them",
+                    "max_tokens",
+                )  # fmt: skip
+            options["max_tokens"] = most
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
+        if self.logprobs:
+            options["logprobs"] = self.top_logprobs or 0
+        if self.stream_options is not None and not self.stream:
+            ignore("stream_options")
+        continues = continued(
+            self.messages, self.add_generation_prompt, self.continue_final_message
+        )
+        effort, budget = self._effort()
+        return ChatJob(
+            messages_of(self.messages, continues=continues),
+            options,
+            box.functions,
+            box.choice,
+            False if box.single else self.parallel_tool_calls,
+            self.count,
+            self._variables(),
+            whole,
+            reasoning_budget=budget,
+            effort=effort,
+            add_generation_prompt=self.add_generation_prompt is not False or continues,
+            continues=continues,
+        )
+
+    def _effort(self) -> tuple[Effort | None, int | None]:
+        """How much the model thinks, and the most tokens of it."""
+        more = self.reasoning or ReasoningSettings()
+        if self.reasoning_effort is not None:
+            return self.reasoning_effort, more.max_tokens
+        return more.effort or ("none" if more.enabled is False else None), more.max_tokens
+
+    def _variables(self) -> dict[str, Any]:
+        given = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
+        return given | (self.chat_template_kwargs or {})

@@ -1,0 +1,171 @@
+"""What an answer may be, in the many forms in which clients of OpenAI's API ask for it.
+
+Beside OpenAI's ``response_format`` these are llama.cpp's (``schema`` beside ``type``), vLLM's
+(``structured_outputs``, ``guided_*``) and those of servers that were before it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from trinity.server.endpoints.messages import (
+    ChoiceForm,
+    GrammarForm,
+    ObjectForm,
+    ResponseFormat,
+    Schema,
+    SchemaForm,
+    TextForm,
+)
+from trinity.server.errors import ApiError
+from trinity.server.ignored import ignore
+from trinity.server.schemas import Body, converted
+from trinity.server.structured import format_options, llama_options
+
+# Words of JSON Schema that show that an object is a schema, and not what has one.
+_SCHEMA_WORDS = {"properties", "$ref", "anyOf", "oneOf", "allOf", "enum", "items", "$defs"}
+_FORMS: dict[str, type[Body]] = {
+    "text": TextForm, "json_object": ObjectForm, "json_schema": SchemaForm,
+    "choice": ChoiceForm, "grammar": GrammarForm,
+}  # fmt: skip
+
+
+def response_format_of(given: dict[str, Any] | None) -> ResponseFormat | None:
+    """The form that ``response_format`` asks for. Raises: ApiError for one that is not known."""
+    if not given:
+        return None
+    kind, rest = given.get("type"), {k: v for k, v in given.items() if k != "type"}
+    if kind is None:
+        kind = "json_schema" if rest.get("json_schema") is not None else "text"
+        kind = "json_object" if rest.get("schema") is not None else kind
+    if kind == "json":  # of Text Generation Inference
+        kind, rest = "json_schema", {"schema": rest.get("schema", rest.get("value"))}
+    if kind == "regex":
+        kind, rest = "grammar", {"syntax": "regex", "definition": rest.get("pattern")}
+    if kind == "json_schema":
+        rest = {"json_schema": _schema_in(rest)}
+    if kind == "grammar" and "grammar" in rest:
+        rest = {"syntax": "gbnf", "definition": rest["grammar"]}
+    known = _FORMS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        raise ApiError(
+            400, f"response_format.type is {kind!r:.80}; it can be {', '.join(_FORMS)}",
+            "response_format.type",
+        )  # fmt: skip
+    # The tag is the name of the kind, which a part of a union of tagged Structs has.
+    return converted({"type": kind, **rest}, known, "response_format")  # type: ignore[return-value]
+
+
+def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:
+    """The named schema, which may lie without its name, or in llama.cpp's place for it."""
+    found = rest.get("json_schema")
+    if found is None:
+        return {"schema": rest.get("schema"), "name": rest.get("name")}
+    if isinstance(found, dict) and "schema" not in found and _SCHEMA_WORDS & found.keys():
+        return {"schema": found}
+    return found  # type: ignore[no-any-return]
+
+
+class StructuredOutputs(Body):
+    """vLLM's form of an answer: one of these, and settings that change nothing here."""
+
+    json: Any = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: Any = None
+
+    def form(self, where: str) -> ResponseFormat | None:
+        """The form, or None. Raises: ApiError for two, and for structural tags."""
+        given = [
+            name for name in ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+            if getattr(self, name) not in (None, False)
+        ]  # fmt: skip
+        if len(given) > 1:
+            raise ApiError(400, f"{where}: {' and '.join(given)} are both given", where)
+        if not given:
+            return None
+        if self.structural_tag is not None:
+            raise ApiError(400, f"{where}: structural tags cannot be enforced", where)
+        if self.json_object:
+            return ObjectForm()
+        if self.choice is not None:
+            return ChoiceForm(self.choice)
+        if self.regex is not None:
+            return GrammarForm(self.regex, "regex")
+        if self.grammar is not None:
+            return GrammarForm(self.grammar, "gbnf" if is_gbnf(self.grammar) else "lark")
+        return SchemaForm(Schema(schema=_schema(self.json, where)))
+
+
+class Forms(Body, kw_only=True):
+    """The parameters that say what an answer may be: OpenAI's, llama.cpp's, and vLLM's."""
+
+    response_format: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    grammar: str | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Any = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_json_object: bool | None = None
+
+    def form_options(self) -> dict[str, Any]:
+        """GenerationOptions of the form; not for the event loop, since schemas take their time.
+
+        Raises: ApiError for what cannot be enforced, and for two forms.
+        """
+        found = [
+            (name, form) for name, form in (
+                ("response_format", response_format_of(self.response_format)),
+                ("structured_outputs", self._structured()),
+            ) if form is not None and not isinstance(form, TextForm)
+        ]  # fmt: skip
+        own = llama_options(self.json_schema, self.grammar)
+        if len(found) + bool(own) > 1:
+            raise ApiError(
+                400, f"{found[0][0]} and another form of the answer are both given", found[0][0]
+            )
+        return own or (_options(*found[0]) if found else {})
+
+    def _structured(self) -> ResponseFormat | None:
+        """vLLM's form, the newer one and those before it."""
+        older = StructuredOutputs(
+            self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar,
+            self.guided_json_object,
+        ).form("guided_json")  # fmt: skip
+        if self.structured_outputs is None:
+            return older
+        newer = self.structured_outputs.form("structured_outputs")
+        if older is not None and newer is not None:
+            ignore("guided_json")  # vLLM takes the newer one, too
+        return newer or older
+
+
+def _options(where: str, form: ResponseFormat) -> dict[str, Any]:
+    """GenerationOptions of a form, whose errors name the parameter that asked for it."""
+    if where == "response_format":
+        return format_options(form)
+    try:
+        return format_options(form)
+    except ApiError as error:
+        reason = error.message.removeprefix(f"{error.param}: ")
+        raise ApiError(400, f"{where}: {reason}", where) from error
+
+
+def is_gbnf(text: str) -> bool:
+    """Whether a grammar is GBNF, whose rules have ``::=``, rather than Lark."""
+    return re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE) is not None
+
+
+def _schema(given: Any, where: str) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except ValueError as error:
+        raise ApiError(400, f"{where}: the schema is not valid JSON: {error}", where) from None

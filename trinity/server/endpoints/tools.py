@@ -1,0 +1,205 @@
+"""Tools and the choice among them, as OpenAI's chat completions and responses have them.
+
+Both APIs are read alike: a function may lie in ``function`` (chat) or beside ``type`` (responses).
+A custom tool, whose input is free text, becomes a function with the one argument ``input``. Tools
+of other types are run by OpenAI's servers; here they are ignored, unless the request forces one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trinity.server.errors import ApiError
+from trinity.server.ignored import ignore
+from trinity.server.schemas import Body, converted
+
+WORDS = {"none": "none", "auto": "auto", "required": "required", "any": "required"}
+INPUT = "input"
+_CUSTOM_PARAMETERS = {
+    "type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT],
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+class Function(Body):
+    """A function that may be called; ``parameters`` is a JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class GrammarText(Body):
+    """What the input of a custom tool looks like, in a grammar."""
+
+    definition: str
+    syntax: str = "lark"
+
+
+class CustomFormat(Body):
+    """The form of a custom tool's input: any text, or a grammar's (nested in chat completions)."""
+
+    type: str = "text"
+    grammar: GrammarText | None = None
+    definition: str | None = None
+    syntax: str = "lark"
+
+    @property
+    def given(self) -> GrammarText | None:
+        """The grammar, if there is one."""
+        if self.definition is not None:
+            return GrammarText(self.definition, self.syntax)
+        return self.grammar
+
+
+class Custom(Body):
+    """A custom tool."""
+
+    name: str
+    description: str | None = None
+    format: CustomFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools that may be called, and the choice among them, as a ChatJob takes them.
+
+    ``functions`` have the form of chat completions. ``custom`` are the names of those that the
+    client knows as custom tools. ``single``: the client uses ``functions`` and ``function_call``,
+    which tools have replaced, and reads one call.
+    """
+
+    functions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    custom: frozenset[str] = field(default_factory=frozenset)
+    choice: str = "auto"
+    single: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tools."""
+        return [one["function"]["name"] for one in self.functions]
+
+
+def toolbox(tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any] | None) -> Toolbox:
+    """The tools of a request. Raises: ApiError for a malformed one, and a choice of none of them.
+
+    A type of tool that is not known is noted as ignored.
+    """
+    found, custom = [], set()
+    for number, tool in enumerate(tools or ()):
+        where = f"tools[{number}]"
+        kind = tool.get("type", "function")
+        if kind == "function":
+            found.append(_listed(converted(_inner(tool, kind), Function, where)))
+        elif kind == "custom":
+            made = converted(_inner(tool, kind), Custom, where)
+            found.append(_listed(_as_function(made, where)))
+            custom.add(made.name)
+        else:
+            ignore(where)
+    return chosen(Toolbox(found, frozenset(custom)), choice)
+
+
+def functions_box(
+    functions: Sequence[dict[str, Any]], choice: str | dict[str, Any] | None
+) -> Toolbox:
+    """The tools of a request with OpenAI's older ``functions``. Raises: as ``toolbox``."""
+    found = [
+        _listed(converted(one, Function, f"functions[{number}]"))
+        for number, one in enumerate(functions)
+    ]
+    if isinstance(choice, dict):
+        choice = {"type": "function", **choice}
+    return replace(chosen(Toolbox(found), choice, "function_call"), single=True)
+
+
+def chosen(
+    box: Toolbox, choice: str | dict[str, Any] | None, param: str = "tool_choice"
+) -> Toolbox:
+    """The toolbox with the request's choice. Raises: ApiError for one that cannot be met."""
+    if choice is None:
+        return box
+    word = choice if isinstance(choice, str) else choice.get("type")
+    if not isinstance(word, str):
+        word = "an object without a type"
+    if word in WORDS:
+        if WORDS[word] == "required" and not box.functions:
+            raise ApiError(400, f"{param} is {word!r}, and there is no tool to call", param)
+        return replace(box, choice=WORDS[word])
+    if isinstance(choice, str) or word not in ("function", "custom", "tool", "allowed_tools"):
+        raise ApiError(
+            400, f"{param} is {word!r:.80}; it can be {', '.join(WORDS)}, a function, a custom "
+            "tool or allowed_tools", param,
+        )  # fmt: skip
+    if word == "allowed_tools":
+        return _allowed(box, choice.get(word, choice), param)
+    return replace(box, choice=_known(box, choice, param))
+
+
+def input_of(arguments: str) -> str:
+    """A custom tool's input from the arguments of the call; those that were cut as they are."""
+    try:
+        found = json.loads(arguments)[INPUT]
+    except (ValueError, KeyError, TypeError):
+        return arguments
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def arguments_of(text: str) -> str:
+    """The arguments of a call of a custom tool with this input."""
+    return json.dumps({INPUT: text}, ensure_ascii=False)
+
+
+def _allowed(box: Toolbox, choice: Any, param: str) -> Toolbox:
+    """The tools that a choice of type allowed_tools names. Raises: ApiError."""
+    mode = choice.get("mode", "auto") if isinstance(choice, dict) else None
+    listed = choice.get("tools") if isinstance(choice, dict) else None
+    if not isinstance(mode, str) or mode not in WORDS or not isinstance(listed, list) or not listed:
+        raise ApiError(400, f"{param}: allowed_tools needs mode and tools", param)
+    names = {
+        _known(box, one, param) for one in listed
+        if isinstance(one, dict) and one.get("type", "function") in ("function", "custom")
+    }  # fmt: skip
+    kept = [one for one in box.functions if one["function"]["name"] in names]
+    return chosen(replace(box, functions=kept), mode, param)
+
+
+def _known(box: Toolbox, choice: dict[str, Any], param: str) -> str:
+    """The name of the tool that a choice names. Raises: ApiError."""
+    inner = next((choice[key] for key in ("function", "custom") if key in choice), choice)
+    name = inner.get("name") if isinstance(inner, dict) else None
+    if name not in box.names:
+        raise ApiError(400, f"{param} names {name!r:.80}, no tool does", param)
+    return str(name)
+
+
+def _inner(tool: dict[str, Any], kind: str) -> dict[str, Any]:
+    """What describes a tool, wherever it is."""
+    if isinstance(tool.get(kind), dict):
+        return tool[kind]  # type: ignore[no-any-return]
+    return {name: value for name, value in tool.items() if name != "type"}
+
+
+def _listed(function: Function) -> dict[str, Any]:
+    given = {
+        "name": function.name,
+        "description": function.description,
+        "parameters": function.parameters or {"type": "object", "properties": {}},
+        "strict": function.strict,
+    }
+    kept = {name: value for name, value in given.items() if value is not None}
+    return {"type": "function", "function": kept}
+
+
+def _as_function(tool: Custom, where: str) -> Function:
+    """A custom tool as a function; its grammar is part of the description, and not enforced."""
+    grammar = None if tool.format is None else tool.format.given
+    text = tool.description or ""
+    if grammar is not None:
+        ignore(f"{where}.format")
+        text += f"\n\nThe input must match this grammar ({grammar.syntax}):\n{grammar.definition}"
+    return Function(tool.name, text.strip() or None, _CUSTOM_PARAMETERS)
