@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 import tracemalloc
 from pathlib import Path
@@ -50,6 +52,7 @@ def test_windows_follow_the_times_that_were_found(
     assert begins == [0, 2000, 5000]
     times = [(one.start, one.end) for one in found.segments]
     assert times == [(0, 10), (10, 20), (20, 32), (51, 55)]
+    assert [one.seek for one in found.segments] == [0, 0, 2000, 5000]
     assert [one.text for one in found.segments] == ["I", "J", "K", "L"]
     assert found.text == "I J K L"
     begin = [321, 324, 329]
@@ -67,6 +70,93 @@ def test_a_text_that_repeats_itself_is_tried_again(
     said(monkeypatch, [FIRST] + [40] * 60 + [FIRST + 100])
     (found,) = model.transcribe(tone(16000, 2.0), language="en", fallback=False).segments
     assert (found.text, found.temperature) == ("I" * 60, 0.0)
+
+
+REPEATED = [FIRST, *[40] * 60, FIRST + 100]
+
+
+@pytest.mark.parametrize(
+    ("tries", "text", "temperature"),
+    [
+        ([([42], -1.08), ([41], -6.1), ([43], -3), ([41], -4), ([41], -5), ([41], -6)], "K", 0.0),
+        ([(REPEATED, -0.1), ([41], -6.1), ([42], -1.5), ([41], -4), ([41], -5), ([41], -6)],
+         "K", 0.4),
+        ([(REPEATED, -3.0), *[(REPEATED, -0.1 - one) for one in range(5)]], "I" * 60, 0.2),
+        ([([41], -1.1), ([42], -0.9)], "K", 0.2),
+    ],
+)  # fmt: skip
+def test_of_tries_that_all_look_wrong_the_most_probable_is_kept(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch,
+    tries: list[tuple[list[int], float]], text: str, temperature: float,
+) -> None:  # fmt: skip
+    """The rule of faster-whisper's generate_with_fallback: those that repeat count last."""
+    left = iter(tries)
+
+    def sample(*_: object) -> Found:
+        ids, mean = next(left)
+        ids = ids if ids is REPEATED else [FIRST, *ids, FIRST + 100]
+        return Found(ids, mean * (len(ids) + 1))
+
+    monkeypatch.setattr(Search, "sample", sample)
+    (found,) = model.transcribe(tone(16000, 2.0), language="en", beams=1).segments
+    assert (found.text, found.temperature) == (text, temperature)
+    assert next(left, None) is None
+
+
+def test_a_kept_first_try_after_a_hot_last_one_is_not_carried(
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As faster-whisper's prompt_reset_on_temperature, which sees the last temperature."""
+    prompts: list[list[int]] = []
+
+    def sample(self: Search, prompt: list[int], *_: object) -> Found:
+        prompts.append(list(prompt))
+        ids = [FIRST, 40, FIRST + 1400]
+        return Found(ids, (-1.5 if len(prompts) < 7 else -0.5) * (len(ids) + 1))
+
+    monkeypatch.setattr(Search, "sample", sample)
+    found = model.transcribe(tone(16000, 50.0), language="en", carry=True, beams=1)
+    assert [one.temperature for one in found.segments] == [0.0, 0.0]
+    assert prompts[6] == prompts[0]
+
+
+POST_PROCESSOR = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "<|startoftranscript|>", "type_id": 0}},
+        {"SpecialToken": {"id": "<|notimestamps|>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}},
+    ],
+    "pair": [
+        {"SpecialToken": {"id": "<|startoftranscript|>", "type_id": 0}},
+        {"SpecialToken": {"id": "<|notimestamps|>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"Sequence": {"id": "B", "type_id": 1}},
+        {"SpecialToken": {"id": "<|endoftext|>", "type_id": 1}},
+    ],
+}
+
+
+def test_the_post_processor_of_openais_directories(
+    folder: Path, model: trinity.SpeechModel, tmp_path: Path
+) -> None:
+    """tokenizer.json as openai/whisper-* have it: special tokens around each text."""
+    copied = tmp_path / "hf"
+    shutil.copytree(folder / "hf", copied)
+    tokenizer = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
+    ids = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
+    names = [part["SpecialToken"]["id"] for part in POST_PROCESSOR["single"] if len(part) and
+             "SpecialToken" in part]  # fmt: skip
+    specials = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in names}
+    tokenizer["post_processor"] = {**POST_PROCESSOR, "special_tokens": specials}
+    (copied / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    options: dict[str, Any] = {
+        "language": "en", "initial_prompt": "a name", "fallback": False, "beams": 1
+    }  # fmt: skip
+    with trinity.SpeechModel(copied, threads=2) as loaded:
+        found = loaded.transcribe(folder / "audio.wav", **options)
+    assert found == model.transcribe(folder / "audio.wav", **options)
 
 
 def test_silence_is_no_text(

@@ -65,6 +65,20 @@ def test_many_beams_find_the_best_of_all_texts(seed: int) -> None:
     best, ids = max(texts(log_softmax(logits.astype(np.float32))))
     assert found.ids == ids
     assert found.mean == pytest.approx(best, abs=1e-5)
+    assert found.logprobs == pytest.approx(logprobs_of(logits, ids), abs=1e-5)
+
+
+def logprobs_of(logits: np.ndarray[Any, Any], ids: list[int]) -> list[float]:
+    logs = log_softmax(logits.astype(np.float32))
+    return [float(logs[before, one]) for before, one in zip([START, *ids], ids, strict=False)]
+
+
+def test_a_sample_tells_the_logprobs_without_the_temperature() -> None:
+    logits = np.random.default_rng(3).normal(size=(SIZE, SIZE))
+    rules: Any = NoRules()
+    found = search(logits).sample([START], rules, 0.7, np.random.default_rng(1))
+    assert found.ids
+    assert found.logprobs == pytest.approx(logprobs_of(logits, found.ids), abs=1e-5)
 
 
 def test_beams_see_further_than_one_step() -> None:

@@ -44,7 +44,7 @@ class WhisperDescription:
     def _make_tokenizer_keys(self) -> dict[str, object]:
         rows = self.model["whisper.vocab_size"]
         assert isinstance(rows, int)
-        made = tokenizer_metadata(self.files, self.path, rows)
+        made = tokenizer_metadata(self.files, self.path, rows, adds_specials=False)
         return {**made, "tokenizer.ggml.eos_token_id": self.end_id}
 
 

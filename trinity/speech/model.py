@@ -29,7 +29,7 @@ from trinity.speech.resampling import RATE
 from trinity.speech.rules import Rules, log_softmax
 from trinity.speech.search import Search
 from trinity.speech.tokens import SpeechTokens
-from trinity.speech.transcript import Segment, Transcript
+from trinity.speech.transcript import Segment, Transcript, collected
 from trinity.speech.weights import SpeechWeights
 from trinity.speech.windows import Windows
 from trinity_kernels.bus_errors import catch_bus_errors
@@ -112,16 +112,7 @@ class SpeechModel:
         ``rate``: samples a second, of an array. Options are those of ``SpeechOptions``. Where
         ``cancel`` is set meanwhile, what was found so far is the result, marked as not complete.
         """
-        stream = self.stream(audio, rate=rate, cancel=cancel, **options)
-        segments = []
-        while True:
-            try:
-                segments.append(next(stream))
-            except StopIteration as end:
-                language, duration, complete = end.value
-                break
-        text = " ".join(one.text for one in segments)
-        return Transcript(text, language, duration, tuple(segments), complete)
+        return collected(self.stream(audio, rate=rate, cancel=cancel, **options))
 
     def stream(
         self, audio: AudioLike, *, rate: int = RATE, cancel: Cancel | None = None, **options: Any
@@ -181,6 +172,13 @@ class SpeechModel:
         with self._lock:
             self._check_open()
             return self._languages(Clip(blocks, self.config.bands, self.config.frames))
+
+    def pieces(self, segment: Segment) -> list[tuple[bytes, float]]:
+        """The bytes and the log-probability of each token of text in a segment."""
+        ids = zip(segment.tokens, segment.logprobs, strict=True)
+        spoken = [(one, logprob) for one, logprob in ids if one < self._tokens.end]
+        pieces = self._tokens.pieces([one for one, _ in spoken])
+        return [(piece, logprob) for piece, (_, logprob) in zip(pieces, spoken, strict=True)]
 
     @contextmanager
     def parts(self) -> Iterator[tuple[Encoder, Decoder, Team]]:

@@ -19,7 +19,7 @@ Cancelled = Callable[[], bool]
 
 @dataclass(slots=True)
 class Found:
-    """New ids without the end, the sum of their logarithms of probabilities (the end's too).
+    """New ids without the end, the log-probability of each, and their sum (with the end's).
 
     ``no_speech``: the probability that there is none.
     """
@@ -27,6 +27,7 @@ class Found:
     ids: list[int]
     total: float
     no_speech: float = 0.0
+    logprobs: list[float] = field(default_factory=list)
 
     @property
     def mean(self) -> float:
@@ -39,6 +40,7 @@ class _Beam:
     history: History
     ids: list[int] = field(default_factory=list)
     total: float = 0.0
+    logprobs: list[float] = field(default_factory=list)
 
 
 class Search:
@@ -70,6 +72,7 @@ class Search:
             if chosen == self._tokens.end:
                 return found
             found.ids.append(chosen)
+            found.logprobs.append(float(logs[chosen]))
             if len(found.ids) >= self._most or self._cancelled():
                 return found
             logits = self._decoder.run(self._team, [(chosen, history)], [0])[0].copy()
@@ -103,11 +106,12 @@ class Search:
             for total, number, chosen in choices:
                 parent = beams[number]
                 if chosen == self._tokens.end:
-                    ended.append(_Beam(parent.history, parent.ids, total))
+                    ended.append(_Beam(parent.history, parent.ids, total, parent.logprobs))
                 elif len(following) < count:
                     history = parent.history.fork() if number in taken else parent.history
                     taken.add(number)
-                    following.append(_Beam(history, [*parent.ids, chosen], total))
+                    logprobs = [*parent.logprobs, total - parent.total]
+                    following.append(_Beam(history, [*parent.ids, chosen], total, logprobs))
                 if len(following) == count or len(ended) == count:
                     break
             beams = following
@@ -115,7 +119,7 @@ class Search:
                 break
             steps = [(beam.ids[-1], beam.history) for beam in beams]
             rows = self._decoder.run(self._team, steps, range(len(steps))).copy()
-        found = [Found(beam.ids, beam.total, no_speech) for beam in (ended or beams)]
+        found = [Found(beam.ids, beam.total, no_speech, beam.logprobs) for beam in (ended or beams)]
         return max(found, key=lambda one: one.mean)
 
     def _begin(self, prompt: Sequence[int], history: History) -> tuple[NDArray[np.float32], float]:

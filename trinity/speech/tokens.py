@@ -52,6 +52,11 @@ class SpeechTokens:
         """The text of those ids that are text."""
         return self._tokenizer.decode([one for one in ids if one < self.end])
 
+    def pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each id of text; a character may be cut between two ids."""
+        stream = self._tokenizer.stream()
+        return [stream.bytes_of(one) for one in ids]
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text, which has no special tokens."""
         return [one for one in self._tokenizer.encode(text) if one < self.end]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 
@@ -22,7 +22,8 @@ class Segment:
     ``tokens``: its ids, times among them. ``mean_logprob``: how sure the model was, the mean
     logarithm of the probabilities of the window's tokens. ``no_speech``: the probability that the
     window has none. ``temperature``: 0 where the best tokens were taken. ``words``: only where
-    times of words were asked for.
+    times of words were asked for. ``seek``: the first frame, of 10 ms, of its window.
+    ``logprobs``: the log-probability of each of ``tokens``.
     """
 
     start: float
@@ -33,6 +34,8 @@ class Segment:
     no_speech: float
     temperature: float
     words: tuple[Word, ...] = ()
+    seek: int = 0
+    logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,24 @@ class Transcript:
     duration: float
     segments: tuple[Segment, ...]
     complete: bool = True
+
+
+def collected(
+    stream: Generator[Segment, None, tuple[str, float, bool]],
+    told: Callable[[Segment], None] = lambda segment: None,
+) -> Transcript:
+    """Run ``SpeechModel.stream`` to its end, with each segment ``told`` as it comes."""
+    segments: list[Segment] = []
+    while True:
+        try:
+            segment = next(stream)
+        except StopIteration as end:
+            language, duration, complete = end.value
+            break
+        told(segment)
+        segments.append(segment)
+    text = " ".join(one.text for one in segments)
+    return Transcript(text, language, duration, tuple(segments), complete)
 
 
 def srt(segments: Sequence[Segment]) -> str:

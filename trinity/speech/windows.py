@@ -59,7 +59,7 @@ class Windows:
     def next_window(self) -> list[Segment]:
         """The segments of the next window, and on by what they cover; none where cancelled."""
         self._encoder.run(self._team, self._clip.features(self.at))
-        found, temperature = self._best()
+        found, temperature, last_temperature = self._best()
         if self._cancelled():  # a text that was cut is none
             return []
         start, here = self.at, min(self._frames, self._clip.frames - self.at)
@@ -68,17 +68,18 @@ class Windows:
             return []
         pieces, done = pieces_of(found.ids, self._tokens.first_time, here)
         self.at = start + (done or here)  # always on
-        if temperature > _UNSURE:
+        if last_temperature > _UNSURE:
             self._carried = []
-        times = self._word_times(pieces, here)
+        times, logprobs = self._word_times(pieces, here), found.logprobs
         segments = []
         for first, last, ids in pieces:
+            of_ids, logprobs = logprobs[: len(ids)], logprobs[len(ids) :]
             spoken = [one for one in ids if one < self._tokens.end]
             begins, times = times[: len(spoken) + 1], times[len(spoken) :]
             text = self._tokens.text(ids).strip()
             if not text or first >= min(last, here):  # nothing, or behind the audio's end
                 continue
-            if self._options.carry and temperature <= _UNSURE:
+            if self._options.carry and last_temperature <= _UNSURE:
                 self._carried += spoken
             begin, end = _seconds(start + first), min(_seconds(start + last), self._clip.seconds)
             words: tuple[Word, ...] = ()
@@ -88,9 +89,10 @@ class Windows:
                 words = tuple(words_of(spoken, placed, self._tokens, self._language))
             segments.append(
                 Segment(
-                    begin, end, text, tuple(ids), found.mean, found.no_speech, temperature, words
+                    begin, end, text, tuple(ids), found.mean, found.no_speech, temperature, words,
+                    start, tuple(of_ids),
                 )
-            )
+            )  # fmt: skip
         return segments
 
     def _word_times(
@@ -102,29 +104,42 @@ class Windows:
             return ()
         return self._alignment.times(self._prompt, spoken, here)
 
-    def _best(self) -> tuple[Found, float]:
-        """A window's text, tried again at higher temperatures while it looks wrong."""
+    def _best(self) -> tuple[Found, float, float]:
+        """A window's text, its temperature, and the last temperature that was tried.
+
+        A text that looks wrong is tried again at higher temperatures. Where all look wrong, the
+        most probable of those that do not repeat themselves is kept, as in faster-whisper.
+        """
         prompt, before = self._prompt, self._tokens.before
         room = self._most_shown - len(self._shown)
         shown = [*self._shown, *self._carried[max(0, len(self._carried) - room) :]]
         if shown and before is not None:
             prompt = [before, *shown, *prompt]
-        first = self._options.first_temperature
+        first, tries = self._options.first_temperature, list[tuple[Found, float]]()
         for temperature in (first, *(one for one in TEMPERATURES if one > first)):
             if temperature == 0 and self._options.beams > 1:
                 found = self._search.beams(prompt, self._rules, self._options.beams)
             else:
                 found = self._search.sample(prompt, self._rules, temperature, self._draws)
             if not self._options.fallback or self._fits(found) or self._cancelled():
-                break
-        return found, temperature
+                return found, temperature, temperature
+            tries.append((found, temperature))
+        kept = [one for one in tries if not self._repeats(one[0])] or tries
+        return *max(kept, key=lambda one: one[0].mean), temperature
 
     def _fits(self, found: Found) -> bool:
         if found.no_speech > NO_SPEECH and found.mean < LEAST_LOGPROB:
             return True  # nothing is said
-        text = self._tokens.text(found.ids).encode()
-        repeats = bool(text) and len(text) / len(zlib.compress(text)) > MOST_COMPRESSED
-        return not repeats and found.mean >= LEAST_LOGPROB
+        return found.mean >= LEAST_LOGPROB and not self._repeats(found)
+
+    def _repeats(self, found: Found) -> bool:
+        text = self._tokens.text(found.ids).strip().encode()
+        return compression_ratio(text) > MOST_COMPRESSED
+
+
+def compression_ratio(text: bytes) -> float:
+    """How many times smaller zlib makes a text; high where it repeats itself."""
+    return len(text) / len(zlib.compress(text))
 
 
 def pieces_of(

@@ -41,17 +41,24 @@ _READERS = {"gemma4": escaped_bpe_source}
 
 
 def tokenizer_metadata(
-    files: Mapping[str, str], source: str, rows: int, model: str | None = None
+    files: Mapping[str, str],
+    source: str,
+    rows: int,
+    model: str | None = None,
+    *,
+    adds_specials: bool = True,
 ) -> dict[str, object]:
     """The keys of the vocabulary, its special tokens and the chat template.
 
     ``files`` maps names to paths, as ``files_of_directory`` does; ``source`` names the model in
     errors; ``rows`` are those of the embedding, each of which gets a token. ``model``: the value of
-    tokenizer.ggml.model where the model's class means one that the files do not tell. The result
-    is held against the library that the files were made for: the same ids for a text with
-    everything in it. Raises InputError where there is no tokenizer, FormatError, TokenizerError or
-    UnsupportedError for one that is malformed or that GGUF cannot say, ConfigError where it has
-    more tokens than the embedding has rows.
+    tokenizer.ggml.model where the model's class means one that the files do not tell.
+    ``adds_specials``: False ignores the special tokens that the post-processor puts around texts,
+    for models such as Whisper, whose decoder writes its own prompts. The result is held against
+    the library that the files were made for: the same ids for a text with everything in it.
+    Raises InputError where there is no tokenizer, FormatError, TokenizerError or UnsupportedError
+    for one that is malformed or that GGUF cannot say, ConfigError where it has more tokens than
+    the embedding has rows.
     """
     tokenizer_config = optional_object(files, TOKENIZER_CONFIG)
     vocabulary = _vocabulary(files, source, tokenizer_config, rows, model)
@@ -77,10 +84,12 @@ def tokenizer_metadata(
     keys |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.more.items()}
     for name, token_id in specials.items():
         keys[f"tokenizer.ggml.{SPECIALS[name]}_token_id"] = token_id
-    keys["tokenizer.ggml.add_bos_token"] = adds_around(
-        "bos", specials, vocabulary, tokenizer_config
-    )
-    if adds_around("eos", specials, vocabulary, tokenizer_config):
+    around = {
+        name: adds_specials and adds_around(name, specials, vocabulary, tokenizer_config)
+        for name in ("bos", "eos")
+    }
+    keys["tokenizer.ggml.add_bos_token"] = around["bos"]
+    if around["eos"]:
         keys["tokenizer.ggml.add_eos_token"] = True
     if vocabulary.add_space_prefix is False:
         keys["tokenizer.ggml.add_space_prefix"] = False
