@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import httpx
 import numpy as np
@@ -23,6 +26,7 @@ from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
 
 openai = pytest.importorskip("openai")
+soundfile = pytest.importorskip("soundfile")
 PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 
 
@@ -111,6 +115,170 @@ def test_official_client(model: Model, folder: Path, whisper: trinity.SpeechMode
             audio.transcriptions.create(file=file, model="gpt-x")
 
 
+@pytest.fixture(scope="module")
+def official(model: Model, folder: Path) -> Iterator[openai.OpenAI]:
+    """OpenAI's client and a server whose speech model is called toy."""
+    speech = Speech("toy", lambda: trinity.SpeechModel(folder / "hf", threads=2))
+    models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
+    models._unload = _keep  # type: ignore[method-assign]
+    with (
+        socket_server(make_app(models, ServerOptions(), speech=speech)) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as made,
+    ):
+        yield made
+
+
+DRAWN = {"language": "en", "temperature": 1}
+
+
+@pytest.mark.parametrize("name", get_args(openai.types.AudioModel))
+def test_models_that_openais_client_names(official: openai.OpenAI, folder: Path, name: str) -> None:
+    with open(folder / "audio.wav", "rb") as file:
+        found = official.audio.transcriptions.create(file=file, model=name, **DRAWN)
+    assert found.text
+
+
+def test_a_stream_in_openais_client(
+    official: openai.OpenAI, folder: Path, whisper: trinity.SpeechModel
+) -> None:
+    options: dict[str, Any] = {"language": "en", "first_temperature": 1.0}
+    samples = np.tile(tone(16000, 1.0), 35)
+    write = io.BytesIO()
+    soundfile.write(write, samples, 16000, format="WAV", subtype="FLOAT")
+    audio = write.getvalue()
+    wanted = whisper.transcribe(samples.astype(np.float32), **options)
+    with official.audio.transcriptions.create(
+        file=("a.wav", audio), model="gpt-4o-transcribe", stream=True, include=["logprobs"], **DRAWN
+    ) as stream:
+        *deltas, done = stream
+    assert [one.type for one in deltas] == ["transcript.text.delta"] * len(wanted.segments)
+    assert len(deltas) > 1
+    assert "".join(one.delta for one in deltas) == wanted.text == done.text
+    assert done.type == "transcript.text.done"
+    assert [one.logprob for delta in deltas for one in delta.logprobs] == [
+        one.logprob for one in done.logprobs
+    ]
+    with official.audio.transcriptions.create(
+        file=("a.wav", audio), model="toy", stream=True, **DRAWN
+    ) as stream:
+        assert all(one.logprobs is None for one in stream)
+
+
+def test_a_stream_of_wrong_audio_has_its_status(official: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="file: no audio"):
+        official.audio.transcriptions.create(file=("a.mp3", b"nothing"), model="toy", stream=True)
+
+
+def test_logprobs_of_the_tokens(
+    official: openai.OpenAI, folder: Path, whisper: trinity.SpeechModel
+) -> None:
+    """Their bytes make the text; with the times' and the end's they make avg_logprob."""
+    with open(folder / "audio.wav", "rb") as file:
+        found = official.audio.transcriptions.create(
+            file=file, model="toy", include=["logprobs"], chunking_strategy="auto", **DRAWN
+        )
+    segments = whisper.transcribe(
+        folder / "audio.wav", language="en", first_temperature=1.0
+    ).segments
+    said = b"".join(bytes(map(int, one.bytes)) for one in found.logprobs)
+    texts = [b"".join(piece for piece, _ in whisper.pieces(one)) for one in segments]
+    assert said == b"".join(texts)
+    assert [one.decode("utf-8", "replace").strip() for one in texts] == [
+        one.text for one in segments
+    ]
+    assert all(one.logprob <= 0 for one in found.logprobs)
+    with open(folder / "audio.wav", "rb") as file:
+        assert (
+            official.audio.transcriptions.create(file=file, model="toy", **DRAWN).logprobs is None
+        )
+
+
+@pytest.mark.parametrize(("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("FLAC", "PCM_16"),
+                                               ("OGG", "OPUS")])  # fmt: skip
+def test_compressed_audio(official: openai.OpenAI, folder: Path, kind: str, subtype: str) -> None:
+    samples, rate = soundfile.read(folder / "audio.wav")
+    write = io.BytesIO()
+    soundfile.write(write, samples, rate, format=kind, subtype=subtype)
+    found = official.audio.transcriptions.create(
+        file=("speech.mp3", write.getvalue()), model="toy", response_format="verbose_json", **DRAWN
+    )
+    assert found.duration == pytest.approx(3.0, abs=0.15)
+
+
+def test_fields_without_an_effect_are_named(http: TestClient, folder: Path) -> None:
+    audio = (folder / "audio.wav").read_bytes()
+    fields: dict[str, str | list[str]] = {
+        "temperature": "1", "chunking_strategy[type]": "server_vad", "include[]": ["logprobs"],
+        "timestamp_granularities[]": ["segment"], "response_format": "text", "beam": "5",
+    }  # fmt: skip
+    answer = send(http, audio, **fields)
+    assert answer.status_code == 200, answer.text
+    assert sorted(answer.headers["x-trinity-ignored"].split(", ")) == [
+        "beam", "chunking_strategy[type]", "include", "timestamp_granularities",
+    ]  # fmt: skip
+    once = {"timestamp_granularities": "word", "response_format": "verbose_json"}
+    answer = send(http, audio, temperature="1", **once)
+    assert "words" in answer.json()
+    assert "x-trinity-ignored" not in answer.headers
+
+
+def test_keywords_are_shown_to_the_model(
+    http: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    transcribe = Speech.transcribe
+
+    async def watched(self: Speech, audio: bytes, **options: object) -> Any:
+        shown.append(options["initial_prompt"])
+        return await transcribe(self, audio, **options)
+
+    monkeypatch.setattr(Speech, "transcribe", watched)
+    audio = (folder / "audio.wav").read_bytes()
+    fields: dict[str, str | list[str]] = {"keywords[]": ["Ada", "Lovelace"]}
+    assert send(http, audio, prompt="A talk", temperature="1", **fields).status_code == 200
+    assert send(http, audio, temperature="1").status_code == 200
+    assert shown == ["A talk, Ada, Lovelace", ""]
+
+
+def test_seek_is_the_windows(
+    http: TestClient, folder: Path, whisper: trinity.SpeechModel, tmp_path: Path
+) -> None:
+    """As in openai/whisper: every segment of a window has the window's first frame."""
+    write_wav(tmp_path / "long.wav", np.tile(tone(1000, 1.0), 35), 1000)
+    wanted = whisper.transcribe(tmp_path / "long.wav", language="en", first_temperature=1.0)
+    audio = (tmp_path / "long.wav").read_bytes()
+    answer = send(http, audio, response_format="verbose_json", temperature="1", language="en")
+    seeks = [one["seek"] for one in answer.json()["segments"]]
+    assert seeks == [one.seek for one in wanted.segments]
+    assert len(set(seeks)) > 1
+
+
+@pytest.mark.parametrize("broken", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_speech_model_that_cannot_be_loaded_does_not_end_the_server(
+    model: Model, folder: Path, tmp_path: Path, broken: str
+) -> None:
+    shutil.copytree(folder / "hf", tmp_path / "hf")
+    (tmp_path / "hf" / broken).write_bytes(b"{")
+    lines: list[str] = []
+    speech = Speech("toy", lambda: trinity.SpeechModel(tmp_path / "hf", threads=1), lines.append)
+    models = Models([Served("demo", "demo.gguf", lambda: model, model=model)])
+    models._unload = _keep  # type: ignore[method-assign]
+    failures: list[BaseException] = []
+    app = make_app(models, ServerOptions(), failures.append, speech=speech)
+    with TestClient(app, base_url="http://localhost") as client:
+        answer = send(client, (folder / "audio.wav").read_bytes())
+        assert answer.status_code == 503
+        assert broken in answer.json()["error"]["message"]
+        streamed = send(client, (folder / "audio.wav").read_bytes(), stream="true")
+        assert streamed.status_code == 503
+        body = {"prompt": "a", "max_tokens": 1}
+        assert client.post("/v1/completions", json=body).status_code == 200
+    assert failures == []
+    (line,) = lines
+    assert line.startswith("warning: the speech model toy cannot be loaded")
+    assert broken in line
+
+
 def test_formats(http: TestClient, folder: Path) -> None:
     audio = (folder / "audio.wav").read_bytes()
     text = send(http, audio, response_format="text", temperature="1", prompt="a name")
@@ -124,12 +292,12 @@ def test_formats(http: TestClient, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"timestamp_granularities[]": ["segment"]}, "take response_format verbose_json"),
+        ({"timestamp_granularities[]": ["word"]}, "take response_format verbose_json"),
+        ({"response_format": "diarized_json"}, "needs a model that tells speakers apart"),
         ({"response_format": "xml"}, "response_format: Invalid enum value 'xml'"),
         ({"temperature": "1.5"}, "temperature: Expected `float` <= 1.0"),
         ({"temperature": "warm"}, "temperature: Expected `float`"),
         ({"language": "xx"}, "language is 'xx'; this model knows"),
-        ({"stream": "true"}, "transcripts are not streamed"),
         ({"prompt": "word " * 300}, "initial_prompt has"),
     ],
 )

@@ -164,6 +164,32 @@ def test_other_files_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         open_audio(tmp_path / "missing.wav")
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "subtype", "rate", "close"),
+    [
+        ("a.flac", "FLAC", "PCM_16", 22050, 1e-4),
+        ("a.ogg", "OGG", "VORBIS", 44100, 0.03),
+        ("a.opus", "OGG", "OPUS", 48000, 0.03),
+        ("a.mp3", "MP3", "MPEG_LAYER_III", 16000, 0.03),
+        ("no_suffix", "FLAC", "PCM_24", 8000, 1e-4),
+    ],
+)
+def test_other_containers_have_the_same_samples(
+    tmp_path: Path, name: str, kind: str, subtype: str, rate: int, close: float
+) -> None:
+    """FLAC, Ogg and MP3, whatever the file is called, are a WAV file of the same samples."""
+    soundfile = pytest.importorskip("soundfile")
+    samples = np.stack([tone(rate, 1.0), tone(rate, 1.0)], 1)
+    soundfile.write(tmp_path / name, samples, rate, format=kind, subtype=subtype)
+    write_wav(tmp_path / "a.wav", samples, rate)
+    found, wanted = read(tmp_path / name), read(tmp_path / "a.wav")
+    assert abs(len(found) - len(wanted)) <= 16000 * 0.15  # an MP3 is padded to whole frames
+    inside = slice(2000, 14000)
+    gain = np.abs(np.fft.rfft(found[inside])).max() / np.abs(np.fft.rfft(wanted[inside])).max()
+    assert gain == pytest.approx(1, abs=close)
+    assert np.abs(np.fft.rfft(found[inside])).argmax() == 330  # 440 Hz in 0.75 s
+
+
 def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:
     """Read in blocks, forwards, from any frame: the frames of the spectrum of all of it."""
     samples = np.random.default_rng(0).normal(size=16000 * 7).astype(np.float32)

@@ -29,7 +29,7 @@ def transcribe(
     audio: Annotated[
         str,
         typer.Argument(
-            metavar="AUDIO", help="A WAV file; other formats where soundfile is installed."
+            metavar="AUDIO", help="A WAV file, or FLAC, Ogg and MP3 with the soundfile package."
         ),
     ],
     model: Annotated[

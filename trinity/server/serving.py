@@ -219,7 +219,8 @@ def speech_of(text: str, quantize: str | None, loading: Mapping[str, Any], notic
     """The speech model of NAME=REF or REF; of the options of loading it has threads and isa."""
     name, ref = name_and_ref(text)
     given = {key: loading.get(key) for key in ("threads", "isa")}
-    return Speech(name, partial(SpeechModel, ref, quantize=quantize, progress=notice, **given))
+    load = partial(SpeechModel, ref, quantize=quantize, progress=notice, **given)
+    return Speech(name, load, notice)
 
 
 def name_and_ref(text: str) -> tuple[str, str]:

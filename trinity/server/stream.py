@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from trinity.server.errors import OPENAI, Family, api_error
 from trinity.server.schemas import encode
-
-if TYPE_CHECKING:
-    from trinity.server.service import Answers
 
 # Seconds for which errors can still become a status; then the stream begins, whatever comes.
 PATIENCE = 10.0
@@ -37,25 +34,39 @@ def event(name: str, encoded: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), encoded)
 
 
+class Started(Protocol):
+    """Answers in progress."""
+
+    @property
+    def predicted(self) -> float | None:
+        """Seconds to the first token; None if they are not forecast."""
+
+    def close(self) -> None:
+        """End them; again is harmless."""
+
+
+A = TypeVar("A", bound=Started)
+
+
 class Stream:
     """Starts answers, and writes what ``written`` makes of them; closes them in the end.
 
-    ``started`` is what ``Service.start`` returns. Its errors have their status where they come
-    within ``PATIENCE`` seconds; later ones end the stream in the family's form. ``beat`` is what
-    keeps a silent connection alive.
+    ``started`` is for example what ``Service.start`` returns. Its errors have their status where
+    they come within ``PATIENCE`` seconds; later ones end the stream in the family's form.
+    ``beat`` is what keeps a silent connection alive.
     """
 
     def __init__(
         self,
-        started: Awaitable[Answers],
-        written: Callable[[Answers], AsyncGenerator[bytes, None]],
+        started: Awaitable[A],
+        written: Callable[[A], AsyncGenerator[bytes, None]],
         *,
         family: Family = OPENAI,
         media_type: str = "text/event-stream",
         beat: bytes = BEAT_COMMENT,
     ) -> None:
-        self._started = started
-        self._written = written
+        self._started: Awaitable[Any] = started
+        self._written: Callable[[Any], AsyncGenerator[bytes, None]] = written
         self._family = family
         self._media_type = media_type
         self._beat = beat
@@ -118,7 +129,7 @@ def _body(piece: bytes) -> dict[str, object]:
     return {"type": "http.response.body", "body": piece, "more_body": True}
 
 
-async def _closed(starting: asyncio.Future[Answers]) -> None:
+async def _closed(starting: asyncio.Future[Any]) -> None:
     """End answers that nobody will read."""
     if not starting.done():
         starting.cancel()

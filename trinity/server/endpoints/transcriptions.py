@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import zlib
+from functools import partial
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta
 
-from trinity.server.endpoint import ASGI, Call, Endpoint, Json, Text
+from trinity.server.endpoint import ASGI, Call, Endpoint
+from trinity.server.endpoints.transcript_answers import (
+    Format,
+    TextDelta,
+    TextDone,
+    Transcription,
+    events,
+    whole,
+)
 from trinity.server.errors import ApiError
+from trinity.server.ignored import ignore
 from trinity.server.schemas import Body
-from trinity.speech.mel import HOP
-from trinity.speech.resampling import RATE
-from trinity.speech.transcript import Segment, Transcript, srt, vtt
+from trinity.server.speech import Speech
+from trinity.server.stream import Stream
 
-Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
-_MEDIA = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
+Granularity = Literal["segment", "word"]
+DIARIZED = "diarized_json"
 
 
 class TranslationForm(Body):
@@ -25,135 +32,91 @@ class TranslationForm(Body):
     file: bytes
     model: str | None = None
     prompt: str = ""
-    response_format: Format = "json"
+    response_format: Format | Literal["diarized_json"] = "json"
     temperature: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
 class TranscriptionForm(TranslationForm):
-    """As a translation's, of any language. ``timestamp_granularities`` are of verbose_json."""
+    """A recording of any language. ``keywords`` are names and words that it has.
 
-    language: str | None = None
-    timestamp_granularities: list[Literal["segment", "word"]] | None = None
-    stream: bool = False
-
-
-class DurationUsage(msgspec.Struct):
-    """Seconds of audio."""
-
-    seconds: float
-    type: Literal["duration"] = "duration"
-
-
-class VerboseSegment(msgspec.Struct):
-    """A piece of it, in seconds; ``seek`` is the first of its frames of 10 ms."""
-
-    id: int
-    seek: int
-    start: float
-    end: float
-    text: str
-    tokens: list[int]
-    temperature: float
-    avg_logprob: float
-    compression_ratio: float
-    no_speech_prob: float
-
-
-class TimedWord(msgspec.Struct):
-    """A word, in seconds."""
-
-    word: str
-    start: float
-    end: float
-
-
-class Transcription(msgspec.Struct):
-    """What is said; of verbose_json piece by piece, and word by word where that was asked for.
-
-    ``language`` is a code.
+    ``timestamp_granularities`` are of verbose_json, ``include`` of json and verbose_json.
     """
 
-    text: str
-    usage: DurationUsage
-    task: str | msgspec.UnsetType = msgspec.UNSET
-    language: str | msgspec.UnsetType = msgspec.UNSET
-    duration: float | msgspec.UnsetType = msgspec.UNSET
-    segments: list[VerboseSegment] | msgspec.UnsetType = msgspec.UNSET
-    words: list[TimedWord] | msgspec.UnsetType = msgspec.UNSET
+    language: str | None = None
+    timestamp_granularities: list[Granularity] | Granularity | None = None
+    include: list[str] | str | None = None
+    keywords: list[str] | str | None = None
+    stream: bool = False
 
 
 async def transcriptions(call: Call[TranscriptionForm]) -> ASGI:
     """What is said, in its own language."""
     body = call.body
-    if body.stream:
-        raise ApiError(400, "stream: transcripts are not streamed; leave it out", "stream")
-    granularities = body.timestamp_granularities or []
+    granularities = as_list(body.timestamp_granularities)
     if granularities and body.response_format != "verbose_json":
-        raise ApiError(
-            400, "timestamp_granularities: take response_format verbose_json with them",
-            "timestamp_granularities",
-        )  # fmt: skip
-    word_times = "word" in granularities
-    return await _answer(call, "transcribe", language=body.language or None, word_times=word_times)
+        if "word" in granularities:
+            raise ApiError(
+                400, "timestamp_granularities: take response_format verbose_json for times of "
+                "words", "timestamp_granularities",
+            )  # fmt: skip
+        ignore("timestamp_granularities")
+    logprobs = "logprobs" in as_list(body.include)
+    if body.include is not None and (not logprobs or body.response_format not in _WITH_LOGPROBS):
+        ignore("include")
+    prompt = ", ".join(filter(None, [body.prompt, *as_list(body.keywords)]))
+    options = {"language": body.language or None, "word_times": "word" in granularities}
+    return await _answer(call, "transcribe", prompt, logprobs, body.stream, **options)
 
 
 async def translations(call: Call[TranslationForm]) -> ASGI:
     """What is said, in English."""
-    return await _answer(call, "translate")
+    return await _answer(call, "translate", call.body.prompt)
 
 
-async def _answer(call: Call[Any], task: str, **options: object) -> ASGI:
-    body, service = call.body, call.service
-    if service.speech is None:
+def as_list(value: list[Any] | Any | None) -> list[Any]:
+    """The values of a field that a form may have once or several times."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+async def _answer(
+    call: Call[Any], task: str, prompt: str, logprobs: bool = False, stream: bool = False,
+    **options: object,
+) -> ASGI:  # fmt: skip
+    body, speech = call.body, _speech(call)
+    if body.response_format == DIARIZED:
+        raise ApiError(
+            400, f"response_format: {DIARIZED} needs a model that tells speakers apart, and "
+            "Whisper does not; take verbose_json for segments with times", "response_format",
+        )  # fmt: skip
+    audio, body.file = body.file, b""
+    pieces = speech.pieces if logprobs else None
+    options |= {"task": task, "initial_prompt": prompt, "first_temperature": body.temperature}
+    if stream:
+        started = speech.start(audio, **options).begun()
+        return Stream(started, partial(events, pieces=pieces))
+    found = await speech.transcribe(audio, **options)
+    return whole(found, body.response_format, task, bool(options.get("word_times")), pieces)
+
+
+def _speech(call: Call[Any]) -> Speech:
+    """The server's speech model. Raises: ApiError 404 if the request names another one."""
+    speech = call.service.speech
+    if speech is None:
         raise ApiError(
             404, "there is no speech model; start the server with --speech-model", "model",
             "model_not_found",
         )  # fmt: skip
-    service.speech.check_name(body.model, service.settings.any_model_name)
-    audio, body.file = body.file, b""
-    found = await service.speech.transcribe(
-        audio, task=task, initial_prompt=body.prompt, first_temperature=body.temperature, **options
-    )
-    return written(found, body.response_format, task, bool(options.get("word_times")))
+    speech.check_name(call.body.model, call.service.settings.any_model_name)
+    return speech
 
 
-def written(found: Transcript, form: Format, task: str, with_words: bool = False) -> ASGI:
-    """A transcript as an answer."""
-    usage = DurationUsage(found.duration)
-    if form == "json":
-        return Json(Transcription(found.text, usage))
-    if form == "verbose_json":
-        segments = [_segment(number, one) for number, one in enumerate(found.segments)]
-        words: list[TimedWord] | msgspec.UnsetType = msgspec.UNSET
-        if with_words:
-            words = [
-                TimedWord(word.text.strip(), word.start, word.end)
-                for one in found.segments
-                for word in one.words
-            ]
-        return Json(
-            Transcription(found.text, usage, task, found.language, found.duration, segments, words)
-        )
-    if form == "text":
-        text = f"{found.text}\n"
-    else:
-        text = (srt if form == "srt" else vtt)(found.segments)
-    return Text(text, _MEDIA[form])
-
-
-def _segment(number: int, one: Segment) -> VerboseSegment:
-    raw = one.text.encode()
-    return VerboseSegment(
-        number, round(one.start * RATE / HOP), one.start, one.end, one.text, list(one.tokens),
-        one.temperature, one.mean_logprob, len(raw) / max(1, len(zlib.compress(raw))),
-        one.no_speech,
-    )  # fmt: skip
-
-
+_WITH_LOGPROBS = ("json", "verbose_json")
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/audio/transcriptions", transcriptions, "What is said in a recording.",
-        form=TranscriptionForm, answer=Transcription,
+        form=TranscriptionForm, answer=Transcription, event=TextDelta | TextDone,
     ),
     Endpoint(
         "POST", "/v1/audio/translations", translations,

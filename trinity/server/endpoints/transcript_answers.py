@@ -1,0 +1,143 @@
+"""Transcripts in the formats of OpenAI's API: whole, or as the events of a stream.
+
+Source: openai-python, types/audio (Transcription, TranscriptionVerbose, TranscriptionStreamEvent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from trinity.server.endpoint import ASGI, Json, Text
+from trinity.server.schemas import encode
+from trinity.server.speech import Transcribing
+from trinity.server.stream import data
+from trinity.speech.transcript import Segment, Transcript, srt, vtt
+from trinity.speech.windows import compression_ratio
+
+Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
+Pieces = Callable[[Segment], list[tuple[bytes, float]]]
+_MEDIA = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
+
+
+class DurationUsage(msgspec.Struct):
+    """Seconds of audio."""
+
+    seconds: float
+    type: Literal["duration"] = "duration"
+
+
+class VerboseSegment(msgspec.Struct):
+    """A segment, in seconds; ``seek`` is the first frame, of 10 ms, of its window."""
+
+    id: int
+    seek: int
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class TimedWord(msgspec.Struct):
+    """A word, in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
+class TokenLogprob(msgspec.Struct):
+    """A token of the text, its bytes and its log-probability."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class Transcription(msgspec.Struct):
+    """What is said; ``task`` and the fields after it are of verbose_json.
+
+    ``language`` is a code, ``logprobs`` are those that ``include`` asks for.
+    """
+
+    text: str
+    usage: DurationUsage
+    logprobs: list[TokenLogprob] | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    language: str | UnsetType = UNSET
+    duration: float | UnsetType = UNSET
+    segments: list[VerboseSegment] | UnsetType = UNSET
+    words: list[TimedWord] | UnsetType = UNSET
+
+
+class TextDelta(msgspec.Struct, tag_field="type", tag="transcript.text.delta"):
+    """Further text of a streamed transcript."""
+
+    delta: str
+    logprobs: list[TokenLogprob] | UnsetType = UNSET
+
+
+class TextDone(msgspec.Struct, tag_field="type", tag="transcript.text.done"):
+    """The whole text, at the end of a stream."""
+
+    text: str
+    logprobs: list[TokenLogprob] | UnsetType = UNSET
+
+
+def whole(found: Transcript, form: Format, task: str, words: bool, pieces: Pieces | None) -> ASGI:
+    """A transcript as one answer; ``pieces`` gives tokens where log-probabilities are wanted."""
+    if form in _MEDIA:
+        if form == "text":
+            return Text(f"{found.text}\n", _MEDIA[form])
+        return Text((srt if form == "srt" else vtt)(found.segments), _MEDIA[form])
+    more: dict[str, Any] = {"logprobs": logprobs(found.segments, pieces)}
+    if form == "verbose_json":
+        more |= {"task": task, "language": found.language, "duration": found.duration}
+        more["segments"] = [_segment(number, one) for number, one in enumerate(found.segments)]
+        if words:
+            more["words"] = [
+                TimedWord(word.text.strip(), word.start, word.end)
+                for one in found.segments
+                for word in one.words
+            ]
+    return Json(Transcription(found.text, DurationUsage(found.duration), **more))
+
+
+async def events(
+    transcribing: Transcribing, pieces: Pieces | None
+) -> AsyncGenerator[bytes, None]:  # fmt: skip
+    """A delta for each segment, then the whole text. Raises: as ``Transcribing.transcript``."""
+    before = ""
+    async for segment in transcribing.segments():
+        delta = TextDelta(before + segment.text, logprobs([segment], pieces))
+        before = " "
+        yield data(encode(delta))
+    found = await transcribing.transcript()
+    yield data(encode(TextDone(found.text, logprobs(found.segments, pieces))))
+
+
+def logprobs(
+    segments: Iterable[Segment], pieces: Pieces | None
+) -> list[TokenLogprob] | UnsetType:  # fmt: skip
+    """The log-probability of each token of text; unset without ``pieces``."""
+    if pieces is None:
+        return UNSET
+    return [
+        TokenLogprob(piece.decode("utf-8", "replace"), list(piece), logprob)
+        for segment in segments
+        for piece, logprob in pieces(segment)
+    ]
+
+
+def _segment(number: int, one: Segment) -> VerboseSegment:
+    return VerboseSegment(
+        number, one.seek, one.start, one.end, one.text, list(one.tokens), one.temperature,
+        one.mean_logprob, compression_ratio(one.text.encode()), one.no_speech,
+    )  # fmt: skip
