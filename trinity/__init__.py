@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sys
 
-# `python -m trinity` searches the current folder first, which may be a downloaded model's with files
-# such as typer.py. Nothing is imported from there.
+# `python -m trinity` searches the current folder first. A downloaded model's folder may have files
+# such as typer.py in it, so nothing is imported from there.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     del sys.path[0]
 
