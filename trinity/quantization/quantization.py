@@ -41,6 +41,7 @@ from trinity.quantization.rows import (
     whole_chunks,
 )
 from trinity.quantization.ternary import bare_rows, i2_s_chunks
+from trinity.tokenizers.rules import tokenizer_notes
 from trinity_kernels.bus_errors import catch_bus_errors
 from trinity_kernels.code_files import take_cache_problem
 from trinity_kernels.cores import default_threads
@@ -187,7 +188,7 @@ def write_quantized(
             made,
             sum(os.path.getsize(path) for path in provider.paths),
             writer.size_bytes,
-            (*model.notes, *remarks),
+            (*model.notes, *tokenizer_notes(model.metadata), *remarks),
         )
         if not dry_run:
             _check_space(target, writer.size_bytes, room)

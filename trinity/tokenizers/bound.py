@@ -16,10 +16,12 @@ from trinity.tokenizers.vocabulary import (
 def longest_token(vocab: Vocabulary) -> int | None:
     """The most bytes of a text, as ``text_bytes`` counts them, that one token stands for.
 
-    None where there is no such number: white space behind special tokens is dropped, or bytes that
-    are no tokens are dropped or become one unknown token together.
+    None where there is no such number: the rules change texts, white space after special tokens is
+    dropped, or bytes that are no tokens are dropped or become one unknown token together.
     """
     if vocab.rstrip or not _has_all_bytes(vocab):
+        return None
+    if vocab.rules is not None and not vocab.rules.keeps_text:
         return None
     if vocab.model == "gpt2":  # each character is a byte
         lengths = max(map(len, vocab.tokens))

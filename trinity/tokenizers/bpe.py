@@ -8,7 +8,7 @@ character that is no token as its UTF-8 bytes, each a token "<0xNN>".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -79,16 +79,9 @@ class BPEEncoder:
 
     def _make_whole(self) -> Tokenizer:
         words = {text: i for text, i in self._ids.items() if text not in self._no_words}
-        longest = max(map(len, map(str.encode, words)), default=0)
-        if max(map(len, map(str.encode, self._merges)), default=0) > longest + 1:
-            # The library panics there, instead of missing the token.
-            merge = next(m for m in self._merges if len(m.encode()) > longest + 1)
-            raise TokenizerError(
-                f"tokenizer.ggml.merges does not fit the tokens: {merge[:40]!r} makes more than the"
-                f" longest has, {longest} bytes; {RECONVERT}"
-            )
+        refuse_long_merges(words, self._merges)
         try:
-            return self._make(words, _split_merges(self._merges))
+            return self._make(words, split_merges(self._merges))
         except TokenizerError:
             for rank, merge in enumerate(self._merges):
                 _split_merge(merge, rank)  # says which merge is malformed
@@ -138,22 +131,45 @@ class BPEEncoder:
         """
         if self._splitter is None:
             text = text.replace(" ", SPACE)
-        elif len(text) > _LONGEST_WHITE_SPACE:
-            longest = max((len(m[0]) for m in re.finditer(r"\s+", text)), default=0)
-            if longest > _LONGEST_WHITE_SPACE:
-                raise InputError(
-                    f"the text has {longest} white space characters in a row; at most"
-                    f" {_LONGEST_WHITE_SPACE} can be tokenized: shorten the run"
-                )
+        else:
+            refuse_white_space(text)
         tokenizer = self._whole or self._make_part(text)
         if tokenizer is None:
             tokenizer = self._whole = self._make_whole()
         with refusals("the tokenizers library cannot encode the text"):
-            if len(text) <= _FREE:
-                ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-            else:  # this one alone leaves the interpreter to other threads meanwhile
-                ids = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        return ids
+            return library_ids(tokenizer, text)
+
+
+def library_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """What the library makes of a text, without the tokens around it."""
+    if len(text) <= _FREE:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    else:  # this one alone leaves the interpreter to other threads meanwhile
+        ids = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    return ids
+
+
+def refuse_white_space(text: str) -> None:
+    """Raises InputError for more white space in a row than the library's regexes can match."""
+    if len(text) <= _LONGEST_WHITE_SPACE:
+        return
+    longest = max((len(m[0]) for m in re.finditer(r"\s+", text)), default=0)
+    if longest > _LONGEST_WHITE_SPACE:
+        raise InputError(
+            f"the text has {longest} white space characters in a row; at most"
+            f" {_LONGEST_WHITE_SPACE} can be tokenized: shorten the run"
+        )
+
+
+def refuse_long_merges(words: Mapping[str, int], merges: Sequence[str]) -> None:
+    """Raises TokenizerError for a merge that is longer than any token: the library panics there."""
+    longest = max(map(len, map(str.encode, words)), default=0)
+    if max(map(len, map(str.encode, merges)), default=0) > longest + 1:
+        merge = next(m for m in merges if len(m.encode()) > longest + 1)
+        raise TokenizerError(
+            f"tokenizer.ggml.merges does not fit the tokens: {merge[:40]!r} makes more than the"
+            f" longest has, {longest} bytes; {RECONVERT}"
+        )
 
 
 def _splitter(pre: PreTokenizer) -> Any:
@@ -198,7 +214,7 @@ def bpe_piece(vocab: Vocabulary, token_id: int) -> bytes:
         return b"".join(c.encode() if b is None else bytes((b,)) for b, c in parts)
 
 
-def _split_merges(merges: list[str]) -> list[tuple[str, str]]:
+def split_merges(merges: list[str]) -> list[tuple[str, str]]:
     """The two sides of each merge, cut at the first space that is not its first character."""
     pairs: list[tuple[str, str]] = list(map(tuple, map(str.split, merges, repeat(" "))))  # type: ignore[arg-type]
     if set(map(len, pairs)) - {2}:

@@ -40,5 +40,7 @@ class StreamDecoder:
         data, is_plain = self._piece(token_id)
         drop, self._drop_now = self._drop_now, self._drop_space and not is_plain
         if not is_plain:
-            return b"" if self._is_skipped(token_id) else data
+            skipped = self._is_skipped(token_id)
+            self._drop_now = self._drop_space or (drop and skipped)
+            return b"" if skipped else data
         return data[1:] if drop and data.startswith(b" ") else data

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
+from unicodedata import normalize
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from trinity.errors import InputError, TokenizerError
 from trinity.tokenizers import metadata as read
 from trinity.tokenizers.bound import longest_token, text_bytes
 from trinity.tokenizers.bpe import BPEEncoder, bpe_piece
+from trinity.tokenizers.library import LibraryEncoder
 from trinity.tokenizers.special import SpecialTokens
 from trinity.tokenizers.spm import SPMEncoder, spm_piece
 from trinity.tokenizers.stream import StreamDecoder
@@ -66,7 +68,8 @@ class Tokenizer:
         vocab_size: number of tokens; ids are 0 .. vocab_size - 1.
         bos_id, eos_id: begin- and end-of-sequence token, or None.
         add_bos, add_eos: whether the model's file asks for them around a text.
-        add_space_prefix: whether a text starts with a space that only the tokens have.
+        add_space_prefix: whether a text starts with a space that only the tokens have, and so
+            does each text after a special token.
         infill_ids: tokens before a prefix, a suffix, and the middle that a model is to find
             between them, or None.
         file_ids: tokens before the name of a repository, and of a file; each may be None.
@@ -78,7 +81,8 @@ class Tokenizer:
     Round trip: ``decode(encode(text))`` is ``text`` (after a BOS text, where the file asks for
     one and ``skip_special`` is not set). Exceptions: SentencePiece vocabularies and Gemma 4's write
     a space as U+2581, so that character comes back as a space; Phi-3 drops white space after
-    special tokens; WordPiece and Unigram vocabularies normalize a text. SentencePiece vocabularies
+    special tokens; WordPiece and Unigram vocabularies normalize a text, and so may the rules of a
+    tokenizer.json. SentencePiece vocabularies
     with ``add_space_prefix`` put a space before a text, at the start and after each special token;
     decoding drops one there.
     """
@@ -92,13 +96,17 @@ class Tokenizer:
         self._vocab = vocab
         self._specials = SpecialTokens(vocab)
         self._kinds = vocab.types.tolist()
-        self._encoder: _Encoder | None = None
+        self._encoder: _Encoder | LibraryEncoder | None = None
         self._building = threading.Lock()
         self._pieces: dict[int, tuple[bytes, bool]] = {}
         self.vocab_size = len(vocab)
         self.bos_id, self.eos_id = vocab.bos_id, vocab.eos_id
         self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
-        self.add_space_prefix = vocab.add_space_prefix
+        rules = vocab.rules
+        self.add_space_prefix = vocab.add_space_prefix and rules is None
+        self._drops_first = (
+            rules.drops_first_space if rules and rules.decoder else vocab.add_space_prefix
+        )
         self.eog_ids = vocab.eog_ids
         self.infill_ids = infill_ids(vocab)
         self.file_ids = file_ids(vocab)
@@ -122,20 +130,31 @@ class Tokenizer:
         """
         _check_text(text)
         encoder = self._encoder or self._build_encoder()
+        if isinstance(encoder, LibraryEncoder):
+            ids = encoder.encode(text, parse_special=parse_special, continuation=continuation)
+        else:
+            ids = self._encoded_parts(encoder, text, parse_special, continuation)
+        if add_bos and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        if add_eos and self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
+            ids.append(self.eos_id)
+        return ids
+
+    def _encoded_parts(
+        self, encoder: _Encoder, text: str, parse_special: bool, continuation: bool
+    ) -> list[int]:
+        """Ids of ``text`` by GGUF's rules: special tokens first, then the texts between them."""
         ids: list[int] = []
         after_special = not continuation
         for part in self._specials.partition(text, parse_special):
             if isinstance(part, int):
                 ids.append(part)
             else:
+                part = normalize("NFC", part) if self._vocab.nfc else part
                 ids += encoder.encode(
                     " " + part if self.add_space_prefix and after_special else part
                 )
             after_special = isinstance(part, int)
-        if add_bos and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
-            ids.insert(0, self.bos_id)
-        if add_eos and self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
-            ids.append(self.eos_id)
         return ids
 
     def encode_whole(self, text: str) -> list[int]:
@@ -171,7 +190,11 @@ class Tokenizer:
         No token stands for more bytes than the longest one has.
         """
         longest = self._longest
-        return 0 if longest is None else -(-text_bytes(self._vocab, text) // longest)
+        if longest is None:
+            return 0
+        if self._vocab.nfc:
+            text = normalize("NFC", text)
+        return -(-text_bytes(self._vocab, text) // longest)
 
     def decode(
         self, ids: Iterable[int], *, skip_special: bool = False, continuation: bool = False
@@ -190,7 +213,7 @@ class Tokenizer:
             self._piece,
             self.is_special if skip_special else _never,
             drop_space=self.add_space_prefix,
-            drop_first=self.add_space_prefix and not continuation,
+            drop_first=self._drops_first and not continuation,
         )
 
     def token_text(self, token_id: int) -> str:
@@ -249,10 +272,15 @@ class Tokenizer:
             )
         return int(token_id)
 
-    def _build_encoder(self) -> _Encoder:
+    def _build_encoder(self) -> _Encoder | LibraryEncoder:
         with self._building:
             if self._encoder is None:
-                self._encoder = _ENCODERS[self._vocab.model](self._vocab)
+                vocab = self._vocab
+                self._encoder = (
+                    LibraryEncoder(vocab, vocab.rules)
+                    if vocab.rules
+                    else _ENCODERS[vocab.model](vocab)
+                )
                 self._vocab.merges = None  # the largest part, and no longer needed
             return self._encoder
 

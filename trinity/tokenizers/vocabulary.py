@@ -16,6 +16,7 @@ from trinity.errors import TokenizerError, UnsupportedError
 from trinity.tokenizers import metadata as read
 from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.pretokenizers import PreTokenizer, pre_tokenizer_named
+from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY, Rules, read_rules
 
 UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
 
@@ -48,6 +49,7 @@ _FIM = (
 _FILES = ("<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>", "<|file_sep|>")
 _END_TEXTS = frozenset(" ".join((_ENDS, *_FILES)).split())
 _FIM_TEXTS = frozenset(" ".join(_FIM).split())
+SPECIAL_TEXTS = _END_TEXTS | _FIM_TEXTS
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -62,14 +64,15 @@ class Vocabulary:
     when encoding. Between the texts of a pair comes EOS, and ``sep_id``, too, with ``add_sep``.
     "bert": ``lowercase``, ``strip_accents`` (None: where it lowers). "t5": ``charsmap``, the table
     by which texts are normalized; ``drop_spaces``: of several, and around a text;
-    ``prepends_space``: to a text.
+    ``prepends_space``: to a text. ``rules``: those of a tokenizer.json, where they are more than
+    this; ``nfc``: texts are composed first.
     """
 
     model: str
     tokens: list[str]
     types: NDArray[np.int8]
     ids: dict[str, int]
-    scores: NDArray[np.float32] | None = None
+    scores: NDArray[np.float32 | np.float64] | None = None
     merges: list[str] | None = None
     pre: PreTokenizer | None = None
     bos_id: int | None = None
@@ -87,6 +90,8 @@ class Vocabulary:
     charsmap: bytes = b""
     drop_spaces: bool = False
     prepends_space: bool = False
+    rules: Rules | None = None
+    nfc: bool = False
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -140,6 +145,8 @@ def vocabulary_from_metadata(metadata: Mapping[str, object]) -> Vocabulary:
     vocab = Vocabulary(model, tokens, types.astype(np.int8), {})
     if empty:
         vocab.notes.append(f"{len(empty)} tokens have no text, the first is id {empty[0]}")
+    vocab.rules = read_rules(metadata)
+    vocab.nfc = _flag(metadata, NFC_KEY.removeprefix("tokenizer."), False)
     _READERS[model](metadata, vocab)
     _read_special_ids(metadata, vocab)
     _repair_control_texts(vocab)
@@ -206,6 +213,8 @@ def _read_spm(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.add_bos = _flag(metadata, "ggml.add_bos_token", True)
     vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
     vocab.add_space_prefix = _flag(metadata, "ggml.add_space_prefix", True)
+    if vocab.rules is not None:
+        _read_merges(metadata, vocab)
     vocab.bos_id, vocab.eos_id, vocab.unk_id = (i if i < len(vocab) else None for i in (1, 2, 0))
 
 
@@ -257,6 +266,9 @@ def _read_bert(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
 def _read_t5(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     _read_scores(metadata, vocab)
     assert vocab.scores is not None
+    exact = read.numbers(metadata, SCORES_KEY.removeprefix("tokenizer."), len(vocab), "f")
+    if exact is not None:
+        vocab.scores = exact.astype(np.float64)
     if not np.isfinite(vocab.scores).all():
         raise TokenizerError(
             f"tokenizer.ggml.scores: {int((~np.isfinite(vocab.scores)).sum())} of {len(vocab)}"
@@ -350,8 +362,8 @@ _READERS = {
 
 def _find_end_ids(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     ends = {vocab.eos_id} | {_special_id(metadata, vocab, name) for name in _END_KEYS[1:]}
-    words = _words(vocab, _END_TEXTS | _FIM_TEXTS)
-    for text in _END_TEXTS | _FIM_TEXTS:
+    words = _words(vocab, SPECIAL_TEXTS)
+    for text in SPECIAL_TEXTS:
         token_id = vocab.ids.get(text)
         if token_id is not None and text not in words:
             vocab.types[token_id] = CONTROL  # some files call them normal or user-defined

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 
 from tests.matrix import some
 from tests.tokenizers.huggingface.directories import (
@@ -57,11 +58,22 @@ def edit_model(directory: Path, **changes: object) -> None:
 BPE_REFUSED: dict[str, tuple[dict[str, object], dict[str, object], type[TrinityError], str]] = {
     # changes of the file, changes of its model, error, message
     "whole words": ({}, {"type": "WordLevel"}, UnsupportedError, "type 'WordLevel'"),
-    "another normalizer": (
-        {"normalizer": {"type": "Lowercase"}}, {}, UnsupportedError, "Lowercase",
+    "a pattern that may take long": (
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}}, {},
+        UnsupportedError, "not a known one",
+    ),
+    "texts that grow": (
+        {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 5000}}, {},
+        TrinityError, "has a text of 5000 characters|library refuses",
     ),
     "prefix of continued words": (
-        {}, {"continuing_subword_prefix": "##"}, UnsupportedError, "continuing_subword_prefix",
+        {"normalizer": {"type": "NFD"}}, {"continuing_subword_prefix": "##"}, TrinityError,
+        "continuing_subword_prefix|library refuses",
+    ),
+    "an added token whose id is another one's": (
+        {"added_tokens": [{"id": 282, "content": "<x>", "special": True, "single_word": False,
+                           "lstrip": False, "rstrip": False, "normalized": False}]},
+        {}, UnsupportedError, "has the id 282 in the file, but",
     ),
     "merges that are no list": ({}, {"merges": {}}, TokenizerError, "library refuses|no list"),
     "a merge of three": ({}, {"merges": ["a b c"]}, TokenizerError, "library refuses|not two"),
@@ -98,13 +110,36 @@ def test_ids_without_a_token_are_filled(tmp_path: Path) -> None:
     assert keys["tokenizer.ggml.token_type"].tolist()[283:] == [5] * 5
 
 
-def test_rules_beyond_gguf_are_noticed_by_the_ids(tmp_path: Path) -> None:
-    """A token that counts only as a whole word, which GGUF cannot say."""
+def test_rules_beyond_gguf_are_kept_beside_its_keys(tmp_path: Path) -> None:
+    """A token that counts only as a whole word, and a normalizer."""
     directory = model_directory("llama-grouped", tmp_path)
     values = json.loads((directory / "tokenizer.json").read_text("utf-8"))
     added = {**values["added_tokens"][0], "id": 283, "content": "orld", "special": False}
     values["added_tokens"].append({**added, "single_word": True})
+    values["normalizer"] = {"type": "Lowercase"}
     (directory / "tokenizer.json").write_text(json.dumps(values), "utf-8")
     edit_json(directory / "config.json", vocab_size=284)
-    with pytest.raises(UnsupportedError, match="splits text differently"):
-        keys_of(directory)
+    keys = keys_of(directory)
+    tokenizer = tokenizer_from_metadata(keys)
+    library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    for text in ("World orld", "orld World", "xorld", "orldorld ORLD"):
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text, add_bos=False) == expected
+    assert "tokenizer.trinity.rules" in keys
+    del keys["tokenizer.trinity.rules"]
+    plain = tokenizer_from_metadata(keys)
+    assert plain.encode("World", add_bos=False) != tokenizer.encode("World", add_bos=False)
+
+
+def test_composed_characters(tmp_path: Path) -> None:
+    """NFC alone needs no more than a flag; the ids are the library's."""
+    directory = model_directory("llama-grouped", tmp_path)
+    edit_json(directory / "tokenizer.json", normalizer={"type": "NFC"})
+    keys = keys_of(directory)
+    assert keys["tokenizer.trinity.nfc"] is True
+    assert "tokenizer.trinity.rules" not in keys
+    tokenizer = tokenizer_from_metadata(keys)
+    library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    text = "cafe\u0301 \u212b \uac00 \u1100\u1161"
+    assert tokenizer.encode(text, add_bos=False) == library.encode(text).ids[1:]
+    assert tokenizer.decode(tokenizer.encode(text)).endswith("caf\u00e9 \u00c5 \uac00 \uac00")

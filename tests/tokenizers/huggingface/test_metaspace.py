@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from tests.tokenizers.huggingface.directories import (
     keys_of,
 )
 from tests.tools.golden_models import FOLDER, golden, model_directory
-from trinity.errors import (
-    TrinityError,
-    UnsupportedError,
-)
+from trinity.errors import TrinityError
 from trinity.formats.sentencepiece_model import parse_sentencepiece_model
 from trinity.tokenizers import tokenizer_from_metadata
 
@@ -87,19 +85,76 @@ def test_sentencepiece_as_tokenizer_json(form: dict[str, Any], tmp_path: Path) -
     )
     ours, theirs = tokenizer_from_metadata(keys), tokenizer_from_metadata(expected)
     text = golden("llama-sharded").text
-    for sample in (text, "the other then hello", "  two  spaces ", "x", ""):
+    for sample in (text, "the other then hello", "x", ""):
         assert ours.encode(sample) == theirs.encode(sample)
     assert ours.encode(text) == golden("llama-sharded").text_ids
+
+
+SCHEMES = {
+    **{
+        f"{scheme} {split}": {
+            "pre_tokenizer": {
+                "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme,
+                "split": split,
+            },
+        }
+        for scheme in ("first", "never", "always") for split in (False, True)
+    },
+    "older": {
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True},
+    },
+    "legacy": LEGACY,
+}  # fmt: skip
+TEXTS = (
+    "  two  spaces ",
+    " one",
+    "a</s>b</s> c",
+    "</s>the",
+    "<s>the other",
+    "\u2581x",
+    " </s> </s>",
+)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with tokenizer.model"])
+@pytest.mark.parametrize("form", SCHEMES)
+def test_where_a_space_is_put(form: str, beside: bool, tmp_path: Path) -> None:
+    """Before the text, before each text between added tokens, or nowhere: as the file says.
+
+    What lies beside the file changes nothing.
+    """
+    directory = model_directory("llama-sharded", tmp_path)
+    if not beside:
+        (directory / "tokenizer.model").unlink()
+    (directory / "tokenizer.json").write_text(json.dumps(metaspace_json(**SCHEMES[form])), "utf-8")
+    tokenizer = tokenizer_from_metadata(keys_of(directory))
+    library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    for text in TEXTS:
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text, add_bos=False, parse_special=True) == expected, text
+        library.encode_special_tokens = True
+        expected = library.encode(text, add_special_tokens=False).ids
+        library.encode_special_tokens = False
+        assert tokenizer.encode(text, add_bos=False) == expected, text
+
+
+def test_a_text_that_follows_others_gets_no_space(tmp_path: Path) -> None:
+    directory = model_directory("llama-sharded", tmp_path)
+    (directory / "tokenizer.json").write_text(json.dumps(metaspace_json()), "utf-8")
+    tokenizer = tokenizer_from_metadata(keys_of(directory))
+    for text in ("the", "the</s>the", "</s>the", " the"):
+        ids = tokenizer.encode(text, add_bos=False, parse_special=True, continuation=True)
+        assert tokenizer.decode(ids, continuation=True) == text
+    whole = tokenizer.encode("the other")
+    assert tokenizer.decode(whole, skip_special=True) == "the other"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"normalizer": {"type": "NFKC"}}, "put the model's tokenizer.model beside it"),
-        (
-            {"pre_tokenizer": {"type": "Metaspace", "split": True}},
-            "tokenizer.model beside it|refuse",
-        ),
+        ({"normalizer": {"type": "NFKC"}, "pre_tokenizer": None}, "must write spaces as U"),
+        ({"pre_tokenizer": {"type": "Metaspace", "split": True}}, "must write spaces|refuses"),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 5}}, "must write spaces|refuses"),
     ],
 )
 def test_sentencepiece_json_that_is_refused(
@@ -112,11 +167,16 @@ def test_sentencepiece_json_that_is_refused(
         keys_of(directory)
 
 
-def test_merges_without_an_order_of_scores_are_refused(tmp_path: Path) -> None:
+def test_merges_without_an_order_of_scores_are_kept(tmp_path: Path) -> None:
+    """Where the pairs that make a token do not stand together, no scores give their order."""
     directory = model_directory("llama-sharded", tmp_path)
     (directory / "tokenizer.model").unlink()
-    values = metaspace_json()
+    values = metaspace_json(**LEGACY)
     values["model"]["merges"].append(values["model"]["merges"][0])
     (directory / "tokenizer.json").write_text(json.dumps(values), "utf-8")
-    with pytest.raises(UnsupportedError, match="do not stand together"):
-        keys_of(directory)
+    keys = keys_of(directory)
+    assert len(keys["tokenizer.ggml.merges"]) == len(values["model"]["merges"])
+    tokenizer = tokenizer_from_metadata(keys)
+    library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    text = golden("llama-sharded").text
+    assert tokenizer.encode(text) == library.encode(text).ids

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trinity.errors import UnsupportedError
-from trinity.tokenizers.huggingface.reference import json_reference
+from trinity.tokenizers.huggingface.file_rules import add_rules, check_escapes, reference_of
 from trinity.tokenizers.huggingface.tokenizer_json import (
     BYTE_TEXT,
     ESCAPE,
     NO_SPLIT,
+    has_all_bytes,
     merges_of,
     read_added_tokens,
     read_vocab,
 )
-from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
 from trinity.tokenizers.vocabulary import BYTE, CONTROL, USER_DEFINED
 
 _SCORE = -1000.0  # of every token; nobody reads it
@@ -42,23 +43,21 @@ def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> Vo
     Raises UnsupportedError where "gemma4" of GGUF cannot say it, TokenizerError where malformed.
     """
     model = values.get("model")
-    steps = values.get("normalizer"), values.get("pre_tokenizer")
+    normalizer, splitter = values.get("normalizer"), values.get("pre_tokenizer")
     if not isinstance(model, dict) or model.get("type") != "BPE" or not model.get("byte_fallback"):
         raise UnsupportedError(
             f"{path}: no BPE that falls back to bytes, which a model of this class has"
         )
-    if steps not in ((ESCAPE, NO_SPLIT), (ESCAPE, None)):
-        raise UnsupportedError(
-            f"{path}: a tokenizer with the normalizer {steps[0]!r:.120} and the pre-tokenizer "
-            f"{steps[1]!r:.120}; GGUF's 'gemma4' escapes spaces and does nothing else"
-        )
+    check_escapes(values, path)
     merges = merges_of(model, path)
-    reference = json_reference(values, path, (CHECK_TEXT,))
+    reference = reference_of(values, path, rows)
     source = VocabularySource(
         path, "gemma4", rows, [], [], reference, merges=merges, add_space_prefix=False
     )
     read_vocab(model.get("vocab"), source)
     read_added_tokens(values, source)
+    is_plain = normalizer == ESCAPE and splitter in (None, NO_SPLIT) and has_all_bytes(source)
+    add_rules(source, values, is_plain=is_plain)
     source.scores = [_SCORE] * len(source.tokens)
     for token_id, token in enumerate(source.tokens):
         if token is not None and BYTE_TEXT.fullmatch(token):

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Ids of each of ``texts`` by the tokenizer.json ``json`` or the tokenizer.model ``model``.
 
-    "ids" are without special tokens; "plain" and "full" are those of "a" without and with them.
+    "ids" are without special tokens; "plain" and "full" are those of "a" without and with them;
+    "added" are the ids of the tokens ``added``.
     """
     if "model" in request:
         processor = SentencePieceProcessor()
@@ -29,4 +30,5 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return found
 
     texts = [ids(text, False) for text in request["texts"]]
-    return {"ids": texts, "plain": ids("a", False), "full": ids("a", True)}
+    added = {token: tokenizer.token_to_id(token) for token in request["added"]}
+    return {"ids": texts, "plain": ids("a", False), "full": ids("a", True), "added": added}

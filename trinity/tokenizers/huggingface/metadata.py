@@ -24,7 +24,11 @@ from trinity.tokenizers import Tokenizer, tokenizer_from_metadata
 from trinity.tokenizers.huggingface.byte_level import byte_level_source
 from trinity.tokenizers.huggingface.chat_template import chat_template
 from trinity.tokenizers.huggingface.escaped_bpe import escaped_bpe_source
-from trinity.tokenizers.huggingface.metaspace import is_metaspace, metaspace_source
+from trinity.tokenizers.huggingface.metaspace import (
+    is_metaspace,
+    metaspace_source,
+    with_json_rules,
+)
 from trinity.tokenizers.huggingface.special_tokens import (
     SPECIALS,
     adds_around,
@@ -33,8 +37,10 @@ from trinity.tokenizers.huggingface.special_tokens import (
 )
 from trinity.tokenizers.huggingface.spm import spm_source
 from trinity.tokenizers.huggingface.unigram import is_unigram, unigram_source
-from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
 from trinity.tokenizers.huggingface.wordpiece import is_wordpiece, wordpiece_source
+from trinity.tokenizers.rules import KEY as RULES_KEY
+from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY
 
 # Of kinds that a model's class means: what reads tokenizer.json for them.
 _READERS = {"gemma4": escaped_bpe_source}
@@ -93,6 +99,14 @@ def tokenizer_metadata(
         keys["tokenizer.ggml.add_eos_token"] = True
     if vocabulary.add_space_prefix is False:
         keys["tokenizer.ggml.add_space_prefix"] = False
+    if vocabulary.rules is not None:
+        keys[RULES_KEY] = vocabulary.rules
+    if vocabulary.model == "t5":
+        exact = np.array(vocabulary.scores, np.float64)
+        if (exact != exact.astype(np.float32)).any():  # of sums that are nearly equal one is chosen
+            keys[SCORES_KEY] = exact
+    if vocabulary.nfc:
+        keys[NFC_KEY] = True
     template = chat_template(files, tokenizer_config)
     if template is not None:
         keys["tokenizer.chat_template"] = template
@@ -117,7 +131,11 @@ def _vocabulary(
     if TOKENIZER_MODEL in files:
         try:
             added = optional_object(files, ADDED_TOKENS)
-            return spm_source(files[TOKENIZER_MODEL], added, tokenizer_config, rows)
+            found = spm_source(files[TOKENIZER_MODEL], added, tokenizer_config, rows)
+            if TOKENIZER_JSON in files:
+                path = files[TOKENIZER_JSON]
+                with_json_rules(found, read_json_object(path, is_config=False), path)
+            return found
         except FormatError:  # Llama 3 has another kind of file under that name
             if TOKENIZER_JSON not in files:
                 raise
@@ -137,9 +155,10 @@ def _vocabulary(
 
 def _check(tokenizer: Tokenizer, vocabulary: VocabularySource) -> None:
     """The vocabulary as trinity reads it gives the ids of the library it was made for."""
-    ours = tokenizer.encode(CHECK_TEXT, add_bos=False)
-    theirs = vocabulary.reference.ids[CHECK_TEXT]
-    if ours != theirs:
+    for text, theirs in vocabulary.reference.ids.items():
+        ours = tokenizer.encode(text, add_bos=False, parse_special=True)
+        if ours == theirs:
+            continue
         at = next(
             (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
             min(len(ours), len(theirs)),

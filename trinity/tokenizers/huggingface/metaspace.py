@@ -3,7 +3,8 @@
 transformers writes such a file: BPE over characters, with U+2581 for a space and tokens for the
 bytes of characters that are none. SentencePiece merges the pair whose result has the highest
 score, the file's BPE the pair of the lowest rank; they agree where all pairs that make a token
-stand together in the list of merges. Then minus the rank of the first is the token's score.
+stand together in the list of merges. Then minus the rank of the first is the token's score. Other
+files keep their merges and rules beside the scores.
 Source: transformers convert_slow_tokenizer.py, generate_merges.
 """
 
@@ -11,17 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trinity.errors import TokenizerError, UnsupportedError
-from trinity.tokenizers.huggingface.reference import json_reference
+from trinity.errors import UnsupportedError
+from trinity.tokenizers.huggingface.file_rules import (
+    add_rules,
+    check_escapes,
+    has_normalized,
+    reference_of,
+)
 from trinity.tokenizers.huggingface.tokenizer_json import (
     BYTE_TEXT,
     ESCAPE,
     NO_SPLIT,
+    has_all_bytes,
     merges_of,
     read_added_tokens,
     read_vocab,
 )
-from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
+from trinity.tokenizers.rules import prepends, steps
 from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import BYTE, NORMAL, UNKNOWN
 
@@ -37,15 +45,17 @@ def is_metaspace(values: Mapping[str, object]) -> bool:
 def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
     """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
-    Raises UnsupportedError where "llama" of GGUF cannot say it, TokenizerError where malformed.
+    Raises UnsupportedError for rules that trinity does not run, TokenizerError where malformed.
     """
     model = values["model"]
     assert isinstance(model, dict)
-    prefix = _adds_prefix(values, path)
-    reference = json_reference(values, path, (CHECK_TEXT,))
+    check_escapes(values, path)
+    prefix = _adds_prefix(values)
+    reference = reference_of(values, path, rows)
     source = VocabularySource(path, "llama", rows, [], [], reference, add_space_prefix=prefix)
     read_vocab(model.get("vocab"), source)
-    ranks = _ranks(merges_of(model, path), path)
+    merges = merges_of(model, path)
+    ranks, in_order = _ranks(merges)
     source.scores = [0.0] * len(source.tokens)
     for token_id, token in enumerate(source.tokens):
         if token is None:
@@ -57,49 +67,65 @@ def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> Voca
         elif token in ranks:
             source.scores[token_id] = -float(ranks[token])
     read_added_tokens(values, source)
-    _check_reachable(source, ranks)
+    is_plain = in_order and _are_reachable(source, ranks) and has_all_bytes(source)
+    add_rules(source, values, is_plain=is_plain and _escapes_only(values))
+    if source.rules is not None:
+        source.merges = merges
     return source
 
 
-def _adds_prefix(values: Mapping[str, object], path: str) -> bool:
-    """Whether a space is put before a text; the forms are those that transformers writes."""
-    normalizer, splitter = values.get("normalizer"), values.get("pre_tokenizer")
-    steps: object = [normalizer]
-    if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence":
-        steps = normalizer.get("normalizers")
-    if splitter in (None, NO_SPLIT) and steps in ([_PREPEND, ESCAPE], [ESCAPE]):
-        return steps != [ESCAPE]
-    if normalizer is None and isinstance(splitter, dict) and splitter.get("type") == "Metaspace":
-        scheme, replacement = splitter.get("prepend_scheme"), splitter.get("replacement")
-        if splitter.get("split") is False and replacement == SPACE and scheme != "always":
-            return scheme == "first"
-    raise UnsupportedError(
-        f"{path}: a SentencePiece tokenizer with the normalizer {normalizer!r:.120} and the "
-        f"pre-tokenizer {splitter!r:.120}; put the model's tokenizer.model beside it"
+def with_json_rules(source: VocabularySource, values: Mapping[str, object], path: str) -> None:
+    """Give the vocabulary of a tokenizer.model the rules of the tokenizer.json beside it.
+
+    Raises UnsupportedError where the two contradict each other or trinity does not run the rules,
+    TokenizerError where tokenizer.json is malformed.
+    """
+    model = values.get("model")
+    if not is_metaspace(values) or not isinstance(model, dict):
+        raise UnsupportedError(
+            f"{path}: no BPE that falls back to bytes, as {source.source} has; remove the one that "
+            "does not belong to the model"
+        )
+    prefix = _adds_prefix(values)
+    is_plain = _escapes_only(values) and prefix is source.add_space_prefix
+    add_rules(source, values, is_plain=is_plain and has_all_bytes(source))
+    if source.rules is not None:
+        check_escapes(values, path)
+        source.reference = reference_of(values, path, source.rows)
+        source.merges, source.add_space_prefix = merges_of(model, path), prefix
+
+
+def _escapes_only(values: Mapping[str, object]) -> bool:
+    """Whether spaces are escaped, and one put before each text or none, and nothing else."""
+    found = list(steps(values.get("normalizer")))
+    if values.get("pre_tokenizer") not in (None, NO_SPLIT):
+        return False
+    return found == [ESCAPE] or (found == [_PREPEND, ESCAPE] and not has_normalized(values))
+
+
+def _adds_prefix(values: Mapping[str, object]) -> bool:
+    """Whether a space is put before a text."""
+    splitters = steps(values.get("pre_tokenizer"))
+    return any(step.get("type") == "Prepend" for step in steps(values.get("normalizer"))) or any(
+        step.get("type") == "Metaspace" and prepends(step) != "never" for step in splitters
     )
 
 
-def _ranks(merges: list[str], path: str) -> dict[str, int]:
-    """The rank of the first pair that makes each token."""
+def _ranks(merges: list[str]) -> tuple[dict[str, int], bool]:
+    """The rank of the first pair that makes each token; whether such pairs stand together."""
     ranks: dict[str, int] = {}
-    before = ""
+    before, in_order = "", True
     for rank, merge in enumerate(merges):
         token = merge.replace(" ", "")
-        if token != before and token in ranks:
-            raise UnsupportedError(
-                f"{path}: the pairs that make {token!r:.40} do not stand together among the "
-                "merges, so no scores give their order; put the model's tokenizer.model beside it"
-            )
+        in_order = in_order and (token == before or token not in ranks)
         ranks.setdefault(token, rank)
         before = token
-    return ranks
+    return ranks, in_order
 
 
-def _check_reachable(source: VocabularySource, ranks: Mapping[str, int]) -> None:
-    """A token that no pair makes would come out of SentencePiece's rule nonetheless."""
-    for token, kind in zip(source.tokens, source.types, strict=True):
-        if token is not None and kind == NORMAL and len(token) > 1 and token not in ranks:
-            raise TokenizerError(
-                f"{source.source}: no merge makes the token {token!r:.40}; put the model's "
-                "tokenizer.model beside it"
-            )
+def _are_reachable(source: VocabularySource, ranks: Mapping[str, int]) -> bool:
+    """Whether a pair makes each token; others come out of SentencePiece's rule nonetheless."""
+    return all(
+        token is None or kind != NORMAL or len(token) == 1 or token in ranks
+        for token, kind in zip(source.tokens, source.types, strict=True)
+    )

@@ -41,6 +41,16 @@ def pre_tokenizer_name(description: object, ignore_merges: bool) -> str | None:
     return None
 
 
+def pre_tokenizer_of(name: str) -> dict[str, object]:
+    """The "pre_tokenizer" object that describes the rules of a name."""
+    steps: list[object] = [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+        for regex in PRE_TOKENIZERS[name].regexes
+    ]
+    last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {"type": "Sequence", "pretokenizers": [*steps, {**last, "use_regex": False}]}
+
+
 def name_by_ids(source: VocabularySource, merges: list[str], ignore_merges: bool) -> str | None:
     """The first known rules by which a vocabulary gives its library's ids for TELLING_TEXT.
 

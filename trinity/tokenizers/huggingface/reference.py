@@ -25,22 +25,31 @@ _UNUSED_SECTIONS = ("padding", "truncation")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Ids of each text asked for, without special tokens; ids put before and behind a text."""
+    """Ids of each text asked for, without special tokens; ids put before and after a text.
+
+    ``added``: the ids of the tokens asked for.
+    """
 
     ids: Mapping[str, list[int]]
     prefix: list[int] = field(default_factory=list)
     suffix: list[int] = field(default_factory=list)
+    added: Mapping[str, int | None] = field(default_factory=dict)
 
 
-def json_reference(values: Mapping[str, object], path: str, texts: Sequence[str]) -> Reference:
+def json_reference(
+    values: Mapping[str, object], path: str, texts: Sequence[str], added: Sequence[str] = ()
+) -> Reference:
     """The `tokenizers` library's reading of a tokenizer.json with the object ``values``.
 
-    Raises TokenizerError where it refuses the file, fails or breaks its limits.
+    ``added`` are the tokens whose ids are wanted. Raises TokenizerError where it refuses the file,
+    fails or breaks its limits.
     """
     kept = {key: value for key, value in values.items() if key not in _UNUSED_SECTIONS}
     text = json.dumps(kept, ensure_ascii=False)
-    reply = _asked({"json": text}, len(text), texts, path, "tokenizers")
-    return Reference(dict(zip(texts, reply["ids"], strict=True)), *_ends(**reply))
+    request = {"json": text, "added": list(added)}
+    reply = _asked(request, len(text), texts, path, "tokenizers")
+    ids, ids_of_added = reply["ids"], reply.pop("added")
+    return Reference(dict(zip(texts, ids, strict=True)), *_ends(**reply), ids_of_added)
 
 
 def model_reference(raw: bytes, path: str, texts: Sequence[str]) -> Reference:

@@ -60,6 +60,11 @@ def read_vocab(vocab: object, source: VocabularySource) -> None:
         source.tokens[token_id], source.types[token_id] = token, NORMAL
 
 
+def has_all_bytes(source: VocabularySource) -> bool:
+    """Whether each byte has a token <0xNN>."""
+    return {f"<0x{byte:02X}>" for byte in range(256)} <= set(source.tokens)
+
+
 def read_added_tokens(values: Mapping[str, object], source: VocabularySource) -> None:
     """The added_tokens of a tokenizer.json."""
     added = values.get("added_tokens") or []

@@ -33,7 +33,8 @@ class VocabularySource:
     tokenizer.ggml.NAME says; None where the kind has no such key. ``tokens`` and ``types`` have
     one entry per id, at most ``rows``, as the embedding has; ids without a token are None.
     ``more``: further keys of tokenizer.ggml. ``reference`` is what the library that the files were
-    made for says.
+    made for says. ``rules`` and ``nfc``: what trinity's own keys say of the file's rules, see
+    ``file_rules``.
     """
 
     source: str
@@ -47,6 +48,8 @@ class VocabularySource:
     pre: str | None = None
     add_space_prefix: bool | None = None
     more: dict[str, object] = field(default_factory=dict)
+    rules: str | None = None
+    nfc: bool = False
 
     def put(self, token_id: int, token: str, kind: int, score: float) -> None:
         """Set or replace the token of an id, which may lie beyond the present end."""
@@ -84,7 +87,10 @@ class VocabularySource:
             return
         if kind == USER_DEFINED:
             text = text.replace("\u2581", " ")  # such tokens are matched before spaces are escaped
-        self.put(token_id, text, kind, _ADDED_SCORE)
+        score = _ADDED_SCORE
+        if self.model == "t5" and known is not None and self.scores is not None:
+            score = self.scores[token_id]  # by which it competes with other tokens
+        self.put(token_id, text, kind, score)
 
     def check_id(self, token_id: int) -> None:
         """Raises ConfigError for an id beyond the embedding's rows."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trinity.errors import UnsupportedError
-from trinity.tokenizers.huggingface.reference import json_reference
+from trinity.tokenizers.huggingface.file_rules import add_rules, has_normalized, reference_of
 from trinity.tokenizers.huggingface.tokenizer_json import read_added_tokens, read_vocab
-from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.huggingface.vocabulary_source import VocabularySource
+from trinity.tokenizers.rules import steps
 from trinity.tokenizers.spm import SPACE
 from trinity.tokenizers.vocabulary import NORMAL
 
 _GOES_ON = "##"
+_LONGEST_WORD = 100  # characters; see trinity.tokenizers.wordpiece
 
 
 def is_wordpiece(values: Mapping[str, object]) -> bool:
@@ -26,28 +28,33 @@ def is_wordpiece(values: Mapping[str, object]) -> bool:
 def wordpiece_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
     """The vocabulary of the object ``values`` of the file ``path``, for ``rows`` ids.
 
-    Raises UnsupportedError where "bert" of GGUF cannot say it, TokenizerError where malformed.
+    Raises UnsupportedError for rules that trinity does not run, TokenizerError where malformed.
     """
     model, normalizer = values["model"], values.get("normalizer")
     assert isinstance(model, dict)
-    splitter = values.get("pre_tokenizer")
-    if (
-        not isinstance(normalizer, dict)
-        or normalizer.get("type") != "BertNormalizer"
-        or splitter != {"type": "BertPreTokenizer"}
-        or model.get("continuing_subword_prefix", _GOES_ON) != _GOES_ON
-    ):
+    if model.get("continuing_subword_prefix", _GOES_ON) != _GOES_ON:
         raise UnsupportedError(
-            f"{path}: a WordPiece tokenizer with the normalizer {normalizer!r:.120} and the "
-            f"pre-tokenizer {splitter!r:.80}; trinity reads BERT's"
+            f"{path}: WordPiece with the prefix {model['continuing_subword_prefix']!r:.40}; only "
+            f"{_GOES_ON!r} is supported"
         )
-    reference = json_reference(values, path, (CHECK_TEXT,))
+    is_plain = (
+        isinstance(normalizer, dict)
+        and normalizer.get("type") == "BertNormalizer"
+        and normalizer.get("clean_text", True) is True
+        and normalizer.get("handle_chinese_chars", True) is True
+        and values.get("pre_tokenizer") == {"type": "BertPreTokenizer"}
+        and model.get("max_input_chars_per_word", _LONGEST_WORD) == _LONGEST_WORD
+        and not has_normalized(values)
+    )
+    reference = reference_of(values, path, rows)
     source = VocabularySource(path, "bert", rows, [], [], reference)
-    source.more["normalizer.lowercase"] = normalizer.get("lowercase") is not False
-    if isinstance(normalizer.get("strip_accents"), bool):
-        source.more["normalizer.strip_accents"] = normalizer["strip_accents"]
+    lowers = next((s for s in steps(normalizer) if s.get("type") == "BertNormalizer"), {})
+    source.more["normalizer.lowercase"] = lowers.get("lowercase", bool(lowers)) is not False
+    if isinstance(lowers.get("strip_accents"), bool):
+        source.more["normalizer.strip_accents"] = lowers["strip_accents"]
     read_vocab(model.get("vocab"), source)
     read_added_tokens(values, source)
+    add_rules(source, values, is_plain=is_plain)
     for i, (token, kind) in enumerate(zip(source.tokens, source.types, strict=True)):
         if token is not None and kind == NORMAL:
             goes_on = token.startswith(_GOES_ON) and len(token) > len(_GOES_ON)

@@ -21,6 +21,7 @@ from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.providers import open_weights
+from trinity.tokenizers.rules import tokenizer_notes
 from trinity.tools.convert.encode import (
     OUTTYPES,
     chosen_type,
@@ -91,7 +92,7 @@ def convert(
         model = GGUFOrder(provider)
         tensors = [model.tensor(name) for name in model.tensor_names()]
         is_ternary = any(tensor.type == "I2_S" for tensor in tensors)
-        notes = [*model.notes]
+        notes = [*model.notes, *tokenizer_notes(model.metadata)]
         if outtype is None:
             outtype = own_type(tensors)
             notes.append(

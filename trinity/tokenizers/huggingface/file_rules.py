@@ -1,0 +1,183 @@
+"""Which rules of a tokenizer.json GGUF's keys cannot say, so that they are kept beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from trinity.errors import TokenizerError, UnsupportedError
+from trinity.tokenizers.huggingface.reference import Reference, json_reference
+from trinity.tokenizers.huggingface.vocabulary_source import CHECK_TEXT, VocabularySource
+from trinity.tokenizers.rules import is_escape, rules_of, steps
+from trinity.tokenizers.spm import SPACE
+from trinity.tokenizers.vocabulary import (
+    CONTROL,
+    SPECIAL_TEXTS,
+    UNKNOWN,
+    USER_DEFINED,
+    made_by_merges,
+)
+
+_MOST_CHECKED = 100  # added tokens in the text that is compared
+_SECTIONS = ("normalizer", "pre_tokenizer", "decoder")
+_VOCABULARY = ("vocab", "merges")
+# Options of BPE that change its ids and that the rules do not keep.
+_REFUSED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+
+
+def reference_of(
+    values: Mapping[str, object], path: str, rows: int, texts: Sequence[str] = (CHECK_TEXT,)
+) -> Reference:
+    """The library's ids of ``texts`` and of one with the added tokens of the file.
+
+    ``rows`` are those of the embedding; what is added beyond it is left out.
+
+    Raises: as ``json_reference``; UnsupportedError where the library gives an added token another
+    id than the file.
+    """
+    added = [token for token in _added(values) if _fits(token, rows)]
+    contents = [str(token.get("content")) for token in added]
+    reference = json_reference(values, path, (*texts, text_with(contents)), contents)
+    for token in added:
+        found = reference.added.get(str(token.get("content")))
+        if found != token.get("id"):
+            raise UnsupportedError(
+                f"{path}: the added token {token.get('content')!r:.60} has the id {token.get('id')}"
+                f" in the file, but {found} by the tokenizers library; the ids of added tokens must"
+                " follow those of the vocabulary"
+            )
+    return reference
+
+
+def text_with(contents: Sequence[str]) -> str:
+    """A text with added tokens alone, between words and between spaces."""
+    step = max(1, len(contents) // _MOST_CHECKED)
+    return "".join(
+        f"{content} {content}x{content}  Word {content} ,\n{content.lower()}{content}"
+        for content in contents[::step]
+    )
+
+
+def add_rules(source: VocabularySource, values: Mapping[str, object], *, is_plain: bool) -> None:
+    """Keep the rules of the tokenizer.json ``values`` in ``source`` where GGUF cannot say them.
+
+    ``is_plain``: GGUF's keys say its normalizer and pre-tokenizer. Raises UnsupportedError for
+    rules that trinity does not run, TokenizerError for malformed ones.
+    """
+    added = _added(values)
+    if not (is_plain and _are_plain(added) and _finds_only(source, added)):
+        added = [token for token in added if _fits(token, source.rows)]
+        source.rules = _kept(values, added, source.source)
+
+
+def has_normalized(values: Mapping[str, object]) -> bool:
+    """Whether added tokens are searched for in the normalized text."""
+    return any(token.get("normalized") for token in _added(values))
+
+
+def has_known_steps(pre_tokenizer: object) -> bool:
+    """Whether trinity runs the steps of a pre-tokenizer as they are described."""
+    try:
+        rules_of({"pre_tokenizer": pre_tokenizer})
+    except (TokenizerError, UnsupportedError):
+        return False
+    return True
+
+
+def check_escapes(values: Mapping[str, object], path: str) -> None:
+    """Raises UnsupportedError where spaces are not written as U+2581, as the tokens are."""
+    normalizer, splitter = values.get("normalizer"), values.get("pre_tokenizer")
+    kinds = [step.get("type") for step in steps(splitter)]
+    spaces = [s for s in steps(splitter) if s.get("type") == "Metaspace"]
+    if "ByteLevel" in kinds or not (
+        any(map(is_escape, steps(normalizer))) or any(s.get("replacement") == SPACE for s in spaces)
+    ):
+        raise UnsupportedError(
+            f"{path}: a SentencePiece tokenizer with the normalizer {normalizer!r:.120} and the "
+            f"pre-tokenizer {splitter!r:.120}; one of them must write spaces as U+2581"
+        )
+
+
+def _finds_only(source: VocabularySource, added: list[dict[str, object]]) -> bool:
+    """Whether GGUF's rules search a text for the added tokens alone.
+
+    They search for unknown tokens and those that end a text too, which the file may have as words.
+    """
+    contents = {token.get("content") for token in added}
+    found = {
+        token
+        for token, kind in zip(source.tokens, source.types, strict=True)
+        if token is not None and token not in contents
+        and (kind in (UNKNOWN, CONTROL, USER_DEFINED) or token in SPECIAL_TEXTS)
+    }  # fmt: skip
+    return found <= made_by_merges(found, source.merges or ())
+
+
+def _fits(token: Mapping[str, object], rows: int) -> bool:
+    """Whether the embedding has a row for it; what has none was let through by its text."""
+    token_id = token.get("id")
+    return not isinstance(token_id, int) or token_id < rows
+
+
+def _kept(values: Mapping[str, object], added: list[dict[str, object]], path: str) -> str:
+    model = values.get("model")
+    assert isinstance(model, dict)
+    for key in _REFUSED:
+        if model.get(key) and model.get("type") == "BPE":
+            raise UnsupportedError(f"{path}: BPE with {key} {model[key]!r:.40} is not supported")
+    vocab = model.get("vocab")
+    words = set(vocab) if isinstance(vocab, dict) else {pair[0] for pair in vocab or []}
+    sections: dict[str, object] = {name: values.get(name) for name in _SECTIONS}
+    sections["model"] = {k: v for k, v in model.items() if k not in _VOCABULARY}
+    sections["added_tokens"] = [{**t, "in_model": t.get("content") in words} for t in added]
+    try:
+        rules_of(sections)
+    except (TokenizerError, UnsupportedError) as error:
+        raise type(error)(f"{path}: {error}") from error
+    return json.dumps(sections, ensure_ascii=False, separators=(",", ":"))
+
+
+def _added(values: Mapping[str, object]) -> list[dict[str, object]]:
+    added = values.get("added_tokens") or []
+    if not isinstance(added, list):
+        return []  # refused where they are read
+    return [token for token in added if isinstance(token, dict)]
+
+
+def _are_plain(added: list[dict[str, object]]) -> bool:
+    """Whether searching for the longest added token first, in the text as it is, finds the same.
+
+    The library takes the leftmost token, the longest of those that begin there. Tokens that share
+    no end and beginning, and do not contain each other, are found the same either way.
+    """
+    if any(t.get(flag) for t in added for flag in ("lstrip", "rstrip", "single_word")):
+        return False
+    texts = [str(t.get("content")) for t in added]
+    if any(" " in text or SPACE in text for text in texts):
+        return False
+    normalized = {bool(t.get("normalized")) for t in added}
+    if len(normalized) == 2 and _overlap(texts, contained=True):
+        return False
+    return not _overlap(texts, contained=False)
+
+
+def _overlap(texts: list[str], *, contained: bool) -> bool:
+    """Whether the end of one text is the beginning of another, or one holds another."""
+    runs = [text for text in texts if len(set(text)) == 1]  # which may follow each other
+    others = [text for text in texts if len(set(text)) > 1]
+    starts = {text[:n] for text in others for n in range(1, len(text))}
+    starts_of_runs = {text[:n] for text in runs for n in range(1, len(text))}
+    for text in texts:
+        known = starts | starts_of_runs if len(set(text)) > 1 else starts
+        if any(text[first:] in known for first in range(1, len(text))):
+            return True
+    if not contained:
+        return False
+    known = set(texts)
+    return any(
+        text[first:last] in known
+        for text in texts
+        for first in range(len(text))
+        for last in range(first + 1, len(text) + 1)
+        if (first, last) != (0, len(text))
+    )
