@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trinity.conversation.parts import Part, Text
+from trinity.formats.defaults import ChatTemplate
 from trinity.runtime.generation import FinishReason, Timings
 from trinity.runtime.sampler import TokenLogprob
 
@@ -26,7 +27,10 @@ class ChatJob:
     model thinks, "none", "some" or a degree such as "low", as the parameter ``effort_param`` says.
     Both are ignored if the model cannot think.
     ``add_generation_prompt``: the prompt ends with the beginning of an answer. ``continues``: the
-    last message is the assistant's, and answers go on with its text.
+    last message is the assistant's, and answers go on with its text. ``template`` replaces the
+    model's chat template. ``before``: tokens of an earlier conversation, which go before the
+    prompt. ``cut_after``: a prompt longer than the context is cut, and keeps its first tokens, as
+    many as this says (see ``fitting``); None: it is refused.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -42,6 +46,9 @@ class ChatJob:
     effort_param: str = "reasoning_effort"
     add_generation_prompt: bool = True
     continues: bool = False
+    template: ChatTemplate | None = None
+    before: Sequence[int] = ()
+    cut_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +56,14 @@ class TextJob:
     """Prompts, texts or token ids, to complete as they are, each in ``n`` answers.
 
     Answer ``index`` belongs to prompt ``index // n``. The parts of its pieces are Text.
+    ``cut_after``: as of ChatJob.
     """
 
     prompts: Sequence[str | Sequence[int]]
     options: Mapping[str, Any] = field(default_factory=dict)
     n: int = 1
     whole: bool = False
+    cut_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

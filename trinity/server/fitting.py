@@ -1,0 +1,65 @@
+"""A prompt that is longer than the context, cut as Ollama does: the oldest messages go first.
+
+Source: Ollama's server/prompt.go (chatPrompt) and llm/llama_server.go (completionPromptForRequest).
+What is left out has no effect on the answer, so it is ignored by name.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.server.ignored import ignore
+
+if TYPE_CHECKING:
+    from trinity.conversation.prompt import ChatPrompt
+
+Messages = Sequence[Mapping[str, Any]]
+# The share of the context that is free for the answer once messages were left out.
+_FREE = 4
+
+
+def cut_ids(ids: Sequence[int], context_length: int, keep: int, name: str) -> list[int]:
+    """The ids if there is room for one more; else the first ``keep`` and the last of them.
+
+    Half of the context beyond ``keep`` is then free. A negative ``keep`` is all that fit.
+    The ids that are left out are ignored under ``name``.
+    """
+    if len(ids) < context_length:
+        return list(ids)
+    keep = context_length - 1 if keep < 0 else min(keep, context_length - 1)
+    most = context_length - max((context_length - keep) // 2, 1)
+    end = len(ids) - (most - keep)
+    ignore(f"{name}[tokens {keep}:{end}]")
+    return [*ids[:keep], *ids[end:]]
+
+
+def cut_prompt(
+    rendered: Callable[[Messages], ChatPrompt], messages: Messages, context_length: int, keep: int
+) -> ChatPrompt:
+    """The prompt of a conversation, ``rendered`` without its oldest messages if it is too long.
+
+    System messages stay, and so do the last user message and what follows it. What remains begins
+    with a user message, as chat templates want it. If that is too long, too: as ``cut_ids``.
+    """
+    prompt = rendered(messages)
+    if len(prompt.ids) < context_length:
+        return prompt
+    most = context_length - context_length // _FREE
+    starts = [i for i, one in enumerate(messages) if i and one["role"] == "user"]
+    dropped = [i for i, one in enumerate(messages) if one["role"] != "system"]
+
+    def without(start: int) -> ChatPrompt:
+        system = [one for one in messages[:start] if one["role"] == "system"]
+        return rendered([*system, *messages[start:]])
+
+    found = bisect_left(starts, True, key=lambda start: len(without(start).ids) <= most)
+    if starts and (start := starts[min(found, len(starts) - 1)]) > dropped[0]:
+        ignore(f"messages[{dropped[0]}:{start}]")
+        prompt = without(start)
+    bos = prompt.tokenizer.bos_id
+    if keep >= 0 and bos is not None and prompt.ids[:1] == [bos]:
+        keep += 1
+    return replace(prompt, ids=cut_ids(prompt.ids, context_length, keep, "prompt"))
