@@ -458,7 +458,7 @@ class Model(Embeddings):
         return rendered_ids(rendered.text, self._tokenizer)
 
     def chat_prompt(
-        self, messages: Messages, *, template: str | None = None,
+        self, messages: Messages, *, template: str | ChatTemplate | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None, tool_choice: str = "auto",
         parallel_tool_calls: bool | None = None, variables: Mapping[str, object] | None = None,
         add_generation_prompt: bool = True,
@@ -524,7 +524,7 @@ class Model(Embeddings):
         return Request.of(**{**self._defaults.options, **options})  # type: ignore[arg-type]
 
     def _render(
-        self, messages: Messages, template: str | None, add_generation_prompt: bool,
+        self, messages: Messages, template: str | ChatTemplate | None, add_generation_prompt: bool,
         tools: Sequence[Mapping[str, Any]], variables: Mapping[str, object] | None,
         *, general: bool,
     ) -> Rendered:  # fmt: skip
@@ -532,7 +532,8 @@ class Model(Embeddings):
 
         self._check_generates()
         tokenizer = self._tokenizer
-        templates = self.chat_templates if template is None else (ChatTemplate(template),)
+        given = ChatTemplate(template) if isinstance(template, str) else template
+        templates = self.chat_templates if given is None else (given,)
         if not templates:
             raise InputError(
                 "the model's file has no chat template: pass one as template= (Jinja2 text), or "

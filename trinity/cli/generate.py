@@ -182,8 +182,12 @@ def figures(completion: Completion) -> str:
     timings = completion.timings
     cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
     return (
-        f"prompt {timings.prompt_tokens} tokens{cached} in {timings.prompt_seconds:.2f} s, "
-        f"{timings.prompt_tokens_per_second:.1f} tokens/s | "
-        f"answer {timings.completion_tokens} tokens, {timings.tokens_per_second:.1f} tokens/s | "
-        f"{completion.finish_reason}"
+        f"prompt {timings.prompt_tokens} tokens{cached} in {timings.prompt_seconds:.2f} s"
+        f"{speed(timings.prompt_tokens_per_second)} | answer {timings.completion_tokens} tokens"
+        f"{speed(timings.tokens_per_second)} | {completion.finish_reason}"
     )
+
+
+def speed(tokens_per_second: float) -> str:
+    """A speed in words; nothing if none was measured."""
+    return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second else ""

@@ -86,6 +86,7 @@ class Answer(Sequence):
         self._proposals: list[int] = []
         self._started = False
         self._since = 0.0  # when it was submitted, then started, then had its first token
+        self._stepped = 0.0  # seconds of the steps since the first token
 
     @property
     def first(self) -> int:
@@ -163,6 +164,8 @@ class Answer(Sequence):
         assert self.cache is not None
         proposals, self._proposals, self.accepted = self._proposals, [], 0
         self.timings.drafts += bool(proposals)
+        if self.timings.completion_tokens:
+            self._stepped = perf_counter() - self._since
         self.evaluated()
         if self._limits.max_tokens == 0:
             self.finish("length")
@@ -261,7 +264,7 @@ class Answer(Sequence):
         timings, limits = self.timings, self._limits
         if timings.completion_tokens:
             timings.decode_steps += 1
-            timings.completion_seconds = perf_counter() - self._since
+            timings.completion_seconds = self._stepped
         else:
             timings.prompt_seconds = self._lap()
         if token in self._enders:

@@ -48,7 +48,7 @@ class Timings:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens generated per second after the first; 0 where there are none."""
+        """Tokens generated per second after the first; 0 if no step followed the prompt's."""
         return self.decode_steps / self.completion_seconds if self.completion_seconds else 0.0
 
 

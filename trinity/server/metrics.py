@@ -92,5 +92,5 @@ class Metrics:
         self._generated.labels(model).inc(timings.completion_tokens)
         self._waiting.labels(model).observe(timings.waiting_seconds)
         self._first.labels(model).observe(timings.waiting_seconds + timings.prompt_seconds)
-        if timings.decode_steps:
+        if timings.completion_seconds:
             self._token.labels(model).observe(timings.completion_seconds / timings.decode_steps)

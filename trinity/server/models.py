@@ -1,11 +1,11 @@
-"""The models that a server has: loaded when they are asked for, unloaded by least use."""
+"""The models that a server has: loaded on demand, unloaded by least use or when asked."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -36,6 +36,7 @@ class Served:
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
     ``lora`` are the weights of adapters for requests that do not give them; None: as loaded.
     ``aliases`` are further names of it, ``tags`` words that the list of models has about it.
+    ``leaving``: it is to be unloaded once nobody uses it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Served:
     used: int = 0
     bytes: int = 0
     loading: bool = False
+    leaving: bool = False
     lora: Mapping[int, float] | None = None
     aliases: Sequence[str] = ()
     tags: Sequence[str] = ()
@@ -133,11 +135,17 @@ class Models:
         self._loading = asyncio.Lock()
         self._freed = asyncio.Event()
         self._uses = count(1)
+        self._unloading = set[asyncio.Task[None]]()
 
     @property
     def ready(self) -> bool:
         """Whether a model is loaded."""
         return any(one.model is not None for one in self.served.values())
+
+    @property
+    def names(self) -> Collection[str]:
+        """All names of models, with those that they have elsewhere."""
+        return self._by_name.keys()
 
     def find(self, name: str | None) -> Served:
         """The model of a name, None for the first. A server's only model has vendors' names, too.
@@ -162,6 +170,7 @@ class Models:
         """The model of a name, loaded. Raises: ApiError 404 without one, 503 if it fails."""
         served = self.find(name)
         served.used = next(self._uses)
+        served.leaving = False
         while served.model is None:
             await self._load(served)
         return Lease(served, served.model, self._freed)
@@ -215,11 +224,31 @@ class Models:
         if model is not None:
             await asyncio.to_thread(model.close)
 
+    def unload_when_idle(self, name: str) -> None:
+        """Unload a model once nobody uses it, unless somebody asks for it before that.
+
+        Raises: ApiError 404.
+        """
+        served = self.find(name)
+        served.leaving = True
+        task = asyncio.create_task(self._unload_idle(served))
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+
+    async def _unload_idle(self, served: Served) -> None:
+        while served.leaving and served.users:
+            self._freed.clear()
+            await self._freed.wait()
+        if served.leaving:
+            await self._unload(served)
+
     async def load_first(self) -> None:
         """Load the first model."""
         (await self.lease(None)).release()
 
     async def close(self) -> None:
         """Unload every model."""
+        for task in self._unloading:
+            task.cancel()
         for served in self.served.values():
             await self._unload(served)

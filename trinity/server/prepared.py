@@ -7,6 +7,7 @@ a reader finds reasoning and calls of tools in the text.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,7 @@ from trinity.grammar.grammar import Grammar
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import prompt_ids
 from trinity.server.errors import ApiError
+from trinity.server.fitting import cut_ids, cut_prompt
 from trinity.server.ignored import ignore
 from trinity.server.job import ChatJob, TextJob
 from trinity.server.thinking import can_think, effort_variables
@@ -87,11 +89,17 @@ def prepared(
     ``names`` as for ``chat_prompt``. ``fitting``: it is refused where it does not fit the context.
     """
     if isinstance(job, TextJob):
-        return Prepared([text_ids(model, one, job.options) for one in job.prompts], job.options)
-    if job.reasoning_budget is not None and not can_think(template_of(model)):
+        return Prepared([text_ids(model, one, job) for one in job.prompts], job.options)
+    if job.reasoning_budget is not None and not can_think(template_of(model, job)):
         ignore(job.effort_param)
         job = replace(job, reasoning_budget=None)
-    prompt = chat_prompt(model, job, names, fitting=fitting)
+    if job.cut_after is None:
+        prompt = chat_prompt(model, job, names, fitting=fitting)
+    else:
+        prompt = cut_prompt(
+            lambda messages: chat_prompt(model, replace(job, messages=messages), names),
+            job.messages, model.context_length, job.cut_after,
+        )  # fmt: skip
     skips = prompt.skip_special and job.options.get("skip_special", True)
     options = {**job.options, "skip_special": skips}
     wanted = options.get("grammar")
@@ -109,20 +117,22 @@ def prepared(
     return Prepared([prompt.ids], options, prompt.reader)
 
 
-def text_ids(
-    model: Model, prompt: str | Sequence[int], options: Mapping[str, Any]
-) -> Sequence[int]:
+def text_ids(model: Model, prompt: str | Sequence[int], job: TextJob) -> Sequence[int]:
     """The tokens of a prompt, read as the options say. Raises: ContextLengthError, ApiError."""
-    request = Request.of(**{**model.defaults.options, **options})
+    request = Request.of(**{**model.defaults.options, **job.options})
+    limit = model.context_length if job.cut_after is None else sys.maxsize
     try:
-        return prompt_ids(
-            prompt, model.tokenizer, model.config.vocab_size, model.context_length,
+        ids = prompt_ids(
+            prompt, model.tokenizer, model.config.vocab_size, limit,
             add_bos=request.add_bos, parse_special=request.parse_special,
         )  # fmt: skip
     except ContextLengthError:
         raise
     except InputError as error:
         raise ApiError(400, f"prompt: {error}", "prompt") from error
+    if job.cut_after is None:
+        return ids
+    return cut_ids(ids, model.context_length, job.cut_after, "prompt")
 
 
 def chat_prompt(
@@ -138,7 +148,7 @@ def chat_prompt(
         messages, begun = messages[:-1], str(messages[-1]["content"])
     prompt = model.chat_prompt(
         messages,
-        template=None if model.chat_templates else CHATML,
+        template=job.template or (None if model.chat_templates else CHATML),
         tools=job.tools,
         tool_choice=job.tool_choice,
         parallel_tool_calls=job.parallel_tool_calls,
@@ -153,6 +163,9 @@ def chat_prompt(
                 400, "the model reasons first, and the message that the answer shall go on with "
                 f"does not have its reasoning, up to {prompt.form.thinking.end!r}", "messages",
             )  # fmt: skip
+    if job.before:
+        begins = len(prompt.ids) > 0 and prompt.ids[0] == model.tokenizer.bos_id
+        prompt = replace(prompt, ids=[*job.before, *prompt.ids[begins:]])
     return prompt
 
 
@@ -161,25 +174,32 @@ def variables_of(model: Model, job: ChatJob, names: Mapping[str, Any]) -> dict[s
 
     Given ones that the templates lack are noted as ignored.
     """
-    effort = effort_variables(job.effort, job.effort_param, template_of(model))
-    known = {**_known(model, names), **effort, **_known(model, job.variables)}
+    templates = templates_of(model, job)
+    effort = effort_variables(job.effort, job.effort_param, template_of(model, job))
+    known = {**_known(templates, names), **effort, **_known(templates, job.variables)}
     for name in job.variables.keys() - known.keys():
         ignore(f"chat_template_kwargs.{name}")
     return known
 
 
-def _known(model: Model, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the names that a chat template of the model has."""
-    templates = model.chat_templates or (ChatTemplate(CHATML),)
+def _known(templates: Sequence[ChatTemplate], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the names that one of the templates has."""
     return {
         name: value for name, value in names.items()
         if any(has_variable(one, name) for one in templates)
     }  # fmt: skip
 
 
-def template_of(model: Model) -> str:
-    """The text of the model's chat templates, or of what it gets in place of one."""
-    return "\n".join(one.text for one in model.chat_templates) or CHATML
+def templates_of(model: Model, job: ChatJob | None = None) -> Sequence[ChatTemplate]:
+    """The chat template of the job, those of the model, or what it gets in place of one."""
+    if job is not None and job.template is not None:
+        return (job.template,)
+    return model.chat_templates or (ChatTemplate(CHATML),)
+
+
+def template_of(model: Model, job: ChatJob | None = None) -> str:
+    """The text of ``templates_of``."""
+    return "\n".join(one.text for one in templates_of(model, job))
 
 
 def forced_grammar(prompt: ChatPrompt, budget: int | None) -> Grammar | None:

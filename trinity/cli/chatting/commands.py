@@ -165,16 +165,15 @@ def stats(dialogue: Dialogue, _: str) -> None:
         steps = sum(one.decode_steps for one in timings)
         seconds = sum(one.completion_seconds for one in timings)
         say_wrapped(
-            f"{name}: prompt {evaluated} tokens evaluated, {cached} cached, "
-            f"{per_second(evaluated, prompting)}; answer {tokens} tokens, "
-            f"{per_second(steps, seconds)}",
+            f"{name}: prompt {evaluated} tokens evaluated, {cached} cached"
+            f"{speed(evaluated, prompting)}; answer {tokens} tokens{speed(steps, seconds)}",
             2,
         )
 
 
-def per_second(count: int, seconds: float) -> str:
-    """A speed in words."""
-    return f"{count / seconds if seconds else 0:.1f} tokens/s"
+def speed(count: int, seconds: float) -> str:
+    """A speed in words; nothing if none was measured."""
+    return f", {count / seconds:.1f} tokens/s" if count and seconds else ""
 
 
 def show_help(dialogue: Dialogue, _: str) -> None:

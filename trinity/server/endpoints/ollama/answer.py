@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -51,7 +51,7 @@ class Figures(msgspec.Struct, kw_only=True):
     model: str
     created_at: str
     done: bool = False
-    done_reason: Literal["stop", "length", "load"] | UnsetType = UNSET
+    done_reason: Literal["stop", "length", "load", "unload"] | UnsetType = UNSET
     total_duration: int | UnsetType = UNSET
     load_duration: int | UnsetType = UNSET
     prompt_eval_count: int | UnsetType = UNSET
@@ -69,10 +69,11 @@ class ChatAnswer(Figures, kw_only=True):
 
 
 class GenerateAnswer(Figures, kw_only=True):
-    """A line of an answer, or the whole."""
+    """A line of an answer, or the whole. ``context`` has the tokens of prompt and answer."""
 
     response: str
     thinking: str | UnsetType = UNSET
+    context: list[int] | UnsetType = UNSET
 
 
 Answer = ChatAnswer | GenerateAnswer
@@ -95,21 +96,26 @@ class AnswerWriter:
     """Writes one answer. ``line`` makes its lines; ``began`` is when the request came.
 
     ``logprobs`` gives log-probabilities their form. A call comes whole; one that was cut does not.
+    ``prompt``: its tokens, if a later request may continue the conversation.
     """
 
     def __init__(
         self, model: str, began: float, line: Line,
         logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
+        prompt: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self._model = model
         self._began = began
         self._line = line
         self._logprobs = logprobs
+        self._context = None if prompt is None else list(prompt)
         self._call: CallStart | None = None  # that is being read
         self._arguments: list[str] = []
 
     def add(self, piece: Piece) -> Iterator[Answer]:
         """The line of a piece."""
+        if self._context is not None:
+            self._context += piece.token_ids
         texts, thoughts, calls = list[str](), list[str](), list[OllamaToolCall]()
         for part in piece.parts:
             if isinstance(part, CallArguments):
@@ -137,13 +143,17 @@ class AnswerWriter:
         line.done = True
         line.done_reason = "length" if end.reason == "length" else "stop"
         line.total_duration = int((time.perf_counter() - self._began) * NANO)
+        prompting = int(timings.prompt_seconds * NANO)
+        evaluating = int(timings.completion_seconds * NANO)
+        line.load_duration = max(0, line.total_duration - prompting - evaluating)
         line.prompt_eval_count = timings.prompt_tokens
-        line.prompt_eval_duration = int(timings.prompt_seconds * NANO)
+        # As in Ollama: without a figure rather than 0, by which programs would divide.
+        line.prompt_eval_duration = prompting or UNSET
         line.eval_count = timings.completion_tokens
+        line.eval_duration = evaluating or UNSET
         line.token_hash = end.token_hash
-        line.eval_duration = int(timings.completion_seconds * NANO)
-        spent = line.prompt_eval_duration + line.eval_duration
-        line.load_duration = max(0, line.total_duration - spent)
+        if self._context is not None and isinstance(line, GenerateAnswer):
+            line.context = self._context
         yield line
 
     def _called(self) -> list[OllamaToolCall]:
@@ -160,10 +170,10 @@ class AnswerWriter:
         return [OllamaToolCall(OllamaFunction(call.name, arguments, call.index), call.id)]
 
 
-def loaded(line: Answer) -> Answer:
-    """The answer to a request that only loads the model."""
+def only(line: Answer, reason: Literal["load", "unload"]) -> Answer:
+    """The answer to a request that only loads or unloads the model."""
     line.done = True
-    line.done_reason = "load"
+    line.done_reason = reason
     return line
 
 

@@ -3,73 +3,107 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, UnsetType
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.answer import NANO
-from trinity.server.endpoints.ollama.errors import OLLAMA, known_name
-from trinity.server.endpoints.ollama.options import Duration, check_keep_alive
+from trinity.server.endpoints.ollama.errors import OLLAMA
+from trinity.server.endpoints.ollama.options import RUNNER, Asking
 from trinity.server.endpoints.vectors import vectors, written
-from trinity.server.schemas import Body
+from trinity.server.ignored import ignore
+
+if TYPE_CHECKING:
+    from trinity.model import Model
 
 
-class Embedding(Body, kw_only=True):
-    """What both have in common. A text that does not fit the context is refused, never cut."""
+class EmbedRequest(Asking, kw_only=True):
+    """The body of POST /api/embed.
 
-    model: Annotated[str, Meta(min_length=1)]
-    truncate: Literal[False] | None = None
-    keep_alive: float | Duration | None = None
+    ``truncate``: whether a text that is too long is cut, as it is by default, or refused.
+    """
 
-
-class EmbedRequest(Embedding, kw_only=True):
-    """The body of POST /api/embed."""
-
-    input: str | Annotated[list[str], Meta(min_length=1)]
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    input: str | list[str] | None = None
+    truncate: bool | None = None
+    dimensions: int | None = None
 
 
-class OllamaEmbeddingsRequest(Embedding, kw_only=True):
+class OllamaEmbeddingsRequest(Asking, kw_only=True):
     """The body of POST /api/embeddings."""
 
-    prompt: str
+    prompt: str = ""
+    truncate: bool | None = None
 
 
 class EmbedAnswer(msgspec.Struct):
     """Vectors of length 1, in the order of the texts; durations are in nanoseconds."""
 
     model: str
-    embeddings: list[list[float]]
-    total_duration: int
-    prompt_eval_count: int
+    embeddings: list[Any]
+    total_duration: int | UnsetType = UNSET
+    load_duration: int | UnsetType = UNSET
+    prompt_eval_count: int | UnsetType = UNSET
 
 
 class EmbeddingsAnswer(msgspec.Struct):
-    """The vector of a text."""
+    """The vector of a text; empty for no text."""
 
-    embedding: list[float]
+    embedding: Any
 
 
 async def embed(call: Call[EmbedRequest]) -> ASGI:
-    """The vectors of texts."""
+    """The vectors of texts; without any the model is only loaded."""
     began, body = time.perf_counter(), call.body
-    check_keep_alive(body.keep_alive)
-    texts = [body.input] if isinstance(body.input, str) else body.input
-    name = known_name(call.service.models, body.model)
-    found = await vectors(call.service, name, texts, param="input", dimensions=body.dimensions)
+    texts = [body.input] if isinstance(body.input, str) else body.input or []
+    if body.input == "":
+        texts = []
+    name = body.served(call.service.models)
+    dimensions = body.dimensions
+    with await call.service.models.lease(name) as model:
+        loaded = time.perf_counter()
+        check(body, model)
+        if dimensions is not None and not 0 < dimensions < model.embedding_size:
+            dimensions = None  # as in Ollama, whose clients send 0
+        if not texts:
+            found = None
+        else:
+            found = await vectors(
+                call.service, name, texts, param="input", dimensions=dimensions,
+            )  # fmt: skip
+    if body.unloads:
+        call.service.models.unload_when_idle(name)
+    if found is None:
+        return Json(EmbedAnswer(body.shown, []))
+    rows = await written(found.rows)
     spent = int((time.perf_counter() - began) * NANO)
-    return Json(EmbedAnswer(body.model, await written(found.rows), spent, found.tokens))
+    return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), found.tokens))
 
 
 async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
     """The vector of a text."""
     body = call.body
-    check_keep_alive(body.keep_alive)
-    name = known_name(call.service.models, body.model)
-    found = await vectors(call.service, name, [body.prompt], param="prompt")
-    return Json(EmbeddingsAnswer((await written(found.rows))[0]))
+    name = body.served(call.service.models)
+    with await call.service.models.lease(name) as model:
+        check(body, model)
+        rows: list[Any] = [[]]
+        if body.prompt:
+            found = await vectors(call.service, name, [body.prompt], param="prompt")
+            rows = await written(found.rows)
+    if body.unloads:
+        call.service.models.unload_when_idle(name)
+    return Json(EmbeddingsAnswer(rows[0]))
+
+
+def check(body: Asking, model: Model) -> None:
+    """Ignore options that have no effect on vectors: all but a context that the model has."""
+    if body.options is None:
+        return
+    body.options.check_context(model)
+    for name in body.options.__struct_fields__:
+        if name not in RUNNER and getattr(body.options, name) is not None:
+            ignore(f"options.{name}")
 
 
 ENDPOINTS = (

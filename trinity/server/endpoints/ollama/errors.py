@@ -1,4 +1,4 @@
-"""Errors, times and names as Ollama's API has them."""
+"""Errors and times as Ollama's API has them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from trinity.server.errors import ApiError, Family
-from trinity.server.models import Models
-
-LATEST = ":latest"
 
 
 class OllamaError(msgspec.Struct):
@@ -35,9 +32,3 @@ def now() -> str:
 def timestamp(time: datetime) -> str:
     """RFC 3339, in UTC."""
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def known_name(models: Models, name: str) -> str:
-    """The model's own name, which may be given with ":latest" as Ollama's clients do."""
-    own = name.removesuffix(LATEST)
-    return own if name not in models.served and own in models.served else name

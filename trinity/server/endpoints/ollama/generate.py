@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from trinity.formats.defaults import ChatTemplate
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import chat_logprobs
 from trinity.server.endpoints.messages import Tool, tools_of
@@ -20,47 +20,25 @@ from trinity.server.endpoints.ollama.answer import (
     Line,
     chat_answer,
     generate_answer,
-    loaded,
+    only,
     whole,
 )
 from trinity.server.endpoints.ollama.errors import OLLAMA
+from trinity.server.endpoints.ollama.messages import OllamaMessage, check_images, messages_of
 from trinity.server.endpoints.ollama.options import Generating
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, TextJob
-from trinity.server.schemas import Body, encode
+from trinity.server.prepared import template_of
+from trinity.server.schemas import encode
 from trinity.server.service import Answers, Service
 from trinity.server.stream import Stream
+from trinity.server.thinking import NONE, can_think
+
+if TYPE_CHECKING:
+    from trinity.model import Model
 
 NDJSON = "application/x-ndjson"
-NoImages = Annotated[list[str], Meta(max_length=0)] | None
-
-
-class EarlierFunction(Body):
-    """A function that an earlier answer called."""
-
-    name: str
-    arguments: dict[str, Any]
-    index: int | None = None
-
-
-class EarlierCall(Body):
-    """A call of an earlier answer."""
-
-    function: EarlierFunction
-    id: str | None = None
-    type: Literal["function"] | None = None
-
-
-class OllamaMessage(Body):
-    """A message of a conversation."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
-    thinking: str | None = None
-    tool_calls: list[EarlierCall] | None = None
-    tool_name: str | None = None
-    tool_call_id: str | None = None
-    images: NoImages = None
+Token = Annotated[int, Meta(ge=0)]
 
 
 class OllamaChatRequest(Generating, kw_only=True):
@@ -69,15 +47,21 @@ class OllamaChatRequest(Generating, kw_only=True):
     messages: list[OllamaMessage] = field(default_factory=list)
     tools: list[Tool] | None = None
 
-    def job(self) -> ChatJob:
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked."""
+        return not self.messages
+
+    def job(self, model: Model) -> ChatJob:
         """What the service runs. Raises: ApiError."""
         return ChatJob(
             messages_of(self.messages),
-            self.generation(),
+            self.generation(model.context_length),
             tools_of(self.tools),
             whole=self.stream is False,
             effort=self.effort(),
             effort_param="think",
+            cut_after=self.cut_after,
         )
 
 
@@ -85,109 +69,129 @@ class OllamaGenerateRequest(Generating, kw_only=True):
     """The body of POST /api/generate; without a prompt it loads the model.
 
     ``raw``: the prompt is the model's own input, special tokens and all; no template is used.
+    ``template`` replaces the model's, in Go's language or in Jinja. ``suffix``: the text that
+    follows the answer. ``context``: that of the answer before.
     """
 
     prompt: str = ""
     system: str | None = None
+    template: str | None = None
+    suffix: str | None = None
+    context: list[Token] | None = None
     raw: bool | None = None
-    images: NoImages = None
+    images: list[Any] | None = None
 
-    def job(self) -> ChatJob | TextJob:
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked."""
+        return not self.prompt
+
+    def job(self, model: Model) -> ChatJob | TextJob:
         """What the service runs. Raises: ApiError."""
-        options, at_once = self.generation(), self.stream is False
+        check_images(self.images, "images")
+        options, at_once = self.generation(model.context_length), self.stream is False
         if self.raw:
-            for name in ("system", "think"):
-                if getattr(self, name) is not None:
-                    raise ApiError(400, f"{name} has no place in a raw prompt", name)
-            return TextJob([self.prompt], {**options, "parse_special": True}, whole=at_once)
+            if self.system or self.template or self.context:
+                raise ApiError(400, "raw mode does not support template, system, or context")
+            options["parse_special"] = True
+            return TextJob([self.prompt], options, whole=at_once, cut_after=self.cut_after)
+        if self.suffix:
+            ids = infill(model, self.shown, self.prompt, self.suffix)
+            return TextJob([ids], options, whole=at_once)
         messages = [{"role": "user", "content": self.prompt}]
-        if self.system is not None:
+        if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
-        return ChatJob(messages, options, whole=at_once, effort=self.effort(), effort_param="think")
+        template = None
+        if self.template:
+            language: Literal["jinja", "go"] = "jinja" if "{%" in self.template else "go"
+            template = ChatTemplate(self.template, language, "template")
+        return ChatJob(
+            messages,
+            options,
+            whole=at_once,
+            effort=self.effort(),
+            effort_param="think",
+            template=template,
+            before=self.context or (),
+            cut_after=self.cut_after,
+        )
 
 
-def messages_of(messages: list[OllamaMessage]) -> list[dict[str, Any]]:
-    """Messages as chat templates know them.
-
-    Calls without an id are numbered; a result without one belongs to the first call that has none
-    yet, of its tool if it names one.
-    """
-    found: list[dict[str, Any]] = []
-    open_calls: list[tuple[str, str]] = []  # id and name of those without a result
-    count = 0
-    for message in messages:
-        one: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.thinking is not None:
-            one["reasoning_content"] = message.thinking
-        if message.tool_calls:
-            one["tool_calls"] = calls = []
-            for call in message.tool_calls:
-                name = call.id or f"call{count:05d}"
-                count += 1
-                open_calls.append((name, call.function.name))
-                arguments = encode(call.function.arguments).decode()
-                function = {"name": call.function.name, "arguments": arguments}
-                calls.append({"id": name, "type": "function", "function": function})
-        if message.role == "tool":
-            fitting = [x for x in open_calls if message.tool_name in (None, x[1])]
-            if message.tool_call_id is not None:
-                fitting = [x for x in open_calls if x[0] == message.tool_call_id]
-                one["tool_call_id"] = message.tool_call_id
-            elif fitting:
-                one["tool_call_id"] = fitting[0][0]
-            if fitting:
-                open_calls.remove(fitting[0])
-            if message.tool_name is not None:
-                one["name"] = message.tool_name
-        found.append(one)
-    return found
+def infill(model: Model, name: str, before: str, after: str) -> list[int]:
+    """The prompt for the text between two others. Raises: ApiError as Ollama does without one."""
+    marks = model.tokenizer.infill_ids
+    if marks is None:
+        raise ApiError(400, f'"{name}" does not support insert', "suffix")
+    prefix, suffix, middle = marks
+    head, tail = (model.tokenize(text, add_bos=False) for text in (before, after))
+    return [*model.tokenize(""), prefix, *head, suffix, *tail, middle]
 
 
 async def chat(call: Call[OllamaChatRequest]) -> ASGI:
     """Answer a conversation, in lines or whole."""
-    return await _answered(call, chat_answer, empty=not call.body.messages)
+    return await _answered(call, chat_answer)
 
 
 async def generate(call: Call[OllamaGenerateRequest]) -> ASGI:
     """Answer a prompt, in lines or whole."""
-    return await _answered(call, generate_answer, empty=not call.body.prompt)
+    return await _answered(call, generate_answer)
 
 
 async def _answered(
-    call: Call[OllamaChatRequest] | Call[OllamaGenerateRequest], line: Line, *, empty: bool
+    call: Call[OllamaChatRequest] | Call[OllamaGenerateRequest], line: Line
 ) -> ASGI:
-    began, body = time.perf_counter(), call.body
-    if empty:
-        await asyncio.to_thread(body.generation)
-        name = await body.name(call.service)
-        (await call.service.models.lease(name)).release()
-        return Json(loaded(line(body.model, "", "", [])))
-    job = await asyncio.to_thread(body.job)
-    started = _started(call.service, body, job)
+    began, body, service = time.perf_counter(), call.body, call.service
+    name = body.served(service.models)
+    if body.empty and body.unloads:
+        service.models.unload_when_idle(name)
+        return Json(only(line(body.shown, "", "", []), "unload"))
+    with await service.models.lease(name) as model:
+        check(body, model, call.request.url.path.rpartition("/")[2])
+        if body.empty:
+            return Json(only(line(body.shown, "", "", []), "load"))
+        job = await service.threads.run(body.job, model)
+    started = _started(service, name, job, unloads=body.unloads)
+    continued = isinstance(body, OllamaGenerateRequest) and not body.raw
+    write = partial(_writer, body.shown, began, line, continued)
     if body.stream is not False:
-        beat = encode(line(body.model, "", "", [])) + b"\n"
-        written = partial(lines, body.model, began, line)
-        return Stream(started, written, family=OLLAMA, media_type=NDJSON, beat=beat)
+        beat = encode(line(body.shown, "", "", [])) + b"\n"
+        return Stream(started, partial(lines, write), family=OLLAMA, media_type=NDJSON, beat=beat)
     with await started as answers:
-        writer = _writer(answers, body.model, began, line)
-        return Json(whole([found async for found in answers.by(writer)]))
+        return Json(whole([found async for found in answers.by(write(answers))]))
 
 
-async def _started(service: Service, body: Generating, job: ChatJob | TextJob) -> Answers:
-    return await service.start(await body.name(service), job)
+def check(body: OllamaChatRequest | OllamaGenerateRequest, model: Model, what: str) -> None:
+    """Refuse in Ollama's words what the model cannot do at all. Raises: ApiError."""
+    if model.encodes:
+        raise ApiError(400, f'"{body.shown}" does not support {what}')
+    if body.effort() not in (None, NONE) and not can_think(template_of(model)):
+        raise ApiError(400, f'"{body.shown}" does not support thinking', "think")
+    if body.options is not None:
+        body.options.check_context(model)
+
+
+async def _started(
+    service: Service, name: str, job: ChatJob | TextJob, *, unloads: bool
+) -> Answers:
+    answers = await service.start(name, job)
+    if unloads:
+        service.models.unload_when_idle(name)
+    return answers
 
 
 async def lines(
-    model: str, began: float, line: Line, answers: Answers
+    write: Callable[[Answers], AnswerWriter], answers: Answers
 ) -> AsyncGenerator[bytes, None]:
     """The lines of an answer."""
-    writer = _writer(answers, model, began, line)
-    async for found in answers.by(writer):
+    async for found in answers.by(write(answers)):
         yield encode(found) + b"\n"
 
 
-def _writer(answers: Answers, model: str, began: float, line: Line) -> AnswerWriter:
-    return AnswerWriter(model, began, line, partial(chat_logprobs, answers.model))
+def _writer(
+    model: str, began: float, line: Line, continued: bool, answers: Answers
+) -> AnswerWriter:
+    context: Sequence[int] | None = answers.prompts[0] if continued else None
+    return AnswerWriter(model, began, line, partial(chat_logprobs, answers.model), context)
 
 
 ENDPOINTS = (

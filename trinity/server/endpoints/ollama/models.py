@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sized
 from datetime import UTC, datetime
 from math import prod
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta
 
 from trinity import __version__
 from trinity.model import Model
 from trinity.model_defaults import made_for
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.ollama.errors import OLLAMA, known_name, timestamp
+from trinity.server.endpoints.ollama.errors import OLLAMA, timestamp
+from trinity.server.endpoints.ollama.options import Asking
 from trinity.server.models import Served
-from trinity.server.schemas import Body
+from trinity.server.prepared import template_of
+from trinity.server.thinking import can_think
+
+if TYPE_CHECKING:
+    from trinity.formats import WeightProvider
 
 # Nothing is unloaded by time.
 NEVER = "9999-12-31T23:59:59Z"
+SHORT_LIST = 5  # as in Ollama
 UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 
 
@@ -73,10 +78,9 @@ class RunningModels(msgspec.Struct):
     models: list[Running]
 
 
-class ShowRequest(Body):
+class ShowRequest(Asking, kw_only=True):
     """The body of POST /api/show; ``verbose`` adds the long lists of the vocabulary."""
 
-    model: Annotated[str, Meta(min_length=1)]
     verbose: bool | None = None
 
 
@@ -128,7 +132,7 @@ async def running(call: Call[Any]) -> ASGI:
 async def show(call: Call[ShowRequest]) -> ASGI:
     """What is known of one model."""
     models, body = call.service.models, call.body
-    name = known_name(models, body.model)
+    name = body.served(models)
     with await models.lease(name) as model:
         return Json(await asyncio.to_thread(shown, models.find(name), model, bool(body.verbose)))
 
@@ -156,13 +160,19 @@ def details_of(model: Model) -> Details:
     family, weights = model.config.architecture, model.weights
     if weights is None:
         return Details(family=family, families=[family])
-    count, types = 0, Counter[str]()
-    for name in weights.tensor_names():
-        tensor = weights.tensor(name)
-        count += prod(tensor.shape)
-        types[tensor.type] += prod(tensor.shape)
+    types = types_of(weights)
+    count = types.total()
     form = "gguf" if weights.path.endswith(".gguf") else "safetensors"
     return Details(form, family, [family], short_count(count), types.most_common(1)[0][0])
+
+
+def types_of(weights: WeightProvider) -> Counter[str]:
+    """How many weights have which type."""
+    types = Counter[str]()
+    for name in weights.tensor_names():
+        tensor = weights.tensor(name)
+        types[tensor.type] += prod(tensor.shape)
+    return types
 
 
 def short_count(count: int) -> str:
@@ -183,30 +193,34 @@ def shown(served: Served, model: Model, verbose: bool) -> Shown:
     capabilities = ["embedding"] if pooled or model.encodes else ["completion", "embedding"]
     if "tools" in template.lower():
         capabilities.append("tools")
-    if "enable_thinking" in template or "reasoning_effort" in template or ".Think" in template:
+    if can_think(template_of(model)):
         capabilities.append("thinking")
-    metadata = {} if model.weights is None else model.weights.metadata
+    if model.tokenizer.infill_ids is not None:
+        capabilities.append("insert")
     return Shown(
         f"FROM {served.ref}\n",
         parameters,
         template,
         details_of(model),
-        model_info(metadata, verbose),
+        model_info(model, verbose),
         capabilities,
         timestamp(datetime.fromtimestamp(served.created, UTC)),
     )
 
 
-def model_info(metadata: Mapping[str, object], verbose: bool) -> dict[str, Any]:
-    """A file's metadata; long lists only if they are asked for, and the template has its place."""
-    found: dict[str, Any] = {}
-    for key, value in metadata.items():
-        if key == "tokenizer.chat_template":
-            continue
+def model_info(model: Model, verbose: bool) -> dict[str, Any]:
+    """A file's metadata, with long lists only if they are asked for, and the number of weights."""
+    if model.weights is None:
+        return {}
+    found: dict[str, Any] = {"general.parameter_count": types_of(model.weights).total()}
+    for key, value in model.weights.metadata.items():
+        if key in ("tokenizer.chat_template", "general.name"):
+            continue  # which the answer has elsewhere
         if isinstance(value, str | bool | int | float):
             found[key] = value
         else:
-            found[key] = builtin(value) if verbose else None
+            listed = isinstance(value, Sized) and len(value) > SHORT_LIST
+            found[key] = [] if listed and not verbose else builtin(value)
     return found
 
 

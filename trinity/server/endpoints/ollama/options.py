@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
 from trinity.server.endpoints.messages import ObjectForm, Schema, SchemaForm
-from trinity.server.endpoints.ollama.errors import known_name
+from trinity.server.endpoints.ollama.names import KeepAlive, seconds_of, served_name
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
 from trinity.server.schemas import Body
-from trinity.server.service import Service
 from trinity.server.structured import format_options
 from trinity.server.thinking import NONE, SOME
 
-# A length of time as Go writes it, such as 5m or 1h30m, or a number of seconds.
-Duration = Annotated[str, Meta(pattern=r"^-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+$|^-?\d+(\.\d+)?$")]
-One = Annotated[float, Meta(ge=1, le=1)]
+if TYPE_CHECKING:
+    from trinity.model import Model
+    from trinity.server.models import Models
+
+One = Ignorable[Annotated[float, Meta(ge=1, le=1)] | None]
+On = Ignorable[Literal[True] | None]
+Off = Ignorable[Literal[False] | None]
+# As in Ollama: the first tokens of a prompt that a full context keeps, and how many times the
+# context an answer without a limit may have.
+NUM_KEEP, LONGEST = 4, 10
+# Options of how the model is loaded, beside those of how tokens are chosen.
+RUNNER = ("num_ctx", "use_mmap", "use_mlock", "low_vram", "numa", "embedding_only", "num_gpu",
+          "main_gpu")  # fmt: skip
 ENGINE_NAMES = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -26,23 +36,22 @@ ENGINE_NAMES = {
     "repeat_last_n": "penalty_last_n",
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
-    "stop": "stop",
 }
 
 
 class Options(Body):
     """How tokens are chosen and when an answer ends; what is not given, the model decides.
 
-    ``num_ctx`` may be as much as the model was loaded with: it then has at least that. Nothing of a
-    prompt is ever dropped, so ``num_keep`` holds anyway. The rest may only say what is so.
+    ``num_ctx`` changes nothing: the context is that with which the model was loaded. The options of
+    Ollama's runner say what is so, or have no effect.
     """
 
     seed: int | None = None
-    num_predict: Annotated[int, Meta(ge=-2)] | None = None
-    num_ctx: Annotated[int, Meta(ge=1)] | None = None
-    num_keep: Annotated[int, Meta(ge=-1)] | None = None
+    num_predict: int | None = None
+    num_ctx: int | None = None
+    num_keep: int | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_k: int | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repeat_penalty: Annotated[float, Meta(gt=0)] | None = None
@@ -50,16 +59,17 @@ class Options(Body):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     stop: str | list[str] | None = None
-    typical_p: One | None = None
-    tfs_z: One | None = None
-    mirostat: Literal[0] | None = None
-    penalize_newline: Literal[True] | None = None
-    use_mmap: Literal[True] | None = None
-    use_mlock: Literal[False] | None = None
-    low_vram: Literal[False] | None = None
-    numa: Literal[False] | None = None
-    num_gpu: Literal[0] | None = None
-    main_gpu: Literal[0] | None = None
+    typical_p: One = None
+    tfs_z: One = None
+    mirostat: Ignorable[Literal[0] | None] = None
+    penalize_newline: On = None
+    use_mmap: On = None
+    use_mlock: Off = None
+    low_vram: Off = None
+    numa: Off = None
+    embedding_only: Off = None
+    num_gpu: Ignorable[Literal[0, -1] | None] = None
+    main_gpu: Ignorable[Literal[0] | None] = None
 
     def generation(self) -> dict[str, Any]:
         """GenerationOptions of what was given."""
@@ -68,42 +78,96 @@ class Options(Body):
             for name, own in ENGINE_NAMES.items()
             if getattr(self, name) is not None
         }
+        if self.top_k is not None:
+            found["top_k"] = max(self.top_k, 0)
         if self.seed is not None and self.seed >= 0:  # else a random one
             found["seed"] = self.seed
         if self.num_predict is not None and self.num_predict >= 0:  # else until the end
             found["max_tokens"] = self.num_predict
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if any(stop):
+            found["stop"] = [one for one in stop if one]
         return found
 
+    def check_context(self, model: Model) -> None:
+        """Ignore a ``num_ctx`` that is more than the model was loaded with."""
+        if self.num_ctx is not None and self.num_ctx > model.context_length:
+            ignore("options.num_ctx")
 
-class Generating(Body, kw_only=True):
-    """What requests for chats and for single answers have in common.
 
-    A prompt that does not fit the context is refused, never cut: ``truncate`` and ``shift`` may
-    only be false. A model stays loaded at least for ``keep_alive``, so that 0 is refused.
+class Asking(Body, kw_only=True):
+    """What all requests about one model have in common.
+
+    ``keep_alive``: a model stays loaded until another one needs its memory; 0 unloads it once
+    nobody uses it.
     """
 
-    model: Annotated[str, Meta(min_length=1)]
-    stream: bool | None = None
+    model: str | None = None
+    name: str | None = None
+    keep_alive: KeepAlive | None = None
     options: Options | None = None
-    format: Literal["", "json"] | dict[str, Any] | None = None
-    think: bool | Literal["low", "medium", "high"] | None = None
-    keep_alive: float | Duration | None = None
-    truncate: Literal[False] | None = None
-    shift: Literal[False] | None = None
+
+    def served(self, models: Models) -> str:
+        """The model's own name. Raises: as ``served_name``; ApiError for ``keep_alive``."""
+        seconds_of(self.keep_alive)
+        return served_name(models, self.model, self.name)
+
+    @property
+    def shown(self) -> str:
+        """The name in the answer."""
+        return self.model or self.name or ""
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is to be unloaded afterwards."""
+        return seconds_of(self.keep_alive) == 0
+
+
+class Generating(Asking, kw_only=True):
+    """What requests for chats and for single answers have in common.
+
+    A prompt that does not fit the context is cut, unless ``truncate`` is false. ``shift``: an
+    answer goes on when the context is full, without the oldest half of it.
+    """
+
+    stream: bool | None = None
+    format: str | dict[str, Any] | None = None
+    think: bool | Literal["low", "medium", "high", "max"] | None = None
+    truncate: bool | None = None
+    shift: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
-    def generation(self) -> dict[str, Any]:
+    @property
+    def num_keep(self) -> int:
+        """Tokens at the beginning that a full context keeps; negative: all of the prompt."""
+        given = None if self.options is None else self.options.num_keep
+        return NUM_KEEP if given is None else given
+
+    @property
+    def cut_after(self) -> int | None:
+        """As ``ChatJob.cut_after``."""
+        return None if self.truncate is False else self.num_keep
+
+    def generation(self, context_length: int) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
-        check_keep_alive(self.keep_alive)
         found = {} if self.options is None else self.options.generation()
+        if self.shift:
+            found["context_shift"] = True
+            found["keep"] = None if self.num_keep < 0 else self.num_keep
+            found.setdefault("max_tokens", LONGEST * context_length)
         if self.top_logprobs and not self.logprobs:
-            raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
-        if self.logprobs:
+            ignore("top_logprobs")
+        elif self.logprobs:
             found["logprobs"] = self.top_logprobs or 0
         if not self.format:
             return found
         if isinstance(self.format, str):
+            if self.format != "json":
+                raise ApiError(
+                    400, f'format is {self.format!r:.40}; it must be "json" or a JSON schema',
+                    "format",
+                )  # fmt: skip
             return found | format_options(ObjectForm())
         schema = SchemaForm(json_schema=Schema(name="format", schema=self.format, strict=True))
         return found | format_options(schema, "format")
@@ -113,30 +177,3 @@ class Generating(Body, kw_only=True):
         if isinstance(self.think, bool):
             return SOME if self.think else NONE
         return self.think
-
-    async def name(self, service: Service) -> str:
-        """The model's own name. Raises: ApiError where it has less context than is asked for."""
-        name = known_name(service.models, self.model)
-        wanted = None if self.options is None else self.options.num_ctx
-        if wanted is not None:
-            with await service.models.lease(name) as model:
-                if wanted > model.context_length:
-                    raise ApiError(
-                        400,
-                        f"options.num_ctx is {wanted}, but the model was loaded with a context of "
-                        f"{model.context_length}",
-                        "options.num_ctx",
-                    )
-        return name
-
-
-def check_keep_alive(value: float | str | None) -> None:
-    """Raise ApiError where a model shall be unloaded, which is done by least use alone."""
-    if value is None:
-        return
-    text = str(value).lstrip("-")
-    if not text.strip("0.smhnuµ"):
-        raise ApiError(
-            400, "keep_alive: models are unloaded by least use alone, so 0 means nothing",
-            "keep_alive",
-        )  # fmt: skip

@@ -1,0 +1,161 @@
+"""Ollama's management of models, as far as a server with fixed models has one.
+
+A pull of a model that is served succeeds. Nothing is downloaded, made, copied or deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.types import Receive, Scope, Send
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.ollama.errors import OLLAMA
+from trinity.server.endpoints.ollama.generate import NDJSON
+from trinity.server.endpoints.ollama.models import Tag, tag_of
+from trinity.server.endpoints.ollama.names import served_name
+from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable
+from trinity.server.schemas import Body, encode
+
+START = "start it with --model, or run `python -m trinity serve --help`"
+
+
+class PullRequest(Body):
+    """The body of POST /api/pull and /api/push."""
+
+    model: str | None = None
+    name: str | None = None
+    stream: bool | None = None
+    insecure: Ignorable[bool | None] = None
+
+
+class CreateRequest(Body):
+    """The body of POST /api/create."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+class CopyRequest(Body):
+    """The body of POST /api/copy."""
+
+    source: str
+    destination: str
+
+
+class DeleteRequest(Body):
+    """The body of DELETE /api/delete."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+class Progress(msgspec.Struct):
+    """How far a pull is; ``total`` and ``completed`` are bytes."""
+
+    status: str
+    digest: str | UnsetType = UNSET
+    total: int | UnsetType = UNSET
+    completed: int | UnsetType = UNSET
+
+
+class Lines:
+    """An answer of several JSON documents, each in a line."""
+
+    def __init__(self, found: Iterator[msgspec.Struct]) -> None:
+        self._body = b"".join(encode(one) + b"\n" for one in found)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        headers = [(b"content-type", f"{NDJSON}; charset=utf-8".encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body})
+
+
+async def pull(call: Call[PullRequest]) -> ASGI:
+    """Say that a model that is served is there. Raises: ApiError for any other."""
+    models, body = call.service.models, call.body
+    try:
+        name = served_name(models, body.model, body.name)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        asked = body.model or body.name
+        raise refused(
+            f"model '{asked}' not found: this server downloads no models; {START}"
+        ) from None
+    if body.stream is False:
+        return Json(Progress("success"))
+    tag = await asyncio.to_thread(tag_of, models.find(name))
+    return Lines(steps(tag))
+
+
+def steps(tag: Tag) -> Iterator[Progress]:
+    """What Ollama says of a pull of a model that it has."""
+    digest = f"sha256:{tag.digest}"
+    yield Progress("pulling manifest")
+    yield Progress(f"pulling {tag.digest[:12]}", digest, tag.size, tag.size)
+    yield Progress("verifying sha256 digest")
+    yield Progress("writing manifest")
+    yield Progress("success")
+
+
+async def push(call: Call[PullRequest]) -> ASGI:
+    """Nothing is uploaded. Raises: ApiError."""
+    served_name(call.service.models, call.body.model, call.body.name)
+    raise refused("this server uploads no models")
+
+
+async def create(call: Call[CreateRequest]) -> ASGI:
+    """No models are made. Raises: ApiError."""
+    raise refused(f"this server creates no models: serve the model's file or folder; {START}")
+
+
+async def copy(call: Call[CopyRequest]) -> ASGI:
+    """No models are copied. Raises: ApiError."""
+    served_name(call.service.models, call.body.source)
+    raise refused(f"this server copies no models: for a second name serve it twice; {START}")
+
+
+async def delete(call: Call[DeleteRequest]) -> ASGI:
+    """No models are deleted. Raises: ApiError."""
+    served_name(call.service.models, call.body.model, call.body.name)
+    raise refused("this server deletes no models; keep_alive 0 unloads one from memory")
+
+
+async def blob(call: Call[Any]) -> ASGI:
+    """There are no blobs. Raises: ApiError."""
+    digest = call.request.path_params["digest"]
+    raise ApiError(404, f'blob "{digest:.100}" not found')
+
+
+async def create_blob(call: Call[Any]) -> ASGI:
+    """No files are taken. Raises: ApiError."""
+    raise refused(f"this server takes no files of models: {START}")
+
+
+def refused(message: str) -> ApiError:
+    """The error of what this server does not do."""
+    return ApiError(501, message, code="not_supported")
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/pull", pull, "Say that a served model is there.", body=PullRequest,
+             answer=Progress, event=Progress, stream_type=NDJSON, family=OLLAMA),
+    Endpoint("POST", "/api/push", push, "Refused: nothing is uploaded.", body=PullRequest,
+             family=OLLAMA),
+    Endpoint("POST", "/api/create", create, "Refused: no models are made.", body=CreateRequest,
+             family=OLLAMA),
+    Endpoint("POST", "/api/copy", copy, "Refused: no models are copied.", body=CopyRequest,
+             family=OLLAMA),
+    Endpoint("DELETE", "/api/delete", delete, "Refused: no models are deleted.",
+             body=DeleteRequest, family=OLLAMA),
+    Endpoint("GET", "/api/blobs/{digest}", blob, "There are no blobs.", family=OLLAMA),
+    Endpoint("POST", "/api/blobs/{digest}", create_blob, "Refused: nothing is uploaded.",
+             family=OLLAMA),
+)  # fmt: skip

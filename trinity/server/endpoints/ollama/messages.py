@@ -1,0 +1,106 @@
+"""Messages of Ollama's API, as chat templates know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from trinity.server.errors import ApiError
+from trinity.server.schemas import Body, encode
+
+
+class EarlierFunction(Body):
+    """A function that an earlier answer called."""
+
+    name: str
+    arguments: dict[str, Any] | str
+    index: int | None = None
+
+
+class EarlierCall(Body):
+    """A call of an earlier answer."""
+
+    function: EarlierFunction
+    id: str | None = None
+    type: Literal["function"] | None = None
+
+
+class OllamaMessage(Body):
+    """A message of a conversation."""
+
+    role: str
+    content: str = ""
+    thinking: str | None = None
+    tool_calls: list[EarlierCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    images: list[Any] | None = None
+
+
+_ROLES = ("system", "user", "assistant", "tool")
+
+
+def messages_of(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
+    """Messages as chat templates know them. Raises: ApiError for other roles, and for images.
+
+    Calls without an id are numbered; a result without one belongs to the first call that has none
+    yet, of its tool if it names one.
+    """
+    found: list[dict[str, Any]] = []
+    open_calls: list[tuple[str, str]] = []  # id and name of those without a result
+    count = 0
+    for number, message in enumerate(messages):
+        where = f"messages[{number}]"
+        role = message.role.lower()
+        if role not in _ROLES:
+            known = ", ".join(_ROLES)
+            raise ApiError(
+                400, f"{where}.role is {message.role!r:.40}; it must be one of {known}",
+                f"{where}.role",
+            )  # fmt: skip
+        check_images(message.images, f"{where}.images")
+        one: dict[str, Any] = {"role": role, "content": message.content}
+        if message.thinking:
+            one["reasoning_content"] = message.thinking
+        if message.tool_calls:
+            one["tool_calls"] = calls = []
+            for call in message.tool_calls:
+                name = call.id or f"call{count:05d}"
+                count += 1
+                open_calls.append((name, call.function.name))
+                function = {"name": call.function.name, "arguments": _arguments(call, where)}
+                calls.append({"id": name, "type": "function", "function": function})
+        if role == "tool":
+            fitting = [x for x in open_calls if message.tool_name in (None, x[1])]
+            if message.tool_call_id is not None:
+                fitting = [x for x in open_calls if x[0] == message.tool_call_id]
+                one["tool_call_id"] = message.tool_call_id
+            elif fitting:
+                one["tool_call_id"] = fitting[0][0]
+            if fitting:
+                open_calls.remove(fitting[0])
+            if message.tool_name is not None:
+                one["name"] = message.tool_name
+        found.append(one)
+    return found
+
+
+def check_images(images: Sequence[Any] | None, where: str) -> None:
+    """Raises: ApiError where there are images, which the models cannot see."""
+    if images:
+        raise ApiError(400, f"{where}: images are not supported: the model reads text alone", where)
+
+
+def _arguments(call: EarlierCall, where: str) -> str:
+    """The JSON text of a call's arguments, which OpenAI's clients send as such."""
+    arguments = call.function.arguments
+    if not isinstance(arguments, str):
+        return encode(arguments).decode()
+    try:
+        msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, ValueError) as error:
+        at = f"{where}.tool_calls"
+        raise ApiError(400, f"{at}: the arguments are not a JSON object: {error}", at) from None
+    return arguments or "{}"

@@ -1,0 +1,65 @@
+"""Names of models and lengths of time, as Ollama's clients write them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from trinity.server.errors import ApiError
+from trinity.server.models import Models
+
+LATEST = ":latest"
+KeepAlive = float | str
+# Seconds; the micro sign and the letter mu are both in use.
+_UNITS = {
+    "ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0,
+    "h": 3600.0,
+}  # fmt: skip
+_PART = rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})"
+
+
+def served_name(models: Models, model: str | None, name: str | None = None) -> str:
+    """The server's own name of a model, which may be given as the older parameter ``name``.
+
+    The tag ":latest" and upper and lower case make no difference. Raises: ApiError 400 without a
+    name, 404 in Ollama's words for one that does not exist.
+    """
+    asked = model or name
+    if not asked:
+        raise ApiError(400, "model is required", "model")
+    known = {one.casefold(): one for one in models.names}
+    for wanted in (asked, asked.removesuffix(LATEST)):
+        if wanted in models.names:
+            return wanted
+        if wanted.casefold() in known:
+            return known[wanted.casefold()]
+    try:
+        return models.find(asked).name
+    except ApiError:
+        raise not_found(asked) from None
+
+
+def not_found(name: str) -> ApiError:
+    """The error whose words Ollama's clients know."""
+    return ApiError(404, f"model '{name:.200}' not found", code="model_not_found")
+
+
+def seconds_of(keep_alive: KeepAlive | None) -> float | None:
+    """How long a model stays loaded: seconds, or a length of time as Go writes it, such as 1h30m.
+
+    A negative one means for ever. Raises: ApiError 400.
+    """
+    if keep_alive is None:
+        return None
+    try:
+        seconds = float(keep_alive)
+    except ValueError:
+        if re.fullmatch(rf"[-+]?({_PART})+", str(keep_alive)) is None:
+            raise ApiError(
+                400, f"keep_alive: {keep_alive!r:.40} is not a length of time such as 5m",
+                "keep_alive",
+            ) from None  # fmt: skip
+        parts = re.findall(_PART, str(keep_alive))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        seconds = -seconds if str(keep_alive).startswith("-") else seconds
+    return math.inf if seconds < 0 else seconds
