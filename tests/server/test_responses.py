@@ -56,12 +56,13 @@ def refused(client: TestClient, **body: Any) -> Any:
     return strict(response.text)["error"]
 
 
-def written(pieces: Sequence[Piece], end: End) -> tuple[Any, list[Any]]:
+def written(pieces: Sequence[Piece], end: End, custom: Sequence[str] = ()) -> tuple[Any, list[Any]]:
     """The response at last, and all events as a client gets them."""
     body = ResponsesRequest(input="hi")
     writer = ResponseWriter(
         empty_response(body, "m", 1),
         lambda found: [ChatLogprob(one.text, one.logprob, [], []) for one in found],
+        custom=custom,
     )
     found = [strict(encode(event)) for event in writer.begin()]
     for piece in pieces:
@@ -178,40 +179,67 @@ def test_logprobs(client: TestClient) -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"store": True}, "store"),
-        ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"tools": [{"type": "function", "nam": "f"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
-        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
-        ({"text": {"verbosity": "high"}}, "text.verbosity"),
-        ({"include": ["file_search_call.results"]}, "include[0]"),
+        ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"text": {"format": {"type": "sound"}}}, "text.format.type"),
         ({"top_logprobs": 21}, "top_logprobs"),
-        ({"temperature": 3}, "temperature"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        ({"temperature": -3}, "temperature"),
+        ({"max_output_tokens": -2}, "max_output_tokens"),
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
         ({"input": []}, "input"),
+        ({"input": None}, "input"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
-        ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].id"),
         ({"input": [{"type": 5}]}, "input[0].type"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "input[0].content[0].type",
         ),
         (
-            {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]},
-            "input[0].encrypted_content",
+            {"input": [{"type": "function_call_output", "call_id": "a",
+                        "output": [{"type": "input_image"}]}]}, "input[0].output[0].type",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_meaning_is_refused_by_its_name(
     client: TestClient, body: dict[str, Any], param: str
 ) -> None:
     error = refused(client, **body)
     assert error["param"] == param, error
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ({"background": True}, "background"), ({"truncation": "auto"}, "truncation"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"), ({"client_metadata": {}}, None),
+        ({"tools": [{"type": "namespace", "name": "x", "tools": []}]}, "tools[0]"),
+        ({"tools": [{"type": "local_shell"}]}, "tools[0]"), ({"service_tier": "flex"}, None),
+        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"text": {"verbosity": "high"}}, "text.verbosity"),
+        ({"include": ["file_search_call.results"]}, "include[0]"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options"),
+        ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+        ({"max_tool_calls": 0}, "max_tool_calls"), ({"moderation": {"a": 1}}, "moderation"),
+        ({"return_progress": True}, "return_progress"),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_named(
+    client: TestClient, body: dict[str, Any], name: str | None
+) -> None:
+    response = client.post(PATH, json={"input": "Who was Pierre?", **GREEDY, **body})
+    assert response.status_code == 200, response.text
+    assert (name or next(iter(body))) in response.headers["x-trinity-ignored"]
+    assert output_of(strict(response.text)) == output_of(post(client))
+
+
+def output_of(response: Any) -> str:
+    return str(response["output"][0]["content"][0]["text"])
 
 
 def test_too_long_an_input_is_refused_with_both_counts(client: TestClient) -> None:
@@ -258,7 +286,8 @@ def test_a_response_goes_back_in_as_it_came() -> None:
 
 
 def job_of(**body: Any) -> Any:
-    return decoded(msgspec.json.encode({"input": "hi", **body}), ResponsesRequest).job()
+    request = decoded(msgspec.json.encode({"input": "hi", **body}), ResponsesRequest)
+    return request.job(request.box())
 
 
 def test_choices_of_tools() -> None:
@@ -320,8 +349,6 @@ def test_figures_of_llama_cpp(client: TestClient) -> None:
     plain = named_events(client.post(PATH, json=body).content)
     assert [one["type"] for one in plain if "timings" in one] == [last["type"]]
     assert not any("prompt_progress" in one for one in plain)
-    refused = client.post(PATH, json={"input": "a", "return_progress": True})
-    assert strict(refused.text)["error"]["param"] == "return_progress"
 
 
 def test_a_format_has_no_description_where_none_was_given(client: TestClient) -> None:
@@ -330,3 +357,46 @@ def test_a_format_has_no_description_where_none_was_given(client: TestClient) ->
     answer = client.post("/v1/responses", json=body)
     assert answer.status_code == 200, answer.text
     assert "description" not in answer.json()["text"]["format"]
+
+
+def test_items_of_clients_tools_become_calls() -> None:
+    items: list[Any] = [
+        {"role": "user", "content": "Fix it."},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+x"},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "done"},
+        {"type": "local_shell_call", "call_id": "b", "action": {"command": ["ls"]}},
+        {"type": "local_shell_call_output", "call_id": "b", "output": "a.txt"},
+        {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+        {"type": "compaction", "encrypted_content": "y"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
+        {"type": "function_call_output", "call_id": "c", "output": {"ok": True}},
+    ]
+    found = messages_of(items)
+    calls = [one["tool_calls"][0]["function"] for one in found if "tool_calls" in one]
+    assert calls == [
+        {"name": "patch", "arguments": '{"input": "+x"}'},
+        {"name": "local_shell", "arguments": '{"command": ["ls"]}'},
+        {"name": "f", "arguments": '{"a": 1}'},
+    ]
+    results = [one["content"] for one in found if one["role"] == "tool"]
+    assert results == ["done", "a.txt", '{"ok": true}']
+
+
+def test_a_custom_tools_call_is_an_item_with_its_input() -> None:
+    pieces = [
+        Piece(0, (CallStart(0, "c0", "patch"), CallArguments(0, '{"input": "a'))),
+        Piece(0, (CallArguments(0, '\\nb"}'), CallStart(1, "c1", "clock"))),
+        Piece(0, (CallArguments(1, "{}"),)),
+    ]
+    response, events = written(pieces, END, custom=["patch"])
+    for event in events:
+        EVENT.validate_python(event)
+    patch, clock = response["output"]
+    assert (patch["type"], patch["call_id"], patch["input"]) == ("custom_tool_call", "c0", "a\nb")
+    assert (clock["type"], clock["arguments"]) == ("function_call", "{}")
+    assert [one["type"].removeprefix("response.") for one in events[2:6]] == [
+        "output_item.added", "custom_tool_call_input.delta", "custom_tool_call_input.done",
+        "output_item.done",
+    ]  # fmt: skip
+    assert events[3]["delta"] == events[4]["input"] == "a\nb"

@@ -47,6 +47,7 @@ from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
+from trinity.server.kept_responses import KeptResponses
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.prepared import Prepared, prepared
@@ -199,6 +200,7 @@ class Service:
         self.metrics = metrics
         self.speech = speech
         self.kept = KeptStreams(stream_logs(settings))
+        self.responses = KeptResponses()
         self.batches = batches_in(settings)
         self.threads = Threads()
         self.canary = Canary(models)

@@ -32,8 +32,10 @@ _FORMS: dict[str, type[Body]] = {
 }  # fmt: skip
 
 
-def response_format_of(given: dict[str, Any] | None) -> ResponseFormat | None:
-    """The form that ``response_format`` asks for. Raises: ApiError for one that is not known."""
+def response_format_of(
+    given: dict[str, Any] | None, where: str = "response_format"
+) -> ResponseFormat | None:
+    """The form that the object at ``where`` asks for. Raises: ApiError for one not known."""
     if not given:
         return None
     kind, rest = given.get("type"), {k: v for k, v in given.items() if k != "type"}
@@ -51,11 +53,11 @@ def response_format_of(given: dict[str, Any] | None) -> ResponseFormat | None:
     known = _FORMS.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise ApiError(
-            400, f"response_format.type is {kind!r:.80}; it can be {', '.join(_FORMS)}",
-            "response_format.type",
+            400, f"{where}.type is {kind!r:.80}; it can be {', '.join(_FORMS)}",
+            f"{where}.type",
         )  # fmt: skip
     # The tag is the name of the kind, which a part of a union of tagged Structs has.
-    return converted({"type": kind, **rest}, known, "response_format")  # type: ignore[return-value]
+    return converted({"type": kind, **rest}, known, where)  # type: ignore[return-value]
 
 
 def _schema_in(rest: dict[str, Any]) -> dict[str, Any]:

@@ -1,20 +1,30 @@
-"""OpenAI's responses: POST /v1/responses."""
+"""OpenAI's responses: POST /v1/responses, and what is kept of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import chat_logprobs
-from trinity.server.endpoints.responses.answer import Response, StreamEvent, new_id
+from trinity.server.endpoints.responses import stored
+from trinity.server.endpoints.responses.answer import (
+    Completed,
+    CutShort,
+    InputTokens,
+    Response,
+    StreamEvent,
+    new_id,
+)
 from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter
+from trinity.server.endpoints.tools import Toolbox
 from trinity.server.errors import api_error
+from trinity.server.kept_responses import KeptResponse, KeptResponses
+from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, event
@@ -22,27 +32,72 @@ from trinity.server.stream import Stream, event
 
 async def responses(call: Call[ResponsesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
-    body = call.body
-    started = call.service.start(body.model, await asyncio.to_thread(body.job))
+    body, box = call.body, call.body.box()
+    context = Context.of(call)
+    job = await asyncio.to_thread(body.job, box, context.earlier, context.items)
+    started = call.service.start(body.model, job)
     if body.stream:
-        return Stream(started, partial(events, body))
+        return Stream(started, partial(events, body, box, context))
     with await started as answers:
-        writer = writer_of(body, answers)
+        writer = writer_of(body, box, answers)
         async for _ in answers.by(writer):
             pass
+        context.keep(writer.response)
         return Json(writer.response)
 
 
-async def events(body: ResponsesRequest, answers: Answers) -> AsyncGenerator[bytes, None]:
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a request's input follows, and its items, with references resolved."""
+
+    kept: KeptResponses
+    before: KeptResponse | None
+    items: Sequence[dict[str, Any]]
+
+    @classmethod
+    def of(cls, call: Call[ResponsesRequest]) -> Context:
+        """The context of a request. Raises: ApiError for what is not kept."""
+        body, kept = call.body, call.service.responses
+        before = None
+        if body.previous_response_id is not None:
+            before = kept.find(body.previous_response_id, "previous_response_id")
+        return cls(kept, before, kept.resolved(body.items))
+
+    @property
+    def earlier(self) -> Sequence[dict[str, Any]]:
+        """The conversation before the request."""
+        return () if self.before is None else self.before.conversation
+
+    def keep(self, response: Response) -> None:
+        """Keep a response, unless the request says not to."""
+        if response.store:
+            self.kept.keep(response.id, encode(response), self.items, self.before)
+
+
+async def events(
+    body: ResponsesRequest, box: Toolbox, context: Context, answers: Answers
+) -> AsyncGenerator[bytes, None]:
     """The events of a stream."""
-    writer = writer_of(body, answers)
+    writer = writer_of(body, box, answers)
     for first in writer.begin():
         yield written(first)
     try:
         async for found in answers.by(writer):
+            if isinstance(found, Completed | CutShort):
+                context.keep(writer.response)
             yield written(found)
     except Exception as error:
         yield written(writer.fail(api_error(error).message))
+
+
+async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
+    """How many tokens the conversation of a request has."""
+    context = Context.of(call)
+    job = await asyncio.to_thread(call.body.job, call.body.box(), context.earlier, context.items)
+    names = call.service.template_names
+    with await call.service.models.lease(call.body.model) as model:
+        prompt = await call.service.threads.run(chat_prompt, model, job, names)
+        return Json(InputTokens(len(prompt.ids)))
 
 
 def written(one: StreamEvent) -> bytes:
@@ -50,11 +105,12 @@ def written(one: StreamEvent) -> bytes:
     return event(str(one.__struct_config__.tag), encode(one))
 
 
-def writer_of(body: ResponsesRequest, answers: Answers) -> ResponseWriter:
+def writer_of(body: ResponsesRequest, box: Toolbox, answers: Answers) -> ResponseWriter:
     """The response before anything of the answer, and what writes it."""
     return ResponseWriter(
         empty_response(body, answers.name, answers.created),
         partial(chat_logprobs, answers.model),
+        custom=box.custom,
         progress=bool(body.return_progress),
         timed=bool(body.timings_per_token),
     )
@@ -63,8 +119,8 @@ def writer_of(body: ResponsesRequest, answers: Answers) -> ResponseWriter:
 def empty_response(body: ResponsesRequest, model: str, created: int) -> Response:
     """A response in progress, with the parameters of its request."""
     text: Any = {"format": {"type": "text"}, "verbosity": "medium"}
-    if body.text is not None and body.text.format is not None:
-        given = msgspec.to_builtins(body.text.format)
+    if body.text is not None and body.text.format:
+        given = body.text.format
         text["format"] = {name: value for name, value in given.items() if value is not None}
     reasoning = None if body.reasoning is None else body.reasoning
     return Response(
@@ -73,24 +129,38 @@ def empty_response(body: ResponsesRequest, model: str, created: int) -> Response
         parallel_tool_calls=body.parallel_tool_calls is not False,
         temperature=body.temperature, top_p=body.top_p,
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
-        tools=[
-            {
-                "type": "function", "name": tool.name, "description": tool.description,
-                "parameters": tool.parameters, "strict": tool.strict,
-            }
-            for tool in body.tools or ()
-        ],
+        tools=[shown(tool) for tool in body.tools or ()],
         max_output_tokens=body.max_output_tokens, max_tool_calls=body.max_tool_calls,
         reasoning={"effort": None if reasoning is None else reasoning.effort, "summary": None},
         text=text, top_logprobs=body.top_logprobs or 0, user=body.user,
         safety_identifier=body.safety_identifier, prompt_cache_key=body.prompt_cache_key,
+        previous_response_id=body.previous_response_id, store=body.store is not False,
     )  # fmt: skip
 
 
-ENDPOINTS = tuple(
-    Endpoint(
-        "POST", path, responses, "Answer a conversation; nothing is kept of it.",
-        body=ResponsesRequest, answer=Response, event=StreamEvent,
-    )
-    for path in ("/v1/responses", "/responses")
+def shown(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as the response repeats it; of a function all fields."""
+    if tool.get("type") != "function":
+        return tool
+    inner = tool.get("function", tool)
+    names = ("name", "description", "parameters", "strict")
+    return {"type": "function", **{name: inner.get(name) for name in names}}
+
+
+ENDPOINTS = (
+    *(
+        Endpoint(
+            "POST", path, responses, "Answer a conversation.",
+            body=ResponsesRequest, answer=Response, event=StreamEvent,
+        )
+        for path in ("/v1/responses", "/responses")
+    ),
+    *(
+        Endpoint(
+            "POST", path, input_tokens, "How many tokens the conversation of a response has.",
+            body=ResponsesRequest, answer=InputTokens,
+        )
+        for path in ("/v1/responses/input_tokens", "/responses/input_tokens")
+    ),
+    *stored.ENDPOINTS,
 )  # fmt: skip

@@ -58,7 +58,17 @@ class CallOutput(msgspec.Struct, tag_field="type", tag="function_call"):
     status: Status
 
 
-Item = MessageOutput | ReasoningOutput | CallOutput
+class CustomOutput(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
+    """A call of a custom tool, with its input."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: Status
+
+
+Item = MessageOutput | ReasoningOutput | CallOutput | CustomOutput
 
 
 class InputDetails(msgspec.Struct):
@@ -124,13 +134,20 @@ class Response(msgspec.Struct):
     error: ResponseFailure | None = None
     incomplete_details: Incomplete | None = None
     completed_at: int | None = None
-    previous_response_id: None = None
+    previous_response_id: str | None = None
     object: Literal["response"] = "response"
     background: Literal[False] = False
-    store: Literal[False] = False
+    store: bool = False
     service_tier: Literal["default"] = "default"
     truncation: Literal["disabled"] = "disabled"
     token_hash: str | UnsetType = UNSET
+
+
+class InputTokens(msgspec.Struct):
+    """The number of tokens of a conversation."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
 class Numbered(msgspec.Struct, tag_field="type", kw_only=True):
@@ -252,10 +269,22 @@ class ArgumentsDone(InItem, tag="response.function_call_arguments.done"):
     arguments: str
 
 
+class InputDelta(InItem, tag="response.custom_tool_call_input.delta"):
+    """The input of a custom tool, which comes whole."""
+
+    delta: str
+
+
+class InputDone(InItem, tag="response.custom_tool_call_input.done"):
+    """The input of a custom tool."""
+
+    input: str
+
+
 StreamEvent = (
     Created | InProgress | ItemAdded | PartAdded | OutputTextDelta | TextDone | ReasoningDelta
-    | ReasoningDone | ArgumentsDelta | ArgumentsDone | PartDone | ItemDone | Completed | CutShort
-    | Failed
+    | ReasoningDone | ArgumentsDelta | ArgumentsDone | InputDelta | InputDone | PartDone | ItemDone
+    | Completed | CutShort | Failed
 )  # fmt: skip
 
 

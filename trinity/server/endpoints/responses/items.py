@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from trinity.server.endpoints.messages import text_parts
+from trinity.server.endpoints.tools import arguments_of
 from trinity.server.errors import ApiError
+from trinity.server.ignored import Ignorable, ignore
 from trinity.server.schemas import Body, converted
 
-Status = Literal["in_progress", "completed", "incomplete"]
-
-
-class InputText(Body, tag_field="type", tag="input_text"):
-    """A text of whoever asks."""
-
-    text: str
-
-
-class OutputText(Body, tag_field="type", tag="output_text"):
-    """A text of an earlier answer, with what came along with it."""
-
-    text: str
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
-
-
-class Refusal(Body, tag_field="type", tag="refusal"):
-    """What an earlier answer said in place of one."""
-
-    refusal: str
-
-    @property
-    def text(self) -> str:
-        """Its text."""
-        return self.refusal
+Ignored = Ignorable[str | None]
 
 
 class MessageItem(Body):
     """A message."""
 
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[InputText | OutputText | Refusal]
+    content: str | list[str | dict[str, Any]]
     type: Literal["message"] = "message"
-    id: str | None = None
-    status: Status | None = None
-    phase: Literal["commentary", "final_answer"] | None = None
+    id: Ignored = None
+    status: Ignored = None
+    phase: Ignored = None
 
 
 class FunctionCallItem(Body):
@@ -55,119 +34,154 @@ class FunctionCallItem(Body):
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: str
-    id: str | None = None
-    status: Status | None = None
+    arguments: str | dict[str, Any] = "{}"
+    id: Ignored = None
+    status: Ignored = None
 
 
-class FunctionCallOutputItem(Body):
-    """What a call gave."""
+class CustomCallItem(Body):
+    """A call of a custom tool in an earlier answer."""
 
-    type: Literal["function_call_output"]
+    type: Literal["custom_tool_call"]
     call_id: str
-    output: str | list[InputText]
+    name: str
+    input: str = ""
+    id: Ignored = None
+    status: Ignored = None
+
+
+class OutputItem(Body):
+    """What a call gave: a text, texts, or an object, which becomes JSON."""
+
+    call_id: str
+    output: str | list[str | dict[str, Any]] | dict[str, Any] | None = None
+    type: str | None = None
     name: str | None = None
-    id: str | None = None
-    status: Status | None = None
+    id: Ignored = None
+    status: Ignored = None
 
 
-class SummaryText(Body, tag_field="type", tag="summary_text"):
-    """A summary of reasoning."""
-
-    text: str
-
-
-class ReasoningText(Body, tag_field="type", tag="reasoning_text"):
-    """Reasoning itself."""
+class SummaryText(Body):
+    """A summary of reasoning, or reasoning itself."""
 
     text: str
+    type: Ignored = None
 
 
 class ReasoningItem(Body):
     """What the model thought before an earlier answer."""
 
     type: Literal["reasoning"]
-    summary: list[SummaryText]
-    content: list[ReasoningText] | None = None
+    summary: list[SummaryText] | None = None
+    content: list[SummaryText] | None = None
     encrypted_content: str | None = None
-    id: str | None = None
-    status: Status | None = None
+    id: Ignored = None
+    status: Ignored = None
 
 
 KINDS: dict[str, type[Body]] = {
     "message": MessageItem,
     "function_call": FunctionCallItem,
-    "function_call_output": FunctionCallOutputItem,
+    "custom_tool_call": CustomCallItem,
+    "function_call_output": OutputItem,
+    "custom_tool_call_output": OutputItem,
     "reasoning": ReasoningItem,
 }
+# Tools of OpenAI's that the client runs: their calls are those of functions with these arguments.
+CLIENTS_TOOLS = {"local_shell": "action", "shell": "action", "apply_patch": "operation"}
 
 
-def messages_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def items_of(given: str | Sequence[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """A request's input as items."""
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}]
+    return list(given or ())
+
+
+def messages_of(items: Sequence[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:
     """The conversation as chat templates know it.
 
-    An assistant's reasoning, text and calls that follow one another are one message. Raises:
-    ApiError for an item of another kind, or that is malformed.
+    An assistant's reasoning, text and calls that follow one another are one message. Items of other
+    kinds are noted as ignored. ``first``: how many of the items come before the request's own,
+    which errors count from 0. Raises: ApiError for an item that is malformed.
     """
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
     messages: list[dict[str, Any]] = []
     reasoning = ""
-    for number, item in enumerate(given):
-        found = _item(item, f"input[{number}]")
+    for number, item in enumerate(items):
+        where = f"input[{number - first}]"
+        found = _item(item, where)
+        if found is None:
+            continue
         if isinstance(found, ReasoningItem):
-            reasoning += _reasoning(found, number)
+            reasoning += _reasoning(found, where)
             continue
         last = messages[-1] if messages else None
-        if isinstance(found, FunctionCallItem):
+        if isinstance(found, FunctionCallItem | CustomCallItem):
             if last is None or last["role"] != "assistant" or reasoning:
                 last = {"role": "assistant", "content": None}
                 messages.append(last)
             last.setdefault("tool_calls", []).append(_call(found))
         else:
-            messages.append(_message(found))
+            messages.append(_message(found, where))
         if reasoning and messages[-1]["role"] == "assistant":
             messages[-1]["reasoning_content"] = reasoning
         reasoning = ""
     return messages
 
 
-def _item(item: dict[str, Any], place: str) -> msgspec.Struct:
+def _item(item: dict[str, Any], where: str) -> msgspec.Struct | None:
+    """An item, or None for one of a kind without text that the model needs."""
     kind = item.get("type", "message")
-    known = KINDS.get(kind) if isinstance(kind, str) else None
-    if known is None:
-        raise ApiError(
-            400,
-            f"{place}.type is {kind!r:.80}; items of the input are {', '.join(KINDS)}",
-            f"{place}.type",
-        )
-    return converted(item, known, place)
+    if not isinstance(kind, str):
+        raise ApiError(400, f"{where}.type is {kind!r:.80}, no text", f"{where}.type")
+    known = KINDS.get(kind)
+    if known is not None:
+        return converted(item, known, where)
+    tool, is_output = kind.removesuffix("_output"), kind.endswith("_output")
+    arguments = CLIENTS_TOOLS.get(tool.removesuffix("_call"))
+    if arguments is None or not isinstance(item.get("call_id"), str):
+        ignore(where)
+        return None
+    if is_output:
+        return OutputItem(item["call_id"], _as_text(item.get("output")))
+    called = _as_text(item.get(arguments) or {})
+    return FunctionCallItem("function_call", item["call_id"], tool.removesuffix("_call"), called)
 
 
-def _reasoning(item: ReasoningItem, number: int) -> str:
-    texts = [part.text for part in item.content or item.summary]
+def _reasoning(item: ReasoningItem, where: str) -> str:
+    texts = [part.text for part in item.content or item.summary or ()]
     if item.encrypted_content and not texts:
-        raise ApiError(
-            400,
-            f"input[{number}].encrypted_content: only reasoning in plain text can be read",
-            f"input[{number}].encrypted_content",
-        )
+        ignore(f"{where}.encrypted_content")
     return "\n".join(texts)
 
 
-def _call(item: FunctionCallItem) -> dict[str, Any]:
-    function = {"name": item.name, "arguments": item.arguments}
+def _call(item: FunctionCallItem | CustomCallItem) -> dict[str, Any]:
+    if isinstance(item, CustomCallItem):
+        arguments = arguments_of(item.input)
+    else:
+        arguments = _as_text(item.arguments)
+    function = {"name": item.name, "arguments": arguments}
     return {"id": item.call_id, "type": "function", "function": function}
 
 
-def _message(item: msgspec.Struct) -> dict[str, Any]:
-    if isinstance(item, FunctionCallOutputItem):
+def _message(item: msgspec.Struct, where: str) -> dict[str, Any]:
+    if isinstance(item, OutputItem):
         named = {} if item.name is None else {"name": item.name}
-        content = _text(item.output)
+        content = _text(item.output, f"{where}.output")
         return {"role": "tool", **named, "tool_call_id": item.call_id, "content": content}
     assert isinstance(item, MessageItem)
     role = "system" if item.role == "developer" else item.role
-    return {"role": role, "content": _text(item.content)}
+    return {"role": role, "content": _text(item.content, f"{where}.content")}
 
 
-def _text(content: str | Sequence[InputText | OutputText | Refusal]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+def _text(content: str | Sequence[str | dict[str, Any]] | Mapping[str, Any] | None, at: str) -> str:
+    if isinstance(content, list):
+        return "\n".join(text_parts(content, at))
+    return _as_text(content)
+
+
+def _as_text(value: object) -> str:
+    """A text, or JSON of what is none; nothing is no text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -18,12 +18,15 @@ from trinity.server.endpoints.responses.answer import (
     CallOutput,
     Completed,
     Created,
+    CustomOutput,
     CutShort,
     Failed,
     Incomplete,
     InItem,
     InProgress,
+    InputDelta,
     InputDetails,
+    InputDone,
     Item,
     ItemAdded,
     ItemDone,
@@ -45,6 +48,7 @@ from trinity.server.endpoints.responses.answer import (
     TextDone,
     new_id,
 )
+from trinity.server.endpoints.tools import input_of
 from trinity.server.job import End, Piece
 
 E = TypeVar("E", bound=InItem)
@@ -53,9 +57,10 @@ E = TypeVar("E", bound=InItem)
 class ResponseWriter:
     """Writes one response; ``response`` is what there is of it.
 
-    ``logprobs`` gives log-probabilities their form. With ``progress`` there are events while the
-    prompt is evaluated, with ``timed`` deltas have timings. ``begin``, ``add`` and ``end`` or
-    ``fail`` give a stream's events in order; for a whole response they are only run through.
+    ``logprobs`` gives log-probabilities their form. ``custom`` are the names of custom tools. With
+    ``progress`` there are events while the prompt is evaluated, with ``timed`` deltas have timings.
+    ``begin``, ``add`` and ``end`` or ``fail`` give a stream's events in order; for a whole response
+    they are only run through.
     """
 
     def __init__(
@@ -63,11 +68,13 @@ class ResponseWriter:
         response: Response,
         logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
         *,
+        custom: Collection[str] = (),
         progress: bool = False,
         timed: bool = False,
     ) -> None:
         self.response = response
         self._logprobs = logprobs
+        self._custom = custom
         self._number = -1
         self._item: Item | None = None  # that is open, the last of the response's
         self._texts: list[str] = []  # of it
@@ -98,7 +105,9 @@ class ResponseWriter:
             self._reasoning_tokens += len(piece.token_ids)
         for part in piece.parts:
             yield from self._open(part)
-            if not isinstance(part, CallStart):
+            if isinstance(self._item, CustomOutput) and isinstance(part, CallArguments):
+                self._texts.append(part.text)
+            elif not isinstance(part, CallStart):
                 yield self._delta(part)
         if piece.parts:
             self._pending.clear()  # of reasoning and calls, which have none
@@ -161,7 +170,10 @@ class ResponseWriter:
             return
         yield from self._close("completed")
         if isinstance(part, CallStart):
-            item = CallOutput(new_id("fc"), part.id, part.name, "", "in_progress")
+            if part.name in self._custom:
+                item = CustomOutput(new_id("ctc"), part.id, part.name, "", "in_progress")
+            else:
+                item = CallOutput(new_id("fc"), part.id, part.name, "", "in_progress")
         elif isinstance(part, Text):
             item = MessageOutput(new_id("msg"), [], "in_progress")
         else:
@@ -199,6 +211,10 @@ class ResponseWriter:
         if isinstance(item, CallOutput):
             item.arguments = text
             yield self._inside(ArgumentsDone, name=item.name, arguments=text)
+        elif isinstance(item, CustomOutput):
+            item.input = input_of(text)
+            yield self._inside(InputDelta, delta=item.input)
+            yield self._inside(InputDone, input=item.input)
         else:
             item.content[0].text = text
             if isinstance(item, MessageOutput):

@@ -1,0 +1,110 @@
+"""Responses that were stored: GET and DELETE /v1/responses/{id}, and the items of their input."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.responses.answer import Response
+from trinity.server.errors import ApiError
+
+ROOTS = ("/v1/responses", "/responses")
+
+
+class RetrieveQuery(msgspec.Struct):
+    """How a response is read. It comes whole."""
+
+    stream: bool | None = None
+
+
+class ItemsQuery(msgspec.Struct):
+    """Which items are listed, the newest first unless ``order`` is asc."""
+
+    order: Literal["asc", "desc"] = "desc"
+    limit: int = 100
+    after: str | None = None
+
+
+class DeletedResponse(msgspec.Struct):
+    """A response was deleted."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True
+
+
+class InputItems(msgspec.Struct):
+    """Items of a response's input."""
+
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+async def retrieve(call: Call[Any]) -> ASGI:
+    """A stored response."""
+    found = call.service.responses.find(call.request.path_params["response"])
+    if call.query.stream:
+        raise ApiError(400, "stream: a stored response comes whole", "stream")
+    return Json(msgspec.Raw(found.body))
+
+
+async def delete(call: Call[Any]) -> ASGI:
+    """Forget a stored response."""
+    name = call.request.path_params["response"]
+    call.service.responses.drop(name)
+    return Json(DeletedResponse(name))
+
+
+async def input_items(call: Call[Any]) -> ASGI:
+    """The items of a stored response's input."""
+    query, kept = call.query, call.service.responses.find(call.request.path_params["response"])
+    found = [listed_item(item) for item in kept.input]
+    if query.order == "desc":
+        found.reverse()
+    names = [item["id"] for item in found]
+    if query.after is not None:
+        if query.after not in names:
+            raise ApiError(400, f"after: there is no item {query.after!r:.100}", "after")
+        found = found[names.index(query.after) + 1 :]
+    listed = found[: max(1, min(query.limit, 100))]
+    return Json(
+        InputItems(
+            listed, listed[0]["id"] if listed else None, listed[-1]["id"] if listed else None,
+            len(listed) < len(found),
+        )
+    )  # fmt: skip
+
+
+def listed_item(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as OpenAI lists it: the content of a message in parts."""
+    made = {"type": "message", **item}
+    if made["type"] == "message" and isinstance(made.get("content"), str):
+        kind = "output_text" if made.get("role") == "assistant" else "input_text"
+        made["content"] = [{"type": kind, "text": made["content"]}]
+        made.setdefault("status", "completed")
+    return made
+
+
+ENDPOINTS = tuple(
+    one
+    for root in ROOTS
+    for one in (
+        Endpoint(
+            "GET", f"{root}/{{response}}", retrieve, "A stored response.",
+            answer=Response, query=RetrieveQuery,
+        ),
+        Endpoint(
+            "DELETE", f"{root}/{{response}}", delete, "Forget a stored response.",
+            answer=DeletedResponse,
+        ),
+        Endpoint(
+            "GET", f"{root}/{{response}}/input_items", input_items,
+            "The items of a stored response's input.", answer=InputItems, query=ItemsQuery,
+        ),
+    )
+)  # fmt: skip
