@@ -14,6 +14,7 @@ from trinity.conversation import CallArguments, CallStart, Part, Reasoning, Text
 from trinity.conversation.dialects import DIALECTS
 from trinity.conversation.form import Form
 from trinity.conversation.scribe import joined
+from trinity.conversation.thinking import thinking_of
 
 ROME = '{"name": "weather", "arguments": {"city": "Rome"}}'
 
@@ -68,7 +69,9 @@ def test_answers_that_are_cut_short_raise_nothing(one: Transcript) -> None:
 
 MARKS = sorted({mark for one in DIALECTS for mark in one.all_marks if mark})
 PIECES = [*MARKS, "<think>", "</think>", ROME, '{"name": "get_time"', '"arguments": ', "{", "}",
-          "[", "]", ",", ":", '"', "\\", "\n", " ", "weather", "city", "3", "tru", "é", "<",
+          "[", "]", ",", ":", '"', "'", "\\", "\n", " ", "weather", "```json\n", "get_time",
+          "<function=weather>", "<parameter=city>", "call:weather{", "<arg_key>", "a, b: c",
+          "city", "3", "tru", "é", "<",
           "<|channel|>commentary to=functions.weather<|message|>", "call:",
           "functions.get_time:0"]  # fmt: skip
 
@@ -77,13 +80,19 @@ PIECES = [*MARKS, "<think>", "</think>", ROME, '{"name": "get_time"', '"argument
 @given(
     st.sampled_from([one.template for one in TRANSCRIPTS]),
     st.lists(st.sampled_from(PIECES), max_size=14),
+    st.booleans(),
     st.data(),
 )
 def test_any_text_is_read_the_same_however_it_is_cut(
-    template: str, pieces: list[str], data: st.DataObject
+    template: str, pieces: list[str], inside: bool, data: st.DataObject
 ) -> None:
-    answer, wanted = "".join(pieces), form_of(template, tools=TOOLS)
+    answer = "".join(pieces)
+    prompt = thinking_of(template).begin if inside else ""
+    wanted = form_of(template, tools=TOOLS, prompt=prompt)
     whole = read(wanted, [answer])
+    for name, arguments in meaning(whole[0])[0]:  # it reads their JSON
+        assert name in ("weather", "get_time")
+        assert isinstance(arguments, dict)
     places = data.draw(st.lists(st.integers(0, len(answer)), max_size=6).map(sorted))
     cuts = [answer[a:b] for a, b in zip([0, *places], [*places, len(answer)], strict=True)]
     assert read(wanted, cuts) == whole == read(wanted, list(answer))
@@ -109,8 +118,8 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
     assert reader.push(" <tool") == ()
     assert reader.push("box>") == (Text(" <toolbox>"),)
     assert reader.push('<tool_call>{"name": "weather", "arguments": ') == ()
-    assert reader.push('{"ci')[1:] == (CallArguments(0, '{"ci'),)
-    assert reader.push('ty": "Ro') == (CallArguments(0, 'ty": "Ro'),)
+    assert reader.push('{"ci')[1:] == (CallArguments(0, "{"),)
+    assert reader.push('ty": "Ro') == (CallArguments(0, '"city": "Ro'),)
     assert reader.called
     assert reader.push('me"}}</tool_call>') == (CallArguments(0, 'me"}'),)
     assert reader.finish() == ()
@@ -136,18 +145,15 @@ def test_what_is_no_call_is_text_and_says_why(inner: str, problem: str) -> None:
     assert re.search(problem, problems[0])
 
 
-def test_a_call_that_breaks_off_ends_there() -> None:
-    parts, problems = hermes('<tool_call>{"name": "weather", "arguments": {"city": nowhere}} x')
-    assert parts == (
-        CallStart(0, "", "weather"), CallArguments(0, '{"city": '), Text("nowhere}} x"),
-    )  # fmt: skip
-    assert problems
-
-
-def test_an_answer_that_ends_within_arguments_gives_what_there_is() -> None:
-    parts, problems = hermes('<tool_call>{"name": "weather", "arguments": {"city": "R\\u00')
-    assert parts[1] == CallArguments(0, '{"city": "R\\u00')
-    assert problems
+def test_arguments_that_are_nested_too_deeply_end_there() -> None:
+    deep = '{"city": "Rome", "tags": ' + "[" * 200 + "]" * 200 + "}"
+    parts, problems = hermes(
+        '<tool_call>{"name": "weather", "arguments": ' + deep + "}</tool_call>"
+    )
+    ((name, arguments),), text, _ = meaning(parts)
+    assert (name, arguments["city"]) == ("weather", "Rome")
+    assert text.startswith("[" * 70)
+    assert re.search("nested more than", problems[0])
 
 
 def test_a_last_brace_that_is_missing() -> None:

@@ -13,6 +13,7 @@ Steps = Generator[None, None, T]
 Give = Callable[[str], None]
 
 WHITE = " \t\r\n"
+_LONGEST_NAME = 200
 _DROPPED = 1 << 12  # characters that were read, before they are forgotten
 
 
@@ -87,16 +88,20 @@ class Cursor:
             self.at += 1
         return self.text[begin : self.at]
 
-    def until(self, marks: Sequence[str], give: Give, *, final: bool = False) -> Steps[str]:
+    def until(
+        self, marks: Sequence[str], give: Give, *, final: bool = False, part: bool = True
+    ) -> Steps[str]:
         """``give`` what comes before the first of ``marks``; go behind that mark and return it.
 
         Of two at one place the longer one counts. "" at the end of the text. ``final``: what was
-        given is not asked for again, and is forgotten now and then.
+        given is not asked for again, and is forgotten now and then. ``part``: a mark's beginning at
+        the end of the text is given.
         """
         found = _search(tuple(marks))
         while True:
             match = found(self.text, self.at)
-            held = len(self.text) if self.ended else _possible(self.text, self.at, marks)
+            whole = self.ended and part
+            held = len(self.text) if whole else _possible(self.text, self.at, marks)
             if match and match.start() < held:
                 begin, self.at = self.at, match.start()
                 if self.at > begin:
@@ -109,7 +114,32 @@ class Cursor:
                 if final and held > _DROPPED:
                     self.text, self.at = self.text[held:], 0
             if not (yield from self.more()):
+                self.at = len(self.text)
                 return ""
+
+    def ends_within(self, marks: Sequence[str]) -> Steps[bool]:
+        """Whether the text ends within one of ``marks``, whose beginning comes next."""
+        while True:
+            rest = self.text[self.at :]
+            if not any(mark.startswith(rest) and mark != rest for mark in marks):
+                return False
+            if not (yield from self.more()):
+                return rest != ""
+
+    def name(self, marks: Sequence[str]) -> Steps[tuple[str, str]]:
+        """A name up to the first of ``marks``, behind which it goes, and that mark.
+
+        Raises NoCallError where none comes in the same line.
+        """
+        pieces: list[str] = []
+        begin = self.at
+        end = yield from self.until((*marks, "\n"), pieces.append)
+        text = "".join(pieces)
+        if not end or (end == "\n" and end not in marks) or len(text) > _LONGEST_NAME:
+            self.at = begin
+            at_end = not end and len(text) <= _LONGEST_NAME
+            raise NoCallError(f"{marks[0]!r} is missing", at_end=at_end)
+        return text.strip(), end
 
     def collect(self, marks: Sequence[str]) -> Steps[str]:
         """What comes before the first of ``marks``, behind which it goes.

@@ -44,7 +44,7 @@ class Form:
         """A reader for one answer."""
         scribe = Scribe(self.dialect.id_prefix, self.dialect.id_length)
         bare = self.dialect.bare and not (self.formed and self.dialect.marks_forced_calls)
-        reading = Reading(self.tools, scribe, parallel=self.parallel, bare=bare)
+        reading = Reading(self.tools, scribe, parallel=self.parallel, bare=bare, forced=self.forced)
         return Reader(reading, self.dialect.read(reading, self.thinking, self.inside))
 
     def grammar(

@@ -1,149 +1,247 @@
-"""JSON values in a growing text, passed on piece by piece while they are checked."""
+"""JSON values in a growing text: passed on piece by piece, as valid JSON whatever the model wrote.
+
+Models leave out commas, braces and quotes, write Python's words and quotes, quotes within texts,
+escapes that JSON lacks. Each is read as what it most likely means. Valid JSON comes out as it is.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 
-from trinity.conversation.cursor import Cursor, Give, NoCallError, Steps
+from trinity.conversation.cursor import WHITE, Cursor, Give, NoCallError, Steps
+from trinity.conversation.quoted import always, read_quoted
+from trinity.conversation.values import as_json, escaped, is_cut
 
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_HEX = "0123456789abcdefABCDEF"
-_WORDS = ("true", "false", "null")
-_DEEPEST = 128
+DEEPEST = 128
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.$"
+_BEGINS = "\"'{[-+.0123456789tfnTFN"  # what a value in a list begins with
 
 
-def read_value(cursor: Cursor, give: Give) -> Steps[None]:
-    """Go behind one JSON value; its text goes to ``give``.
+class JsonReader:
+    """Reads one value; its text goes to ``give``, and is valid JSON once ``read`` has ended.
 
-    Characters below U+0020 within strings, which JSON does not allow and models write, become
-    escapes. Raises NoCallError for all else that is no JSON, and at the text's end.
+    ``ends``: marks that end it where no text in quotes is open. ``quote``: a mark on both sides of
+    texts, beside quotes; texts within have no escapes.
     """
-    closes: list[str] = []  # of what is open
-    while True:
-        found = yield from _white(cursor, give)
-        if found in ("{", "["):
-            if len(closes) == _DEEPEST:
-                raise NoCallError(f"JSON is nested more than {_DEEPEST} times")
-            cursor.at += 1
-            give(found)
-            closes.append("}" if found == "{" else "]")
-            if (yield from _white(cursor, give)) != closes[-1]:
-                if found == "{":
-                    yield from _key(cursor, give)
+
+    def __init__(
+        self, cursor: Cursor, give: Give, ends: tuple[str, ...] = (), quote: str = ""
+    ) -> None:
+        self.cursor, self._give, self._ends, self._quote = cursor, give, ends, quote
+        self._open: list[str] = []  # what closes the objects and lists that are open
+        self._held = ""  # what comes before the next value, given with it
+        self._empty = True  # nothing is in what was opened last
+        self._cut = False  # the text has ended within the value
+
+    def types(self, key: str) -> frozenset[str]:
+        """The JSON types of a bare value under ``key`` of the outermost object."""
+        return frozenset()
+
+    def read(self) -> Steps[bool]:
+        """Go behind the value; whether it was whole. Raises NoCallError where it is too deep."""
+        yield from self._value(frozenset())
+        while self._open:
+            before, comma = (yield from self._white()), ""
+            found = yield from self.cursor.peek()
+            while found and found in ",;:=":  # one separator, and strays
+                self.cursor.at += 1
+                comma = "," + (yield from self._white())
+                found = yield from self.cursor.peek()
+            if not found or (yield from self._at_end()):
+                self._complete()
+                return bool(found)
+            if found in "}]":
+                self.cursor.at += 1
+                if found in self._open:
+                    self._give(before)
+                    while self._open[-1] != found:
+                        self._give(self._open.pop())
+                    self._give(self._open.pop())
+                    self._empty = False
                 continue
+            self._held = before + ("" if self._empty else comma or ", ")
+            if self._open[-1] == "}":
+                yield from self._member()
+            else:
+                yield from self._value(frozenset())
+        return not self._cut
+
+    def _complete(self) -> None:
+        self._give("".join(reversed(self._open)))
+        self._open.clear()
+
+    def _member(self) -> Steps[None]:
+        """A key and the beginning of its value; neither is given where the text ends before."""
+        cursor, held = self.cursor, self._held
+        key = yield from read_key(cursor, self._quote)
+        self._held = f"{held}{key}"
+        white = yield from self._white()
+        found = yield from cursor.peek()
+        if found and found in ":=":
             cursor.at += 1
-            give(closes.pop())
+            yield from cursor.skip(">")
+            between = yield from self._white()
+            self._held += f"{white}:{between or (' ' if self._quote else '')}"
+            found = yield from cursor.peek()
         else:
-            yield from _scalar(cursor, give, found)
-        while closes:
-            found = yield from _white(cursor, give)
-            if found != "," and found != closes[-1]:
-                raise _wrong(found, f"',' or {closes[-1]!r}")
-            cursor.at += 1
-            give(found)
-            if found == ",":
-                if closes[-1] == "}":
-                    yield from _white(cursor, give)
-                    yield from _key(cursor, give)
-                break
-            closes.pop()
-        if not closes:
+            self._held += ": "
+        if not found and not any(mark in key for mark in ":,}"):
             return
+        if not found or found in ",;}]" or (yield from self._at_end()):
+            self._give(f"{self._held}null")
+            self._empty = False
+            return
+        outermost = len(self._open) == 1
+        yield from self._value(self.types(str(json.loads(key))) if outermost else frozenset())
+
+    def _value(self, types: frozenset[str]) -> Steps[None]:
+        """The beginning of an object or a list, or all of another value."""
+        cursor = self.cursor
+        held = self._held + (yield from self._white())
+        found = yield from cursor.peek()
+        if found and found in "{[":
+            if len(self._open) == DEEPEST:
+                self._complete()
+                raise NoCallError(f"JSON is nested more than {DEEPEST} times")
+            cursor.at += 1
+            self._give(held + found)
+            self._open.append("}" if found == "{" else "]")
+            self._empty = True
+            return
+        self._empty = False
+        if self._quote and (yield from cursor.skip(self._quote)):
+            self._give(held + '"')
+            end = yield from cursor.until(
+                (self._quote,), lambda text: self._give(escaped(text)), part=False
+            )
+            self._cut = not end
+            self._give('"')
+        elif found and found in "\"'":
+            self._give(held)
+            self._cut = not (yield from read_quoted(cursor, self._give, found, self._closes))
+        else:
+            text = yield from self._bare()
+            ended = not (yield from cursor.peek())
+            self._cut = ended and not _is_scalar(text)
+            if not ended or not is_cut(text):
+                self._give(held + as_json(text, types))
+
+    def _closes(self, place: int) -> Steps[bool]:
+        """Whether what follows a quote, from ``place`` on, may follow a text."""
+        if not self._open:
+            return True
+        begin, cursor = self.cursor.at, self.cursor
+        cursor.at = place
+        white = yield from self._white()
+        found = yield from cursor.peek()
+        closes = not found or found in "}]" or (found in "\"'" and bool(white))
+        if not closes and found in ",;":
+            cursor.at += 1
+            closes = yield from self._goes_on()
+        closes = closes or (yield from self._at_end())
+        cursor.at = begin
+        return closes
+
+    def _goes_on(self) -> Steps[bool]:
+        """Whether what follows a comma is a key of an object, or may be a value of a list."""
+        cursor = self.cursor
+        yield from self._white()
+        found = yield from cursor.peek()
+        if not found or found in "\"'}]":
+            return True
+        if self._quote and (yield from cursor.starts(self._quote)):
+            return True
+        if not self._open or self._open[-1] == "]":
+            return found in _BEGINS
+        name = yield from cursor.matching(_NAME)
+        return bool(name) and (yield from cursor.white()) == ":"
+
+    def _bare(self) -> Steps[str]:
+        """A value without quotes, up to what may follow it."""
+        cursor, pieces = self.cursor, list[str]()
+        marks = (",", "}", "]", *self._ends)
+        while True:
+            end = yield from cursor.until(marks, pieces.append)
+            if not end:
+                break
+            begin, ends = cursor.at, True
+            if end in (",", "}", "]") and not _is_scalar("".join(pieces)):
+                if end != ",":
+                    found = yield from cursor.peek()
+                    ends = not found or not (found.isalnum() or found in "/\\._-$(")
+                elif self._open[-1:] != ["]"]:
+                    ends = yield from self._goes_on()
+            cursor.at = begin - len(end) if ends else begin
+            if ends:
+                break
+            pieces.append(end)
+        return "".join(pieces).strip()
+
+    def _at_end(self) -> Steps[bool]:
+        for mark in self._ends:
+            if (yield from self.cursor.starts(mark)):
+                return True
+        return False
+
+    def _white(self) -> Steps[str]:
+        return (yield from self.cursor.matching(WHITE))
+
+
+def read_value(cursor: Cursor, give: Give, ends: tuple[str, ...] = ()) -> Steps[bool]:
+    """Go behind one value; its text goes to ``give``. Whether it was whole."""
+    return (yield from JsonReader(cursor, give, ends).read())
+
+
+def collect_value(cursor: Cursor, ends: tuple[str, ...] = ()) -> Steps[str]:
+    """The text of a value. Raises NoCallError where the text ends within it."""
+    pieces: list[str] = []
+    if not (yield from read_value(cursor, pieces.append, ends)):
+        raise NoCallError("the text ends within JSON", at_end=True)
+    return "".join(pieces)
+
+
+def read_key(cursor: Cursor, quote: str = "") -> Steps[str]:
+    """The JSON text of a key, in quotes, between marks or bare."""
+    found = yield from cursor.peek()
+    pieces: list[str] = []
+    if quote and (yield from cursor.skip(quote)):
+        yield from cursor.until((quote,), pieces.append)
+        return json.dumps("".join(pieces), ensure_ascii=False)
+    if found and found in "\"'":
+        yield from read_quoted(cursor, pieces.append, found, always)
+        return "".join(pieces)
+    end = yield from cursor.until((":", "=", ",", "}", "]", "\n"), pieces.append)
+    cursor.at -= len(end)
+    return json.dumps("".join(pieces).strip(), ensure_ascii=False)
 
 
 def read_string(cursor: Cursor) -> Steps[str]:
     """The text that a JSON string means. Raises NoCallError where none comes."""
-    pieces: list[str] = []
-    yield from _string(cursor, pieces.append)
-    return str(json.loads("".join(pieces)))
+    if (found := (yield from cursor.peek())) not in ("'", '"'):
+        raise NoCallError(f"{found!r} stands where a string should", at_end=not found)
+    value = json.loads((yield from collect_value(cursor)))
+    assert isinstance(value, str)
+    return value
 
 
-def collect_value(cursor: Cursor) -> Steps[str]:
-    """The text of a JSON value. Raises NoCallError."""
-    pieces: list[str] = []
-    yield from read_value(cursor, pieces.append)
+def object_of(text: str) -> str | None:
+    """The JSON text of an object that stands in a text alone; None where none does."""
+    cursor, pieces = Cursor(), list[str]()
+    cursor.text, cursor.ended = text.strip(), True
+    if not cursor.text.startswith("{"):
+        return None
+    try:
+        next(read_value(cursor, pieces.append))
+    except StopIteration as end:
+        if not end.value or cursor.text[cursor.at :].strip(WHITE + "}]"):
+            return None
+    except NoCallError:
+        return None
     return "".join(pieces)
 
 
-def _white(cursor: Cursor, give: Give) -> Steps[str]:
-    begin = cursor.at
-    found = yield from cursor.white()
-    if cursor.at > begin:
-        give(cursor.text[begin : cursor.at])
-    return found
-
-
-def _key(cursor: Cursor, give: Give) -> Steps[None]:
-    yield from _string(cursor, give)
-    if (found := (yield from _white(cursor, give))) != ":":
-        raise _wrong(found, "':'")
-    cursor.at += 1
-    give(":")
-
-
-def _scalar(cursor: Cursor, give: Give, found: str) -> Steps[None]:
-    if found == '"':
-        yield from _string(cursor, give)
-    elif found and found in "-0123456789":
-        begin = cursor.at
-        number = yield from cursor.matching("-+.eE0123456789")
-        at_end = not (yield from cursor.peek())
-        if at_end or not _NUMBER.fullmatch(number):
-            cursor.at = begin
-            raise _wrong("" if at_end else number, "the end of a number" if at_end else "a number")
-        give(number)
-    else:
-        for word in _WORDS:
-            if found and word.startswith(found):
-                yield from cursor.expect(word)
-                give(word)
-                return
-        raise _wrong(found, "a JSON value")
-
-
-def _string(cursor: Cursor, give: Give) -> Steps[None]:
-    if (found := (yield from cursor.peek())) != '"':
-        raise _wrong(found, "a string")
-    cursor.at += 1
-    give(found)
-    while True:
-        plain = _PLAIN.match(cursor.text, cursor.at)
-        assert plain is not None
-        if plain.end() > cursor.at:
-            cursor.at = plain.end()
-            give(plain.group())
-        found = yield from cursor.peek()
-        if found == '"':
-            cursor.at += 1
-            give(found)
-            return
-        if found == "\\":
-            yield from _escape(cursor, give)
-        elif not found:
-            raise _wrong(found, "the end of a string")
-        elif found < " ":
-            cursor.at += 1
-            give(json.dumps(found)[1:-1])
-
-
-def _escape(cursor: Cursor, give: Give) -> Steps[None]:
-    begin = cursor.at
-    for place in range(6):
-        cursor.at = begin + place
-        found = yield from cursor.peek()
-        allowed = '"\\/bfnrtu' if place == 1 else _HEX if place > 1 else "\\"
-        if not found or found not in allowed:
-            cursor.at = begin
-            raise _wrong(found, "an escape that JSON has")
-        if place == 1 and found != "u":
-            break
-    cursor.at += 1
-    give(cursor.text[begin : cursor.at])
-
-
-def _wrong(found: str, wanted: str) -> NoCallError:
-    if not found:
-        return NoCallError(f"the text ends before {wanted}", at_end=True)
-    return NoCallError(f"{found!r} stands where {wanted} should")
+def _is_scalar(text: str) -> bool:
+    try:
+        return not isinstance(json.loads(text), str)
+    except ValueError:
+        return False

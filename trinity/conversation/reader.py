@@ -10,10 +10,10 @@ from trinity.conversation.reading import Reading
 class Reader:
     """Reads one answer. The parts do not depend on where the text is cut; for one thread at a time.
 
-    ``push`` gives what is certain after more text, ``finish`` the rest. Nothing is lost: what
-    looks like a call and is none, as its JSON is malformed or no such tool was given, is text, and
-    ``problems`` says why. A call that has begun when its arguments turn out to be malformed ends
-    there, and the rest is text.
+    ``push`` gives what is certain after more text, ``finish`` the rest. The arguments of a call are
+    one valid JSON object, whatever the model wrote: slips are mended, and where the text ends
+    within them they are completed. What looks like a call and is none, as no such tool was given,
+    is text. ``problems`` says what was wrong.
     """
 
     def __init__(self, reading: Reading, steps: Steps[list[str]]) -> None:

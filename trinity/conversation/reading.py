@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from trinity.conversation.cursor import Cursor, NoCallError, Steps
-from trinity.conversation.json_text import read_value
+from trinity.conversation.cursor import WHITE, Cursor, NoCallError, Steps
+from trinity.conversation.json_text import JsonReader, collect_value, object_of
 from trinity.conversation.scribe import Scribe
 from trinity.conversation.tools import Tool
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 
 
 class Reading:
     """What dialects read calls with.
 
-    ``bare``: a call may begin an answer without a mark.
+    ``bare``: a call may begin an answer without a mark. ``forced``: an answer is nothing but calls.
+    ``cut``: the text has ended within a call's arguments, which were completed.
     ``committed`` is the place up to which all has been handed on: where a call turns out to be
     none, reading goes on there.
     """
 
     def __init__(
-        self, tools: Sequence[Tool], scribe: Scribe, *, parallel: bool, bare: bool = False
-    ) -> None:
+        self, tools: Sequence[Tool], scribe: Scribe, *, parallel: bool, bare: bool = False,
+        forced: bool = False,
+    ) -> None:  # fmt: skip
         self.cursor = Cursor()
         self.scribe = scribe
         self.tools = {tool.name: tool for tool in tools}
         self.parallel = parallel
         self.bare = bare and bool(tools)
+        self.forced = forced
+        self.cut = False
         self.committed = 0
         self.in_call = False
 
@@ -40,6 +47,11 @@ class Reading:
         if found is None:
             raise NoCallError(f"there is no tool {name[:80]!r}")
         return found
+
+    def unknown(self, name: str, *, at_end: bool) -> NoCallError:
+        """That there is no such tool, or that the text ends within the name of one."""
+        part = at_end and any(known.startswith(name) for known in self.tools)
+        return NoCallError(f"there is no tool {name[:80]!r}", at_end=part)
 
     def begin(self, name: str) -> None:
         """A call of the tool begins. Raises NoCallError for another tool, and a second call where
@@ -71,14 +83,86 @@ class Reading:
         self.give(arguments)
         self.done()
 
-    def call(self, name: str) -> Steps[None]:
-        """A call whose arguments are the JSON object that comes next. Raises NoCallError."""
+    def call(self, name: str, ends: tuple[str, ...] = ()) -> Steps[None]:
+        """A call whose arguments are the JSON that comes next, perhaps in a fence or in a string.
+
+        ``ends``: marks that end the arguments; where one comes at once, there are none. Raises
+        NoCallError.
+        """
+        cursor = self.cursor
         self.tool(name)
-        if (yield from self.cursor.white()) != "{":
-            raise NoCallError(
-                f"the arguments of {name} are no JSON object",
-                at_end=self.cursor.at == len(self.cursor.text),
-            )
+        found = yield from cursor.white()
+        fenced = found == "`" and (yield from self.fence())
+        ends = (*ends, "```") if fenced else ends
+        found = yield from cursor.white()
+        if found == "{":
+            yield from self.arguments(name, ends)
+        elif (yield from self.at(ends)):
+            self.call_with(name, "{}")
+        elif found in ('"', "n"):
+            self.call_with(name, (yield from self.collected(name, ends)))
+        else:
+            raise NoCallError(f"the arguments of {name} are no JSON object", at_end=not found)
+        if fenced and (yield from cursor.white()) == "`":
+            yield from cursor.skip("```")
+
+    def arguments(self, name: str, ends: tuple[str, ...] = ()) -> Steps[None]:
+        """A call whose arguments are the JSON object that is next."""
         self.begin(name)
-        yield from read_value(self.cursor, self.give)
+        yield from self.values(JsonReader(self.cursor, self.give, ends))
+
+    def values(self, reader: JsonReader) -> Steps[None]:
+        """The arguments of the call that has begun, all of them."""
+        self.cut = not (yield from reader.read())
         self.done()
+        if self.cut:
+            raise NoCallError("the text ends within the arguments", at_end=True)
+
+    def collected(self, name: str, ends: tuple[str, ...] = ()) -> Steps[str]:
+        """The JSON text of arguments that are an object, an object in a string, or null."""
+        value = json.loads((yield from collect_value(self.cursor, ends)))
+        if isinstance(value, str):
+            text = object_of(value) if value.strip() else "{}"
+            if text is None:
+                raise NoCallError(f"the arguments of {name} are text that is no JSON object")
+            return text
+        if value is not None and not isinstance(value, dict):
+            raise NoCallError(f"the arguments of {name} are no JSON object")
+        return json.dumps(value or {}, ensure_ascii=False)
+
+    def fence(self) -> Steps[bool]:
+        """Go behind the first line of a fence of Markdown; whether there was one."""
+        if not (yield from self.cursor.skip("```")):
+            return False
+        yield from self.cursor.matching(_LETTERS)
+        return True
+
+    def at(self, marks: tuple[str, ...]) -> Steps[bool]:
+        """Whether one of ``marks`` comes next."""
+        for mark in marks:
+            if (yield from self.cursor.starts(mark)):
+                return True
+        return False
+
+    def past(self, closing: tuple[str, ...], opening: tuple[str, ...]) -> Steps[None]:
+        """Go behind what closes calls, with brackets too many, also if the text ends within."""
+        cursor = self.cursor
+        while not self.complete:
+            begin = cursor.at
+            yield from cursor.matching(WHITE + "}])`")
+            at_end = yield from cursor.ends_within((*closing, *opening))
+            if at_end or not (yield from cursor.peek()):
+                cursor.at = len(cursor.text)
+                break
+            if not (yield from self.at((*closing, *opening))):
+                cursor.at = begin
+                break
+            if not (yield from self._skip_one(closing)):
+                break
+        self.commit()
+
+    def _skip_one(self, marks: tuple[str, ...]) -> Steps[bool]:
+        for mark in marks:
+            if (yield from self.cursor.skip(mark)):
+                return True
+        return False

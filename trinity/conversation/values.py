@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from trinity.conversation.tools import Tool
 
+_LOOSE_NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]{0,15})\.|\.[0-9]{1,15})")  # JSON has neither
+_PARTIAL = re.compile(r"-?(?:[0-9.]+[eE]?[-+]?)?|tr?u?|fa?l?s?|nu?l?")
 _TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
     int: ("integer", "number"),
@@ -49,6 +52,9 @@ def _read(bare: str) -> tuple[str, object]:
         return bare, json.loads(bare, parse_constant=_refuse)
     except (ValueError, RecursionError):
         pass
+    if _LOOSE_NUMBER.fullmatch(bare):
+        text = repr(float(bare))
+        return text, float(bare)
     if bare in ("True", "False", "None") or bare[:1] in ("[", "{"):
         try:
             value = ast.literal_eval(bare)
@@ -56,6 +62,15 @@ def _read(bare: str) -> tuple[str, object]:
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             pass
     return bare, bare
+
+
+def is_cut(bare: str) -> bool:
+    """Whether a number or a word breaks off where the text ends, so that nothing is known of it."""
+    try:
+        json.loads(bare)
+    except ValueError:
+        return _PARTIAL.fullmatch(bare.strip()) is not None
+    return False
 
 
 def escaped(text: str) -> str:

@@ -33,19 +33,14 @@ class DeepSeek(Section):
     def read_call(self, reading: Reading) -> Steps[None]:
         """The arguments may lie in a fence."""
         cursor = reading.cursor
-        name = (yield from cursor.collect((_MIDDLE,))).strip()
-        fenced = name == "function" and name not in reading.tools
-        if fenced:
-            name = (yield from cursor.collect(("\n",))).strip()
-            yield from cursor.white()
-            for fence in ("```json", "```"):
-                if (yield from cursor.skip(fence)):
-                    break
-        yield from reading.call(name)
         yield from cursor.white()
-        if fenced:
-            yield from cursor.skip("```")
+        name, end = yield from cursor.name((_MIDDLE, "\n", "{", "```"))
+        if end == _MIDDLE and name == "function" and name not in reading.tools:
             yield from cursor.white()
+            name, end = yield from cursor.name(("\n", "{", "```", *self.closers))
+        if end not in (_MIDDLE, "\n"):
+            cursor.at -= len(end)
+        yield from reading.call(name, self.closers)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """Calls between the first and the last mark."""

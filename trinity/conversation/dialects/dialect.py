@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.cursor import Give, NoCallError, Steps
 from trinity.conversation.reading import Reading
 from trinity.conversation.thinking import Thinking
 from trinity.conversation.tools import Tool
@@ -36,6 +36,11 @@ class Dialect:
     def all_marks(self) -> tuple[str, ...]:
         """Every mark that reading looks for."""
         return self.marks
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """What closes calls: after one of them it is no text."""
+        return ()
 
     def claims(self, template: str) -> bool:
         """Whether a chat template is of this form."""
@@ -77,51 +82,71 @@ class Dialect:
         Returns why what looked like calls was none.
         """
         cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
+        opening = self.marks if reading.tools else ()
+        closing = self.closers if reading.tools else ()
         if inside:
-            yield from self._think(reading, thinking)
-        marks = (thinking.begin, thinking.end, *(self.marks if reading.tools else ()))
+            yield from cursor.white()
+            yield from cursor.skip(thinking.begin)
+            yield from self._think(reading, thinking, problems)
+        marks = (thinking.begin, thinking.end, *opening, *closing)
         while not reading.complete:
-            bare = reading.bare and scribe.fresh
+            if scribe.fresh and (scribe.calls or reading.forced):
+                yield from cursor.white()
+                if (yield from cursor.ends_within(marks)):
+                    break
+            bare = reading.bare and scribe.fresh and not (yield from reading.at(opening))
             if bare and (yield from self._try(reading, "", problems)):
                 continue
             mark = yield from cursor.until(marks, scribe.text, final=True)
             if not mark:
                 break
-            if mark not in (thinking.begin, thinking.end):
+            if mark in opening:
                 yield from self._try(reading, mark, problems)
-            elif not scribe.fresh:
+            elif not scribe.fresh or (mark in closing and not scribe.calls):
                 scribe.text(mark)
             elif mark == thinking.begin:
-                yield from self._think(reading, thinking)
-            else:  # of reasoning that did not take place
+                yield from self._think(reading, thinking, problems)
+            else:  # of reasoning that did not take place, or of a call that has ended
                 scribe.turn()
         scribe.end()
         return problems
 
-    def _think(self, reading: Reading, thinking: Thinking) -> Steps[None]:
-        reading.scribe.turn()
-        yield from reading.cursor.until((thinking.end,), reading.scribe.reasoning, final=True)
-        reading.scribe.turn()
-
-    def _try(self, reading: Reading, mark: str, problems: list[str]) -> Steps[bool]:
-        """Read calls. What is none becomes text; whether there was one."""
+    def _think(self, reading: Reading, thinking: Thinking, problems: list[str]) -> Steps[None]:
+        """Reasoning, in which calls may be, up to its end."""
         cursor, scribe = reading.cursor, reading.scribe
-        calls = scribe.calls
-        begin = cursor.at
+        marks = (thinking.end, *(self.marks if reading.tools else ()))
+        scribe.turn()
+        while not reading.complete:
+            mark = yield from cursor.until(marks, scribe.reasoning, final=True)
+            if mark in ("", thinking.end):
+                break
+            yield from self._try(reading, mark, problems, scribe.reasoning)
+        scribe.turn()
+
+    def _try(
+        self, reading: Reading, mark: str, problems: list[str], give: Give | None = None
+    ) -> Steps[bool]:
+        """Read calls. What is none goes to ``give``, as text; whether there was one.
+
+        What is cut before it is known which tool is called is dropped where only calls may follow.
+        """
+        cursor, scribe = reading.cursor, reading.scribe
+        calls, begin = scribe.calls, cursor.at
         reading.commit()
         try:
             yield from self.read_calls(reading, mark)
             scribe.turn()
         except NoCallError as problem:
-            if mark or problem.args[0]:
+            if mark:
                 problems.append(str(problem))
-            if reading.in_call and problem.at_end:
-                scribe.arguments(cursor.text[reading.committed :])
+            if problem.at_end and (reading.cut or scribe.calls or reading.forced):
                 cursor.at = len(cursor.text)
             else:
                 cursor.at = reading.committed
                 if scribe.calls == calls:
                     cursor.at = begin
-                    scribe.text(mark)
+                    (give or scribe.text)(mark)
+            if scribe.calls > calls:
+                scribe.turn()
         reading.in_call = False
         return scribe.calls > calls

@@ -17,6 +17,11 @@ class Functionary(Dialect):
     name = "functionary"
     marks = ("<function=",)
 
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """The tag's end."""
+        return ("</function>",)
+
     def claims(self, template: str) -> bool:
         """By its tag, which others use for parameters in tags."""
         return "<function=" in template and "<parameter=" not in template
@@ -24,11 +29,10 @@ class Functionary(Dialect):
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
         """One call."""
         cursor = reading.cursor
-        name = (yield from cursor.collect((">",))).strip()
-        yield from reading.call(name)
-        yield from cursor.white()
-        yield from cursor.skip("</function>")
-        reading.commit()
+        name, end = yield from cursor.name((">", "{"))
+        cursor.at -= end == "{"
+        yield from reading.call(name.strip("\"'"), self.closers)
+        yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """One after the other."""

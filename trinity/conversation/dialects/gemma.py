@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Dialect, Mark
-from trinity.conversation.dialects.mistral import NAME_CHARACTERS
+from trinity.conversation.dialects.json_calls import NAME_CHARACTERS, read_json
+from trinity.conversation.json_text import JsonReader
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
-from trinity.conversation.values import as_json, escaped, types_of
+from trinity.conversation.values import types_of
 
-_DEEPEST = 64
-_ANY: frozenset[str] = frozenset()
+
+class _Arguments(JsonReader):
+    """JSON without quotes around keys, in which a mark stands on both sides of text."""
+
+    def __init__(self, reading: Reading, name: str, ends: tuple[str, ...], quote: str) -> None:
+        super().__init__(reading.cursor, reading.give, ends, quote)
+        self._tool = reading.tool(name)
+
+    def types(self, key: str) -> frozenset[str]:
+        """By the tool's schema."""
+        return types_of(self._tool, key)
 
 
 class Gemma(Dialect):
     """Objects without quotes around keys; a mark on both sides of text."""
+
+    bare = True
 
     def __init__(self, name: str, opening: str, closing: str, quote: str) -> None:
         self.name = name
@@ -34,79 +45,36 @@ class Gemma(Dialect):
         """By its mark."""
         return self.marks[0] in template and self._quote in template
 
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """The second mark."""
+        return (self._closing,)
+
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """One call."""
+        """One call; models also write a colon before it, or leave out the mark."""
         cursor = reading.cursor
         yield from cursor.white()
-        yield from cursor.expect("call:")
-        tool = reading.tool((yield from cursor.matching(NAME_CHARACTERS)))
-        if (yield from cursor.white()) != "{":
-            raise NoCallError(f"no arguments follow the call of {tool.name}")
-        reading.begin(tool.name)
-        yield from self._object(reading, tool, 0)
-        reading.done()
+        if mark:
+            yield from cursor.skip(":")
+            if (yield from cursor.peek()) in ("{", "["):
+                yield from read_json(reading, self.closers)
+                yield from reading.past(self.closers, self.marks)
+                return
+        if not (yield from cursor.skip("call:")) and not mark:
+            raise NoCallError("")
         yield from cursor.white()
-        yield from cursor.skip(self._closing)
-        reading.commit()
-
-    def _object(self, reading: Reading, tool: Tool | None, depth: int) -> Steps[None]:
-        cursor = reading.cursor
-        cursor.at += 1
-        reading.give("{")
-        before = ""
-        while (yield from cursor.white()) != "}":
-            if (yield from cursor.skip(self._quote)):
-                key = yield from cursor.collect((self._quote,))
-                yield from cursor.expect(":")
-            else:
-                key = (yield from cursor.collect((":",))).strip().strip('"')
-            reading.give(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
-            yield from self._value(reading, _ANY if tool is None else types_of(tool, key), depth)
-            before = ", "
-            if (yield from cursor.white()) == ",":
-                cursor.at += 1
-            elif (yield from cursor.peek()) != "}":
-                raise NoCallError("neither ',' nor '}' follows an argument")
-        cursor.at += 1
-        reading.give("}")
-
-    def _value(self, reading: Reading, types: frozenset[str], depth: int) -> Steps[None]:
-        cursor = reading.cursor
-        if depth > _DEEPEST:
-            raise NoCallError("the arguments are nested too deeply")
+        name = yield from cursor.matching(NAME_CHARACTERS)
         found = yield from cursor.white()
+        if name not in reading.tools:
+            raise reading.unknown(name, at_end=not found)
         if found == "{":
-            yield from self._object(reading, None, depth + 1)
-        elif found == "[":
-            yield from self._list(reading, depth + 1)
-        elif (yield from cursor.skip(self._quote)):
-            reading.give('"')
-            if not (
-                yield from cursor.until((self._quote,), lambda text: reading.give(escaped(text)))
-            ):
-                raise NoCallError("a text has no end")
-            reading.give('"')
+            reading.begin(name)
+            yield from reading.values(_Arguments(reading, name, self.closers, self._quote))
+        elif mark and (yield from reading.at(self.closers)):
+            reading.call_with(name, "{}")
         else:
-            pieces: list[str] = []
-            end = yield from cursor.until((",", "}", "]"), pieces.append)
-            if not end:
-                raise NoCallError("an argument has no end")
-            cursor.at -= 1
-            reading.give(as_json("".join(pieces).strip(), types))
-
-    def _list(self, reading: Reading, depth: int) -> Steps[None]:
-        cursor = reading.cursor
-        cursor.at += 1
-        reading.give("[")
-        while (yield from cursor.white()) != "]":
-            yield from self._value(reading, _ANY, depth)
-            if (yield from cursor.white()) == ",":
-                cursor.at += 1
-                reading.give(", ")
-            elif (yield from cursor.peek()) != "]":
-                raise NoCallError("neither ',' nor ']' follows a value")
-        cursor.at += 1
-        reading.give("]")
+            raise NoCallError(f"no arguments follow the call of {name}", at_end=not found)
+        yield from reading.past(self.closers, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """The required arguments in the schema's order, by their types; then others."""

@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects.hermes import Hermes
-from trinity.conversation.reading import Reading
 
 _TEXT = """\
 You may call functions to help with what the user asks. To call one, write a JSON object with its \
@@ -21,33 +19,13 @@ Its result then comes within <tool_response></tool_response>. The functions, as 
 
 
 class General(Hermes):
-    """The tags of Hermes, which models without a form of their own most likely know.
-
-    A call at an answer's beginning may lack them, for small models forget them.
-    """
+    """The tags of Hermes, which models without a form of their own most likely know."""
 
     name = "general"
-    bare = True
 
     def claims(self, template: str) -> bool:
         """None: it is for the templates that nobody claims."""
         return False
-
-    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """As Hermes, also in a fence of Markdown."""
-        cursor = reading.cursor
-        yield from cursor.white()
-        fenced = False
-        if not mark:
-            for fence in ("```json\n", "```\n"):
-                fenced = fenced or (yield from cursor.skip(fence))
-            if (yield from cursor.peek()) not in ("{", "["):
-                raise NoCallError("")
-        yield from super().read_calls(reading, mark)
-        if fenced:
-            yield from cursor.white()
-            yield from cursor.skip("```")
-            reading.commit()
 
     def with_tools(
         self,

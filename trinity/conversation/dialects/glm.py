@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from trinity.conversation.cursor import Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Mark
 from trinity.conversation.dialects.tagged import Tagged, Tags
-from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
 
 
@@ -26,14 +24,6 @@ class Glm(Tagged):
     def claims(self, template: str) -> bool:
         """By its tags."""
         return "<arg_key>" in template and "<tool_call>" in template
-
-    def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """One call."""
-        cursor = reading.cursor
-        pieces: list[str] = []
-        ended = yield from cursor.until(("<arg_key>", "</tool_call>"), pieces.append)
-        cursor.at -= len(ended)
-        yield from self._arguments(reading, reading.tool("".join(pieces).strip()))
 
     def head(self, tool: Tool, mark: Mark) -> str:
         """The name in a line."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.cursor import Give, NoCallError, Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Dialect, Mark
 from trinity.conversation.reading import Reading
@@ -20,7 +20,9 @@ from trinity.conversation.tools import Tool
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _CONSTRAIN, _CALL, _END, _RETURN = "<|constrain|>", "<|call|>", "<|end|>", "<|return|>"
 _ENDS = (_END, _CALL, _RETURN)
+_LONGEST_HEADER = 200
 _TO = re.compile(r"\bto=([^\s<]+)")
+_SAID = re.compile("[\"':,}]")  # none of it is in a header
 _NAMED = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
@@ -49,35 +51,46 @@ class Harmony(Dialect):
     def read(self, reading: Reading, thinking: Thinking, inside: bool) -> Steps[list[str]]:
         """Messages one after the other; text outside of them is text."""
         cursor, scribe, problems = reading.cursor, reading.scribe, list[str]()
+        if inside:
+            yield from self._body(reading, scribe.reasoning)
         while not reading.complete:
             header = yield from self._header(reading)
             if header is None:
                 if not (yield from cursor.peek()):
                     break
+                if scribe.fresh and (scribe.calls or reading.forced):
+                    yield from cursor.white()
+                    if (yield from cursor.ends_within((_START, _CHANNEL, *_ENDS))):
+                        break
                 mark = yield from cursor.until((_START, _CHANNEL, *_ENDS), scribe.text, final=True)
                 if mark in (_START, _CHANNEL):
                     cursor.at -= len(mark)
                     scribe.turn()
             elif _TO.search(header):
-                if (yield from self._try(reading, header, problems)):
-                    yield from cursor.white()
-                    for mark in _ENDS:
-                        yield from cursor.skip(mark)
+                yield from self._try(reading, header, problems)
             else:
-                scribe.turn()
                 channel = _NAMED.search(header)
                 thinks = channel is not None and channel[1] == "analysis"
-                give = scribe.reasoning if thinks else scribe.text
-                mark = yield from cursor.until((*_ENDS, _START), give, final=True)
-                if mark == _START:
-                    cursor.at -= len(mark)
-                if mark:
-                    scribe.turn()
+                yield from self._body(reading, scribe.reasoning if thinks else scribe.text)
         scribe.end()
         return problems
 
+    def _body(self, reading: Reading, give: Give) -> Steps[None]:
+        """A message from behind its header up to its end, or to the next one."""
+        cursor = reading.cursor
+        reading.scribe.turn()
+        mark = yield from cursor.until((*_ENDS, _START, _CHANNEL), give, final=True)
+        if mark in (_START, _CHANNEL):
+            cursor.at -= len(mark)
+        if mark:
+            reading.scribe.turn()
+
     def _header(self, reading: Reading) -> Steps[str | None]:
-        """A message's header, behind which the cursor then is; None where none comes."""
+        """A message's header, behind which the cursor then is; None where none comes.
+
+        Models leave out its end before the arguments of a call, or all arguments. A header in which
+        the text ends is marks and no text.
+        """
         cursor = reading.cursor
         begin = cursor.at
         begun = yield from cursor.skip(_START)
@@ -85,9 +98,17 @@ class Harmony(Dialect):
             begun = begun or (yield from cursor.starts(word))
         if begun:
             pieces: list[str] = []
-            if (yield from cursor.until((_MESSAGE,), pieces.append)):
-                return "".join(pieces) + _MESSAGE
-            reading.scribe.text(cursor.text[begin:])
+            end = yield from cursor.until((_MESSAGE, "{", _START, *_ENDS), pieces.append)
+            header = "".join(pieces)
+            if end == _MESSAGE:
+                return header + _MESSAGE
+            if end and _TO.search(header) and not _SAID.search(header):
+                cursor.at -= len(end)
+                return header
+            if end == _START:
+                cursor.at -= len(end)
+            if end or len(header) > _LONGEST_HEADER or "\n" in header:
+                reading.scribe.text(cursor.text[begin : cursor.at])
             return None
         cursor.at = begin
         return None
@@ -99,7 +120,8 @@ class Harmony(Dialect):
         name = to[1].removeprefix("functions.")
         if to[1] == name and name not in reading.tools:
             raise NoCallError(f"there is no recipient {name[:80]!r}")
-        yield from reading.call(name)
+        yield from reading.call(name, _ENDS)
+        yield from reading.past(_ENDS, (_START, _CHANNEL))
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """One message to a function: the model's templates have no more in a turn."""

@@ -6,10 +6,14 @@ from trinity.conversation.dialects.json_calls import JsonCalls
 
 
 class Hermes(JsonCalls):
-    """A JSON object between two tags for each call."""
+    """A JSON object between two tags for each call.
+
+    A call at an answer's beginning may lack them, for small models forget them.
+    """
 
     name = "hermes"
     marks = ("<tool_call>",)
+    bare = True
     closes = ("</tool_call>",)
     opening, closing, inner = "<tool_call>", "</tool_call>", "\n"
 

@@ -9,13 +9,14 @@ from typing import Any
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Dialect, Mark
-from trinity.conversation.json_text import collect_value, read_string, read_value
+from trinity.conversation.json_text import collect_value, read_key, read_string
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
 
-_NAMES = ("name", "tool_name")
-_ARGUMENTS = ("arguments", "parameters")
-_KNOWN = (*_NAMES, *_ARGUMENTS, "id", "type", "tool_call_id", "function")
+_NAMES = ("name", "tool_name", "function_name", "tool")
+_ARGUMENTS = ("arguments", "parameters", "args", "input")
+NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+_KNOWN = (*_NAMES, *_ARGUMENTS, "id", "type", "tool_call_id", "function", "function_call")
 
 
 class JsonCalls(Dialect):
@@ -35,20 +36,21 @@ class JsonCalls(Dialect):
         """Those that close, too."""
         return (*self.marks, *self.closes)
 
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """Those that are declared."""
+        return self.closes
+
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Objects, or a list of them, then perhaps a closing mark."""
+        """Objects, or a list of them, perhaps in a fence, then perhaps a closing mark."""
         cursor = reading.cursor
-        if (yield from cursor.white()) == "[":
-            yield from read_list(reading)
-        else:
-            yield from read_object(reading)
-            while (yield from cursor.white()) == "{":
-                yield from read_object(reading)
         yield from cursor.white()
-        for close in self.closes:
-            if (yield from cursor.skip(close)):
-                break
-        reading.commit()
+        yield from reading.fence()
+        found = yield from cursor.white()
+        if found not in ("{", "[") and not mark:
+            raise NoCallError("")
+        yield from read_json(reading, self.closes)
+        yield from reading.past(self.closes, self.marks)
 
     def grammar(self, tools: Sequence[Tool], *, parallel: bool, mark: Mark) -> str:
         """One object after the other, each between marks, or one list."""
@@ -91,86 +93,110 @@ class JsonCalls(Dialect):
         return f"{inner} {mark(self.closing)}"
 
 
-def read_list(reading: Reading) -> Steps[None]:
+def read_json(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
+    """Calls in a JSON list, as JSON objects one after the other, or a name and its arguments.
+
+    Raises NoCallError.
+    """
+    cursor = reading.cursor
+    found = yield from cursor.white()
+    if found == "[":
+        yield from read_list(reading, ends)
+        return
+    if found != "{":
+        name = yield from cursor.matching(NAME_CHARACTERS)
+        if name not in reading.tools:
+            raise reading.unknown(name, at_end=not (yield from cursor.peek()))
+        found = yield from cursor.white()
+        if found not in ("{", "`"):
+            raise NoCallError("a JSON object is missing", at_end=not found)
+        yield from reading.call(name, ends)
+        return
+    yield from read_object(reading, ends)
+    while not reading.complete:
+        begin = cursor.at
+        yield from cursor.matching(" \t\r\n,;")
+        if (yield from cursor.peek()) != "{":
+            cursor.at = begin
+            break
+        yield from read_object(reading, ends)
+
+
+def read_list(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
     """Calls in a JSON list, which is next. Raises NoCallError."""
     cursor = reading.cursor
     yield from cursor.expect("[")
+    if (yield from cursor.white()) == "]":
+        raise NoCallError("the list of calls is empty")
     while True:
-        if (yield from cursor.white()) == "]" and reading.scribe.calls:
+        yield from read_object(reading, ends)
+        if reading.complete or (yield from cursor.white()) not in (",", "{"):
             break
-        yield from read_object(reading)
-        if (yield from cursor.white()) != ",":
+        yield from cursor.skip(",")
+        if (yield from cursor.white()) == "]":
             break
-        cursor.at += 1
-    yield from cursor.expect("]")
+    yield from cursor.skip("]")
     reading.commit()
 
 
-def read_object(reading: Reading) -> Steps[None]:
+def read_object(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
     """A call as a JSON object. Raises NoCallError as soon as it is none.
 
-    Arguments that come before the name wait for it. Arguments may be JSON in a string.
+    Arguments that come before the name wait for it, or stand beside it. They may be JSON in a
+    string.
     """
     cursor = reading.cursor
     yield from cursor.white()
     yield from cursor.expect("{")
     name, waiting, called = "", "", False
+    beside: dict[str, str] = {}
     while True:
-        yield from cursor.white()
-        key = yield from read_string(cursor)
-        yield from cursor.white()
-        yield from cursor.expect(":")
+        found = yield from cursor.white()
+        if not found or found in "{[}],":
+            raise NoCallError("no key of a call follows", at_end=not found and not waiting)
+        key = str(json.loads((yield from read_key(cursor))))
+        found = yield from cursor.white()
+        if found not in (":", "="):
+            raise NoCallError("':' is missing", at_end=not found and not waiting)
+        cursor.at += 1
         found = yield from cursor.white()
         if key not in _KNOWN and not called and not name:
-            raise NoCallError(f"{key[:80]!r} is no key of a call")
-        if key == "function" and found == "{":
-            yield from read_object(reading)
+            raise NoCallError(f"{key[:80]!r} is no key of a call", at_end=not found)
+        if key in ("function", "function_call") and found == "{":
+            yield from read_object(reading, ends)
             called = True
-        elif key in _NAMES or (key == "function" and found == '"'):
+        elif not called and (key in _NAMES or (key == "function" and found in ("'", '"'))):
             name = yield from read_string(cursor)
             reading.tool(name)
-            if waiting and not called:
+            if waiting:
                 reading.call_with(name, waiting)
                 called = True
         elif key in _ARGUMENTS and not called:
             if name and found == "{":
-                yield from reading.call(name)
+                yield from reading.arguments(name, ends)
                 called = True
             else:
-                waiting = yield from _arguments(reading, found)
+                waiting = yield from reading.collected(name or "the call", ends)
                 if name:
                     reading.call_with(name, waiting)
                     called = True
         else:
-            yield from read_value(cursor, _ignore)
+            value = yield from collect_value(cursor, ends)
+            if name and not called and key not in _KNOWN:
+                beside[key] = value
         found = yield from cursor.white()
-        if found == "}" and not called and name:
-            cursor.at += 1
-            reading.call_with(name, "{}")
-            return
         if called and found != ",":  # small models forget the last brace
             cursor.at += found == "}"
             reading.commit()
             return
-        yield from cursor.expect(",")
-
-
-def _arguments(reading: Reading, found: str) -> Steps[str]:
-    """The text of arguments that are an object, or an object in a string, or null."""
-    text = yield from collect_value(reading.cursor)
-    value = json.loads(text)
-    if isinstance(value, str):
-        text = value.strip() or "{}"
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            raise NoCallError("the arguments are text that is no JSON") from None
-    if value is None:
-        return "{}"
-    if not isinstance(value, dict):
-        raise NoCallError("the arguments are no JSON object")
-    return text
-
-
-def _ignore(text: str) -> None:
-    pass
+        if found in ("}", "]") or (name and not called and (yield from reading.at(ends))):
+            if not name:
+                raise NoCallError("the name of the tool is missing")
+            cursor.at += found == "}"
+            pairs = (f"{json.dumps(key)}: {value}" for key, value in beside.items())
+            reading.call_with(name, "{" + ", ".join(pairs) + "}")
+            return
+        if found == ",":
+            cursor.at += 1
+        elif not found:
+            raise NoCallError("the text ends within a call", at_end=not waiting)

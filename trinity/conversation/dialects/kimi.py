@@ -31,9 +31,10 @@ class Kimi(Section):
     def read_call(self, reading: Reading) -> Steps[None]:
         """A name has a number behind it."""
         cursor = reading.cursor
-        said = (yield from cursor.collect((_MIDDLE,))).strip()
-        yield from reading.call(said.removeprefix("functions.").rpartition(":")[0] or said)
-        yield from cursor.white()
+        said, end = yield from cursor.name((_MIDDLE, "{"))
+        cursor.at -= end == "{"
+        name = said.removeprefix("functions.")
+        yield from reading.call(name.rpartition(":")[0] or name, self.closers)
 
     def written(self, functions: Sequence[Mapping[str, Any]]) -> str:
         """As the models write them."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trinity.conversation.cursor import NoCallError, Steps
+from trinity.conversation.cursor import Steps
 from trinity.conversation.dialects.dialect import Mark
-from trinity.conversation.dialects.json_calls import JsonCalls, read_object
+from trinity.conversation.dialects.json_calls import JsonCalls
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
 
 
 class Llama(JsonCalls):
-    """An answer that begins with such an object is a call; several have ";" between them."""
+    """An answer that begins with such an object is a call; several have ";" between them.
+
+    The models also know <function=name>{...}</function>, of their documentation.
+    """
 
     name = "llama"
-    marks = ("<|python_tag|>",)
+    marks = ("<|python_tag|>", "<function=")
+    closes = ("</function>",)
     bare = True
     marks_forced_calls = False
     arguments_key = "parameters"
@@ -31,9 +35,10 @@ class Llama(JsonCalls):
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
         """One object after the other."""
         cursor = reading.cursor
-        if (yield from cursor.white()) != "{":
-            raise NoCallError("code follows <|python_tag|>, no call" if mark else "")
-        yield from read_object(reading)
-        while (yield from cursor.white()) in (";", ",") and not reading.complete:
-            cursor.at += 1
-            yield from read_object(reading)
+        if mark == "<function=":
+            name, end = yield from cursor.name((">", "{"))
+            cursor.at -= end == "{"
+            yield from reading.call(name.strip("\"'"), self.closes)
+            yield from reading.past(self.closes, self.marks)
+            return
+        yield from super().read_calls(reading, mark)

@@ -8,6 +8,8 @@ from trinity.conversation.dialects.json_calls import JsonCalls
 class Marked(JsonCalls):
     """Calls between two marks, of which the second may be none; most in a list."""
 
+    bare = True
+
     def __init__(
         self, name: str, opening: str, closing: str = "", *, arguments_key: str = "arguments",
         in_list: bool = True,

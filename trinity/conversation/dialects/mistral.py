@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Dialect, Mark
-from trinity.conversation.dialects.json_calls import JsonCalls, read_list, read_object
+from trinity.conversation.dialects.json_calls import NAME_CHARACTERS, JsonCalls, read_json
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
-
-NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
 
 class Mistral(Dialect):
     """Both forms are read; which one is written when forced follows from the template."""
 
     marks = ("[TOOL_CALLS]",)
+    bare = True
     id_prefix, id_length = "", 9  # the templates refuse others
 
     @property
@@ -29,18 +28,20 @@ class Mistral(Dialect):
         """What follows the mark shows the form."""
         cursor = reading.cursor
         found = yield from cursor.white()
-        if found == "[":
-            yield from read_list(reading)
-        elif found == "{":
-            yield from read_object(reading)
+        if found in ("[", "{") and not (yield from cursor.starts("[ARGS]")):
+            yield from read_json(reading)
         else:
             name = yield from cursor.matching(NAME_CHARACTERS)
-            reading.tool(name)
+            found = yield from cursor.white()
+            if name not in reading.tools:
+                raise reading.unknown(name, at_end=not found)
             if (yield from cursor.skip("[CALL_ID]")):
                 yield from cursor.matching(NAME_CHARACTERS)
-            if not (yield from cursor.skip("[ARGS]")) and (yield from cursor.peek()) != "{":
-                raise NoCallError(f"no arguments follow the call of {name}")
+                yield from cursor.white()
+            if not (yield from cursor.skip("[ARGS]")) and (not mark or found not in "{`"):
+                raise NoCallError(f"no arguments follow the call of {name}", at_end=not found)
             yield from reading.call(name)
+        yield from reading.past((), self.marks)
 
 
 class MistralList(Mistral, JsonCalls):

@@ -18,6 +18,11 @@ class Section(Dialect):
         return (self.first, self.begin)
 
     @property
+    def closers(self) -> tuple[str, ...]:
+        """The last two."""
+        return (self.end, self.last)
+
+    @property
     def all_marks(self) -> tuple[str, ...]:
         """With those within a call."""
         return (self.first, self.begin, self.middle, self.end, self.last)
@@ -30,13 +35,10 @@ class Section(Dialect):
             yield from cursor.expect(self.begin)
         while True:
             yield from self.read_call(reading)
-            yield from cursor.skip(self.end)
-            reading.commit()
-            yield from cursor.white()
+            yield from reading.past((self.end,), (self.begin, self.last))
             if reading.complete or not (yield from cursor.skip(self.begin)):
                 break
-        yield from cursor.skip(self.last)
-        reading.commit()
+        yield from reading.past((self.end, self.last), self.marks)
 
     def read_call(self, reading: Reading) -> Steps[None]:
         """One call, from behind ``begin`` to ``end``."""

@@ -10,9 +10,10 @@ from typing import Any
 from trinity.conversation.cursor import NoCallError, Steps
 from trinity.conversation.dialects import lark
 from trinity.conversation.dialects.dialect import Dialect, Mark
+from trinity.conversation.dialects.json_calls import read_json
 from trinity.conversation.reading import Reading
 from trinity.conversation.tools import Tool
-from trinity.conversation.values import as_json, escaped, types_of
+from trinity.conversation.values import as_json, escaped, is_cut, types_of
 from trinity.grammar.schema import closed_schema
 
 
@@ -42,8 +43,14 @@ class Tagged(Dialect):
 
     @property
     def marks(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What opens calls."""
-        return (self.tags.call[0],)
+        """What opens calls; models leave out the first at times."""
+        tags = self.tags
+        return (tags.call[0], tags.function[0]) if tags.function[0] else (tags.call[0],)
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """The ends of functions and of calls."""
+        return tuple(dict.fromkeys((self.tags.function_end, self.tags.call[1])))
 
     @property
     def all_marks(self) -> tuple[str, ...]:
@@ -53,54 +60,143 @@ class Tagged(Dialect):
         return tuple(one for one in (*around, tags.value_end) if one)
 
     def read_calls(self, reading: Reading, mark: str) -> Steps[None]:
-        """Functions up to the closing mark."""
+        """Functions up to the closing mark, or calls as JSON."""
         cursor, tags = reading.cursor, self.tags
-        while True:
+        if mark == tags.call[0]:
             yield from cursor.white()
+            yield from reading.fence()
+            if (yield from cursor.white()) in ("{", "["):
+                yield from read_json(reading, self.closers)
+                yield from reading.past(self.closers, self.marks)
+                return
             yield from cursor.expect(tags.function[0])
-            name = (yield from cursor.collect((tags.function[1],))).strip()
-            yield from self._arguments(reading, reading.tool(name))
-            yield from cursor.white()
+        while True:
+            yield from self._call(reading, (yield from self._tool(reading)))
+            yield from reading.past((tags.function_end,), (*self.marks, tags.call[1]))
             if reading.complete or not tags.function[0]:
                 break
-            if not (yield from cursor.starts(tags.function[0])):
+            if not (yield from cursor.skip(tags.function[0])):
                 break
-        yield from cursor.skip(tags.call[1])
-        reading.commit()
+        yield from reading.past(self.closers, self.marks)
 
-    def _arguments(self, reading: Reading, tool: Tool) -> Steps[None]:
+    def _tool(self, reading: Reading) -> Steps[Tool]:
+        """The tool whose name is next, perhaps in quotes."""
         cursor, tags = reading.cursor, self.tags
-        reading.begin(tool.name)
-        before = "{"
-        while True:
-            yield from cursor.white()
-            if not (yield from cursor.skip(tags.key[0])):
-                break
-            said = yield from cursor.collect((tags.key[1],))
-            key, types = self.key_of(said, types_of(tool, said))
-            if tags.value:
-                yield from cursor.white()
-                yield from cursor.expect(tags.value)
-            if tags.break_lines:
-                yield from cursor.skip("\n")
-            reading.give(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
-            yield from self._value(reading, types)
-            before = ", "
-        if not (yield from cursor.skip(tags.function_end)):
-            raise NoCallError(f"{tags.function_end!r} is missing")
-        reading.give("{}" if before == "{" else "}")
-        reading.done()
+        marks = (tags.function[1] or tags.key[0], ">", "\n", "{", *self.closers)
+        name, end = yield from cursor.name(marks)
+        if end not in (tags.function[1], ">"):
+            cursor.at -= len(end)
+        return reading.tool(name.strip("\"'"))
 
-    def _value(self, reading: Reading, types: frozenset[str]) -> Steps[None]:
+    def _call(self, reading: Reading, tool: Tool) -> Steps[None]:
+        """A call, from behind the name on. Text between its arguments comes after it."""
+        cursor, tags = reading.cursor, self.tags
+        ends = (*self.closers, *self.marks)
+        given, strays = False, list[str]()
+        while True:
+            found = yield from cursor.white()
+            if (yield from cursor.skip(tags.key[0])):
+                if not reading.in_call:
+                    reading.begin(tool.name)
+                before = ", " if given else "{"
+                given = (yield from self._argument(reading, tool, before, strays)) or given
+            elif (yield from reading.at(ends)) or not found:
+                break
+            elif not reading.in_call and found in ("{", "`"):
+                yield from reading.call(tool.name, self.closers)
+                return
+            else:
+                yield from self._stray(reading, (tags.key[0], *ends), strays)
+        if not reading.in_call:
+            if not found:
+                raise NoCallError("the text ends before the arguments", at_end=True)
+            reading.begin(tool.name)
+        reading.give("}" if given else "{}")
+        reading.done()
+        if strays:
+            reading.scribe.turn()
+            reading.scribe.text(" ".join(strays))
+        reading.cut = not found
+        if reading.cut:
+            raise NoCallError("the text ends within the arguments", at_end=True)
+
+    def _stray(self, reading: Reading, marks: tuple[str, ...], strays: list[str]) -> Steps[None]:
+        """Text where an argument should be, up to the next of ``marks``."""
+        cursor, tags = reading.cursor, self.tags
+        if not reading.in_call:
+            raise NoCallError("text follows the name of a function")
+        for mark in (tags.value_end, tags.key[1], tags.value):
+            if mark and (yield from cursor.skip(mark)):
+                return
+        pieces: list[str] = []
+        end = yield from cursor.until((*marks, tags.value_end), pieces.append)
+        if end != tags.value_end:
+            cursor.at -= len(end)
+        strays.append("".join(pieces).strip())
+
+    def _argument(
+        self, reading: Reading, tool: Tool, before: str, strays: list[str]
+    ) -> Steps[bool]:
+        """One argument, from behind what opens its name; whether it was given."""
+        cursor, tags = reading.cursor, self.tags
+        try:
+            said, end = yield from cursor.name(
+                (tags.key[1], "\n", *((tags.value,) * bool(tags.value)))
+            )
+        except NoCallError as problem:
+            if problem.at_end:
+                cursor.at = len(cursor.text)
+            return False
+        if end == tags.value:
+            cursor.at -= len(end)
+        key, types = self.key_of(said.strip(">\"'"), types_of(tool, said.strip(">\"'")))
+        ends = (*self.closers, *self.marks)
+        if tags.value:
+            yield from cursor.white()
+            if not (yield from cursor.skip(tags.value)) and (
+                (yield from reading.at((tags.key[0], *ends))) or not (yield from cursor.peek())
+            ):
+                strays.append(key)
+                return False
+        if tags.break_lines and end != "\n":
+            yield from cursor.skip("\n")
+        return (
+            yield from self._value(
+                reading, f"{before}{json.dumps(key, ensure_ascii=False)}: ", types
+            )
+        )
+
+    def _value(self, reading: Reading, head: str, types: frozenset[str]) -> Steps[bool]:
+        """A value up to its end, or up to the next tag in a line where that is missing."""
         cursor, tags = reading.cursor, self.tags
         ends = ("\n" + tags.value_end, tags.value_end) if tags.break_lines else (tags.value_end,)
-        if types != {"string"}:
-            reading.give(as_json((yield from cursor.collect(ends)), types))
-            return
-        reading.give('"')
-        if not (yield from cursor.until(ends, lambda text: reading.give(escaped(text)))):
-            raise NoCallError(f"{tags.value_end!r} is missing")
-        reading.give('"')
+        later = self._later()
+        if types == {"string"}:
+            reading.give(head + '"')
+            end = yield from cursor.until(
+                (*ends, *later), lambda text: reading.give(escaped(text)), part=False
+            )
+            reading.give('"')
+        else:
+            pieces: list[str] = []
+            end = yield from cursor.until((*ends, *later), pieces.append, part=False)
+            text = "".join(pieces)
+            if not end and types and is_cut(text):
+                return False
+            reading.give(head + as_json(text, types))
+        if end in later:
+            cursor.at -= len(end.lstrip("\n"))
+        return True
+
+    def _later(self) -> tuple[str, ...]:
+        """What ends a value whose own end is missing."""
+        tags = self.tags
+        found = ["\n" + tags.key[0], *("\n" + one for one in self.closers)]
+        if tags.function_end != tags.call[1]:
+            found += (tags.function_end + between + tags.call[1] for between in ("", "\n"))
+        else:
+            found += (tags.key[0], tags.call[1])
+        return tuple(found)
 
     def key_of(self, said: str, types: frozenset[str]) -> tuple[str, frozenset[str]]:
         """An argument's name and types, by what stands in its tag."""

@@ -1,0 +1,167 @@
+"""Calls as the models of each form write them, to be spoilt in crafted answers.
+
+Sources: the chat templates of the models, llama.cpp's tests/test-chat.cpp, vLLM's tool parsers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.conversation.transcripts import (
+    CODER,
+    DEEPSEEK,
+    DSML,
+    GEMMA,
+    HARMONY,
+    HERMES,
+    INVOKE,
+    KIMI,
+)  # fmt: skip
+
+Arguments = Mapping[str, Any]
+
+
+def dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What models of a form write.
+
+    ``call`` is a call from the text of its arguments; ``values`` makes that text. Calls stand
+    between ``first`` and ``last``, and ``between`` one another. ``thinks`` are the marks of
+    reasoning, ``says`` stands before text and ``ends`` behind it.
+    """
+
+    form: str
+    template: str
+    call: Callable[[str, str], str]
+    values: Callable[[Arguments], str] = dumped
+    first: str = ""
+    between: str = ""
+    last: str = ""
+    thinks: tuple[str, str] = ("<think>", "</think>")
+    says: str = ""
+    ends: str = ""
+
+    def calls(self, calls: Sequence[tuple[str, Arguments]]) -> str:
+        texts = [self.call(name, self.values(arguments)) for name, arguments in calls]
+        return self.first + self.between.join(texts) + self.last
+
+    def spoilt(self, name: str, arguments: str) -> str:
+        """One call whose arguments are written otherwise."""
+        return self.first + self.call(name, arguments) + self.last
+
+    def thought(self, text: str) -> str:
+        return self.thinks[0] + text + self.thinks[1]
+
+    def said(self, text: str) -> str:
+        return self.says + text + self.ends
+
+
+def _json(key: str, opening: str = "", closing: str = "") -> Callable[[str, str], str]:
+    return lambda name, text: f'{opening}{{"name": "{name}", "{key}": {text}}}{closing}'
+
+
+def _tagged(before: str, end: str, newline: str = "\n") -> Callable[[Arguments], str]:
+    def values(arguments: Arguments) -> str:
+        texts = (
+            f"{before.format(key=key, text=str(isinstance(value, str)).lower())}{newline}"
+            f"{value if isinstance(value, str) else dumped(value)}{newline}{end}\n"
+            for key, value in arguments.items()
+        )
+        return "".join(texts)
+
+    return values
+
+
+def _gemma(quote: str) -> Callable[[Arguments], str]:
+    def text(value: Any) -> str:
+        if isinstance(value, str):
+            return f"{quote}{value}{quote}"
+        if isinstance(value, list):
+            return f"[{','.join(map(text, value))}]"
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{key}:{text(one)}" for key, one in value.items()) + "}"
+        return dumped(value)
+
+    return text
+
+
+def _list(form: str, template: str, opening: str, closing: str = "", key: str = "arguments") -> Any:
+    return Writer(form, template, _json(key), first=f"{opening}[", between=", ", last=f"]{closing}")
+
+
+def _invoke(form: str, template: str, prefix: str, mark: str, attribute: str = "") -> Writer:
+    return Writer(
+        form, template,
+        lambda name, text: f'<{prefix}invoke name="{name}">\n{text}</{prefix}invoke>\n',
+        _tagged(f'<{prefix}parameter name="{{key}}"{attribute}>', f"</{prefix}parameter>", ""),
+        first=f"<{mark}>\n", last=f"</{mark}>",
+    )  # fmt: skip
+
+
+def _function(form: str, template: str, prefix: str, newline: str) -> Writer:
+    return Writer(
+        form, template,
+        lambda name, text: f"<{prefix}tool_call>\n<function={name}>\n{text}</function>\n"
+        f"</{prefix}tool_call>",
+        _tagged("<parameter={key}>", "</parameter>", newline), between="\n",
+        thinks=(f"<{prefix}think>", f"</{prefix}think>"),
+    )  # fmt: skip
+
+
+WRITERS = [
+    Writer("general", "", _json("arguments", "<tool_call>\n", "\n</tool_call>"), between="\n"),
+    Writer("hermes", HERMES, _json("arguments", "<tool_call>\n", "\n</tool_call>"), between="\n"),
+    _list("granite", "<|tool_call|>", "<|tool_call|>"),
+    _list("phi", "<|tool_call|> <|/tool_call|>", "<|tool_call|>", "<|/tool_call|>"),
+    _list("nemotron", "<TOOLCALL></TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
+    _list("apriel", "<tool_calls></tool_calls>", "<tool_calls>", "</tool_calls>"),
+    _list("command", "<|START_ACTION|><|END_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>",
+          "parameters"),
+    _list("mistral-list", "[TOOL_CALLS]", "[TOOL_CALLS]"),
+    Writer("gigachat", "<|function_call|>", _json("arguments", "<|function_call|>")),
+    Writer("mistral", "[TOOL_CALLS] [ARGS] [THINK] [/THINK]",
+           lambda name, text: f"[TOOL_CALLS]{name}[ARGS]{text}", thinks=("[THINK]", "[/THINK]")),
+    Writer("llama", '"parameters": ipython', _json("parameters"), first="<|python_tag|>",
+           between="; "),
+    Writer("functionary", "<function=", lambda name, text: f"<function={name}>{text}</function>"),
+    Writer("deepseek", DEEPSEEK,
+           lambda name, text: f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{text}<｜tool▁call▁end｜>",
+           first="<｜tool▁calls▁begin｜>", last="<｜tool▁calls▁end｜>"),
+    Writer("deepseek-fenced", DEEPSEEK + "```json",
+           lambda name, text: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"
+           f"{name}\n```json\n{text}\n"
+           "```<｜tool▁call▁end｜>",
+           first="<｜tool▁calls▁begin｜>", between="\n", last="<｜tool▁calls▁end｜>"),
+    Writer("kimi", KIMI,
+           lambda name, text: f"<|tool_call_begin|>functions.{name}:0"
+           f"<|tool_call_argument_begin|>{text}<|tool_call_end|>",
+           first="<|tool_calls_section_begin|>", last="<|tool_calls_section_end|>"),
+    Writer("harmony", HARMONY,
+           lambda name, text: f"<|channel|>commentary to=functions.{name} <|constrain|>json"
+           f"<|message|>{text}<|call|>",
+           between="<|start|>assistant", thinks=("<|channel|>analysis<|message|>", "<|end|>"),
+           says="<|channel|>final<|message|>", ends="<|end|>"),
+    _function("qwen-coder", CODER, "", "\n"),
+    _function("seed", "<seed:tool_call><function=><parameter=></seed:think><seed:think>", "seed:",
+              ""),
+    _invoke("minimax", INVOKE, "", "minimax:tool_call"),
+    _invoke("dsml", DSML, "｜DSML｜", "｜DSML｜function_calls", ' string="{text}"'),
+    _invoke("dsml-tools", DSML.replace("function_calls", "tool_calls"), "｜DSML｜",
+            "｜DSML｜tool_calls", ' string="{text}"'),
+    Writer("glm", "<tool_call><arg_key>",
+           lambda name, text: f"<tool_call>{name}\n{text}</tool_call>",
+           _tagged("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>", ""), between="\n"),
+    Writer("gemma", GEMMA, lambda name, text: f"<|tool_call>call:{name}{text}<tool_call|>",
+           _gemma('<|"|>'), thinks=("<|channel>thought\n", "<channel|>")),
+    Writer("function-gemma", "<start_function_call><escape>",
+           lambda name, text: f"<start_function_call>call:{name}{text}<end_function_call>",
+           _gemma("<escape>")),
+]  # fmt: skip
+JSON_WRITERS = [one for one in WRITERS if one.values is dumped]
