@@ -13,6 +13,9 @@ TrinityError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TrinityError(Exception):
     """Base of all errors; its message says what was found, what was expected, what to do.
@@ -69,3 +72,15 @@ class ConfinedError(TrinityError):
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason or message
+
+
+@contextmanager
+def about(source: str, *names: str) -> Iterator[None]:
+    """Begin errors about a model with ``source`` unless they name it or one of ``names``."""
+    try:
+        yield
+    except (FormatError, UnsupportedError, ConfigError, TokenizerError, InputError) as error:
+        text = str(error)
+        if source and not any(name and name in text for name in (source, *names)):
+            error.args = (f"{source}: {text}", *error.args[1:])
+        raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
-from trinity.errors import InputError, TrinityError
+from trinity.errors import InputError, TrinityError, about
 from trinity.load_options import AdapterFile, LoadOptions
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults, with_defaults
@@ -84,7 +84,7 @@ def load(
         lora=lora,
     )
     from trinity.formats.configuration import check_is_model
-    from trinity.models import refuse_speech
+    from trinity.models import check_architecture
     from trinity.providers import open_weights
     from trinity.tokenizers import tokenizer_from_metadata
 
@@ -95,29 +95,33 @@ def load(
         weight_scale=options.weight_scale,
         notice=progress or _silent,
     )
+    source = provider.path
     try:
-        check_is_model(provider.metadata, provider.path)
-        refuse_speech(provider.metadata, provider.path)
-        if options.quantize is not None:
-            provider = _quantized(provider, options, progress or _silent)
-        with _libraries():
-            defaults = checked_defaults(provider)
-            tokenizer = tokenizer_from_metadata(provider.metadata, defaults.end_ids)
-        options = with_defaults(options, defaults)
-        # Only now, for this import loads the compiler: a wrong path is told at once.
-        with _libraries():
-            engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
-        engine = engine_module.load_engine(
-            provider,
-            threads=options.threads,
-            context_length=options.context_length,
-            kv_type=options.kv_type,
-            kv_memory=options.kv_memory,
-            batch_invariant=options.batch_invariant,
-            isa=options.isa,
-            lora=options.lora,
-            progress=progress,
-        )
+        with about(source, os.fspath(path), *provider.paths):
+            check_is_model(provider.metadata, source)
+            check_architecture(provider)
+            if options.quantize is not None:
+                provider = _quantized(provider, options, progress or _silent)
+            with _libraries():
+                defaults = checked_defaults(provider)
+                tokenizer = tokenizer_from_metadata(
+                    provider.metadata, defaults.end_ids, source=source
+                )
+            options = with_defaults(options, defaults)
+            # Only now, for this import loads the compiler: a wrong path is told at once.
+            with _libraries():
+                engine_module = uninterrupted(importlib.import_module, "trinity.runtime.engine")
+            engine = engine_module.load_engine(
+                provider,
+                threads=options.threads,
+                context_length=options.context_length,
+                kv_type=options.kv_type,
+                kv_memory=options.kv_memory,
+                batch_invariant=options.batch_invariant,
+                isa=options.isa,
+                lora=options.lora,
+                progress=progress,
+            )
     except BaseException:
         provider.close()
         raise
@@ -204,7 +208,11 @@ def load_tokenizer(path: Path, *, notice: Callable[[str], None] | None = None) -
 
     described = open_description(path, notice=notice or _silent)
     try:
-        return tokenizer_from_metadata(described.metadata, described.defaults.end_ids)
+        source = os.fspath(path)
+        with about(source):
+            return tokenizer_from_metadata(
+                described.metadata, described.defaults.end_ids, source=source
+            )
     finally:
         described.close()
 

@@ -31,6 +31,12 @@ def test_arguments_become_objects_and_tools_get_names() -> None:
     assert read_messages(read) == read
 
 
+@pytest.mark.parametrize("role", ["assistant", "tool"])
+def test_no_content_where_there_may_be_none(role: str) -> None:
+    read = read_messages([{"role": role, "content": None}, {"role": role}])
+    assert [one["content"] for one in read] == [None, None]
+
+
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_has_one_name(key: str) -> None:
     read = read_messages([{"role": "assistant", "content": "x", key: "hm"}])

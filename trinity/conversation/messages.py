@@ -10,6 +10,7 @@ from trinity.errors import InputError
 
 Message = Mapping[str, object]
 _TEXTS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and where their text stands
+_MAY_BE_EMPTY = ("assistant", "tool", "function")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -17,10 +18,10 @@ def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages with text as content, with calls whose arguments are objects, with names.
 
     Content is a string, or text parts, which line feeds join. An assistant's message may have
-    "tool_calls", whose arguments are an object or its JSON text, and then no content; what it
-    thought stands under "reasoning_content", "reasoning" or "thinking". The answer of a tool has
-    role "tool" and "tool_call_id" or "name"; that of the role "function" becomes one. Other keys
-    stay as they are.
+    "tool_calls", whose arguments are an object or its JSON text; it and a tool's may have no
+    content. What it thought stands under "reasoning_content", "reasoning" or "thinking". The answer
+    of a tool has role "tool" and "tool_call_id" or "name"; that of the role "function" becomes one.
+    Other keys stay as they are.
 
     Raises InputError that names the message and what is wrong with it.
     """
@@ -36,13 +37,12 @@ def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _message(where: str, message: Message, names: dict[str, str]) -> dict[str, Any]:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise InputError(f'{where} has no "role": {message!r:.200}')
-    calls = message.get("tool_calls")
-    if not calls and message.get("content") is None and not _thought(message):
+    calls, role = message.get("tool_calls"), message["role"]
+    if role not in _MAY_BE_EMPTY and not calls and message.get("content") is None:
         raise InputError(f'{where} has no "content": {message!r:.200}')
     read: dict[str, Any] = {k: v for k, v in message.items() if k not in _THOUGHTS}
     read.pop("tool_calls", None)
     read["content"] = _content(where, message.get("content"))
-    role = message["role"]
     if calls:
         if role != "assistant":
             raise InputError(f"{where} has calls of tools, but the role {role!r}")

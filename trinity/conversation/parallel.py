@@ -9,7 +9,7 @@ from trinity.conversation.dialects import GENERAL, dialect_of
 from trinity.conversation.traits import traits_of
 from trinity.errors import InputError, TokenizerError
 from trinity.formats.defaults import ChatTemplate
-from trinity.tokenizers.chat import render
+from trinity.tokenizers.chat import render_listing
 
 _NAME, _KEY, _VALUES = "count_zebras", "stripes", ("qx7", "vk3")
 
@@ -26,7 +26,6 @@ def allows_parallel(template: ChatTemplate, given: bool | None, choice: str) -> 
     return writes_parallel_calls(template) if given is None else given
 
 
-@lru_cache(maxsize=16)
 def writes_parallel_calls(template: ChatTemplate) -> bool:
     """Whether a template writes every call of a message that has two.
 
@@ -35,6 +34,13 @@ def writes_parallel_calls(template: ChatTemplate) -> bool:
     traits = traits_of(template)
     if dialect_of(template.text) is GENERAL or not traits.tools or not traits.calls:
         return False
+    return renders_all_calls(template)
+
+
+@lru_cache(maxsize=16)
+def renders_all_calls(template: ChatTemplate) -> bool:
+    """Whether both calls of a message in a history are in the text, whoever lists the tools."""
+    traits = traits_of(template)
     calls = []
     for number, value in enumerate(_VALUES):
         arguments: Any = {_KEY: value}
@@ -57,9 +63,9 @@ def writes_parallel_calls(template: ChatTemplate) -> bool:
         )  # fmt: skip
     schema = {"type": "object", "properties": {_KEY: {"type": "string", "description": "Which"}}}
     function = {"name": _NAME, "description": "Counts", "parameters": schema}
-    tools = [{"type": "function", "function": function}]
+    tools = [{"type": "function", "function": function}] if traits.tools else None
     try:
-        text = render(template, messages, bos_token="<s>", eos_token="</s>", tools=tools)
+        text = render_listing(template, messages, tools, bos_token="<s>", eos_token="</s>")
     except (TokenizerError, InputError):
         return False
     return all(value in text for value in _VALUES)

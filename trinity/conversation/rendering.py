@@ -11,12 +11,14 @@ from typing import Any
 
 from trinity.conversation.dialects import GENERAL, dialect_of
 from trinity.conversation.dialects.dialect import Dialect
+from trinity.conversation.histories import keeps_texts, one_call_each, variants, without_system
 from trinity.conversation.messages import Message, read_messages
+from trinity.conversation.parallel import renders_all_calls
 from trinity.conversation.tools import read_tools
 from trinity.conversation.traits import Traits, traits_of
 from trinity.errors import InputError
 from trinity.formats.defaults import ChatTemplate
-from trinity.tokenizers.chat import first_known, render
+from trinity.tokenizers.chat import RefusedHistoryError, first_known, render_listing
 
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _NOTHING = Traits(tools=False, calls=False, results=False)
@@ -47,6 +49,10 @@ def render_conversation(
 
     ``opened`` puts before the messages what comes with the model.
 
+    A history that the template refuses or does not write whole is rendered in another form: system
+    messages in user messages, several calls one after the other, neighbours of one role joined;
+    see ``histories``.
+
     Where a template does not list ``tools``, ``general`` puts them into a system text. Calls and
     results of tools that it does not write become text. ``variables`` are further names for it.
 
@@ -74,20 +80,50 @@ def render_conversation(
         if traits:
             known = _NOTHING if in_text else traits
             shown = [dialect.as_text(message, known) for message in shown]
+        if traits and traits.calls and _calls_at_once(shown) and not renders_all_calls(template):
+            shown = one_call_each(shown)
         if in_text:
-            told = GENERAL.with_tools(shown, given, system=traits is None or traits.system)
-            shown, listed = told, []
+            has_system = traits is None or traits.system
+            shown = shown if has_system else without_system(shown)
+            shown, listed = GENERAL.with_tools(shown, given, system=has_system), []
         _check_variables(template, variables)
-        text = render(
-            template,
-            [_fitted(message, template, dialect, traits) for message in shown],
-            tools=listed or None,
-            **variables,
-            **names,
-        )
+
+        def made(history: Sequence[Mapping[str, Any]]) -> str:
+            fitted = [_fitted(message, template, dialect, traits) for message in history]
+            return render_listing(template, fitted, listed, **variables, **names)
+
+        # What Go templates leave out, Ollama leaves out; they refuse nothing.
+        is_go = template.language == "go"
+        text = made(shown) if is_go else _first_kept(shown, dialect, made)
         return Rendered(text, template, dialect)
 
     return first_known(templates, by)
+
+
+def _first_kept(
+    shown: Sequence[Mapping[str, Any]],
+    dialect: Dialect,
+    made: Callable[[Sequence[Mapping[str, Any]]], str],
+) -> str:
+    """The text of the first variant of a history that a template takes and writes whole.
+
+    Without one, the first text that it makes. Raises the first refusal where it makes none.
+    """
+    text: str | None = None
+    refusal: RefusedHistoryError | None = None
+    for history in variants(shown, lambda message: dialect.as_text(message, _NOTHING)):
+        try:
+            found = made(history)
+        except RefusedHistoryError as error:
+            refusal = refusal or error
+            continue
+        if keeps_texts(found, shown):
+            return found
+        text = found if text is None else text
+    if text is None:
+        assert refusal is not None
+        raise refusal
+    return text
 
 
 def has_variable(template: ChatTemplate, name: str) -> bool:
@@ -98,6 +134,10 @@ def has_variable(template: ChatTemplate, name: str) -> bool:
 
 def _has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
     return any("tool_calls" in message or message["role"] == "tool" for message in messages)
+
+
+def _calls_at_once(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return any(len(message.get("tool_calls") or ()) > 1 for message in messages)
 
 
 def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) -> None:
@@ -119,10 +159,9 @@ def _fitted(
     for key in _THOUGHTS if thought else ():
         if key in template.text or (key == "thinking" and template.language == "go"):
             out[key] = thought
-    if out.get("content") is None and (
-        not out.get("tool_calls") or (traits and traits.empty_content)
-    ):
-        out["content"] = ""
+    if not out.get("content"):
+        wants_none = out.get("tool_calls") and traits and not traits.empty_content
+        out["content"] = None if wants_none else ""
     if out.get("tool_calls"):
         calls = [dict(call) for call in out["tool_calls"]]
         for call in calls:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trinity.errors import InputError, TokenizerError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate
-from trinity.tokenizers.chat import render
+from trinity.tokenizers.chat import render_listing
 
 _NAME, _KEY, _VALUE, _RESULT = "count_zebras", "stripes", "qx7", "wz9"
 _TOOL = {
@@ -98,7 +98,7 @@ def _text(
     template: ChatTemplate, messages: Sequence[dict[str, Any]], tools: list[Any] | None
 ) -> str | None:
     try:
-        return render(template, messages, bos_token="<s>", eos_token="</s>", tools=tools)
+        return render_listing(template, messages, tools, bos_token="<s>", eos_token="</s>")
     except UnsupportedError:
         raise
     except (TokenizerError, InputError):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from trinity.errors import FormatError, InputError
 from trinity.formats.foreign import WHOLE_DIRECTORY
 from trinity.formats.mapping_table import TableMapping
+from trinity.formats.other_models import other_model
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
@@ -119,6 +120,8 @@ def directory_refusal(path: str) -> str:
         found = "that looks like a Hugging Face model"
     elif any(name.endswith(".safetensors") for name in names):
         found = "with a part of a Hugging Face model, but no config.json"
+    elif "model_index.json" in names:
+        return f"{path}: a folder of diffusers: {other_model({}, class_name='diffusion')}"
     else:
         found = "with no config.json and no .gguf file"
     return f"{path}: a folder {found}; {WHOLE_DIRECTORY}"

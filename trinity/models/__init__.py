@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
+from trinity.formats.other_models import other_model
 from trinity.formats.provider import WeightProvider
 from trinity.formats.speech_config import check_tensors, is_speech, speech_config
 from trinity.models.architecture import Architecture
@@ -45,6 +46,12 @@ def find_architecture(name: str, source: str, names: Collection[str] = ()) -> Ar
     """
     refuse_speech({"general.architecture": name}, source)
     if name not in ARCHITECTURES:
+        other = other_model({"general.architecture": name}, names)
+        if other is not None:
+            raise UnsupportedError(
+                f"{source}: {other} (its architecture is {name[:64]!r}); trinity runs language "
+                "models and embedders"
+            )
         near = nearest(name, names, ARCHITECTURES)
         raise UnsupportedError(
             f"{source}: architecture {name[:64]!r} is not supported; {near}{'; ' if near else ''}"
@@ -99,6 +106,24 @@ def decoder_of(
     return decoder
 
 
+def check_architecture(provider: WeightProvider) -> None:
+    """Hold what a file says that it is against what runs here, before anything else of it is read.
+
+    Raises UnsupportedError as ``find_architecture`` does, and for a file that names no architecture
+    and is no language model by its type or its tensors.
+    """
+    metadata, names = provider.metadata, provider.tensor_names()
+    refuse_speech(metadata, provider.path)
+    other = other_model({"general.type": metadata.get("general.type")})
+    named = metadata.get("general.architecture")
+    if other is None and named is None:
+        other = other_model({}, names)
+    if other is not None:
+        raise UnsupportedError(f"{provider.path}: {other}")
+    if isinstance(named, str):
+        find_architecture(named, provider.path, names)
+
+
 def check_model(provider: WeightProvider) -> None:
     """Hold an open model's tensors against its configuration, of speech or of texts.
 
@@ -112,7 +137,5 @@ def check_model(provider: WeightProvider) -> None:
     if is_speech(provider.metadata):
         check_tensors(speech_config(provider.metadata, provider.path), names, shape)
         return
-    named = provider.metadata.get("general.architecture")
-    if isinstance(named, str):  # before keys are missed that others do not have
-        find_architecture(named, provider.path, names)
+    check_architecture(provider)  # before keys are missed that others do not have
     decoder_of(provider.config, names, shape, provider.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from trinity.errors import InputError
+from trinity.errors import InputError, about
 from trinity.formats.mapping import path_text
 from trinity.formats.provider import WeightProvider
 from trinity.load_options import LoadOptions
@@ -38,7 +38,9 @@ def open_weights(
     """
     text = path_text(name)
     options = LoadOptions(i2s_layout=i2s_layout, tl_config=tl_config, weight_scale=weight_scale)
-    return _kind_of(text).open(text, options, notice)
+    kind = _kind_of(text)
+    with about(text, os.path.realpath(text)):
+        return kind.open(text, options, notice)
 
 
 def open_description(
@@ -50,9 +52,10 @@ def open_description(
     """
     text = path_text(name)
     kind = _kind_of(text)
-    if kind.describe is None:
-        return kind.open(text, LoadOptions(), notice)
-    return kind.describe(text, notice)
+    with about(text, os.path.realpath(text)):
+        if kind.describe is None:
+            return kind.open(text, LoadOptions(), notice)
+        return kind.describe(text, notice)
 
 
 def _kind_of(name: str) -> Kind:

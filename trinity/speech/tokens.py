@@ -31,7 +31,7 @@ class SpeechTokens:
                 f"{config.source}: tokenizer.ggml.tokens {found}; expected the "
                 f"{config.vocab_size} tokens of the vocabulary: convert the model again"
             )
-        self._tokenizer = tokenizer_from_metadata(metadata)
+        self._tokenizer = tokenizer_from_metadata(metadata, source=config.source)
         ids = {str(token): number for number, token in enumerate(tokens)}
         start = ids.get("<|startoftranscript|>")
         self.start = self._id(metadata, "whisper.decoder_start_token_id", start)

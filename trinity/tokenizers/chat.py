@@ -19,6 +19,11 @@ from trinity.tokenizers.go_template.rendering import render_go
 T = TypeVar("T")
 LONGEST_TEMPLATE = 1 << 17  # characters; the longest in use have some 30,000
 
+
+class RefusedHistoryError(TokenizerError):
+    """A template does not take these messages, or fails at one; it may take them otherwise."""
+
+
 _OTHERWISE = "pass another template, or write the prompt in the model's own format"
 # Real templates take 3 to 70 ms to compile and most of them 1 to 20 ms for 400 messages; one takes
 # 2.2 microseconds times the square of their number.
@@ -49,6 +54,24 @@ def first_known(templates: Sequence[ChatTemplate], use: Callable[[ChatTemplate],
 def render(template: ChatTemplate, messages: Sequence[Mapping[str, object]], **names: Any) -> str:
     """As ``render_chat``; raises UnsupportedError for what trinity does not know of Go."""
     return _RENDERERS[template.language](template.text, messages, **names)
+
+
+def render_listing(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, object]],
+    tools: Sequence[Mapping[str, object]] | None,
+    **names: Any,
+) -> str:
+    """As ``render``; without tools also for templates that want a list, be it empty."""
+    if tools:
+        return render(template, messages, tools=tools, **names)
+    try:
+        return render(template, messages, tools=None, **names)
+    except RefusedHistoryError as error:
+        try:
+            return render(template, messages, tools=[], **names)
+        except TokenizerError:
+            raise error from None
 
 
 def render_chat(
@@ -98,14 +121,15 @@ def render_chat(
         _check_length(what, names)
         return str(what)
     if outcome == "refused":
-        raise TokenizerError(f"the chat template refuses these messages: {_printable(what)}")
+        raise RefusedHistoryError(f"the chat template refuses these messages: {_printable(what)}")
     if outcome == "invalid":
         line, message = what
         raise TokenizerError(
             f"the chat template is broken at line {line}: {_printable(message)}; {_OTHERWISE}"
         )
-    verb = "cannot be compiled" if outcome == "uncompiled" else "failed"
-    raise TokenizerError(f"the chat template {verb}: {_printable(what)}; {_OTHERWISE}")
+    if outcome == "failed":
+        raise RefusedHistoryError(f"the chat template failed: {_printable(what)}; {_OTHERWISE}")
+    raise TokenizerError(f"the chat template cannot be compiled: {_printable(what)}; {_OTHERWISE}")
 
 
 # By the language of a template; one outside of what the function knows is UnsupportedError.

@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from trinity.errors import InputError, TokenizerError
+from trinity.errors import InputError, TokenizerError, about
 from trinity.tokenizers import metadata as read
 from trinity.tokenizers.bound import longest_token, text_bytes
 from trinity.tokenizers.bpe import BPEEncoder, bpe_piece
@@ -32,15 +32,18 @@ from trinity.tokenizers.wordpiece import WordPieceEncoder, wordpiece_piece
 
 
 def tokenizer_from_metadata(
-    metadata: Mapping[str, object], end_ids: Iterable[int] = ()
+    metadata: Mapping[str, object], end_ids: Iterable[int] = (), *, source: str = ""
 ) -> Tokenizer:
     """The tokenizer that a GGUF file's metadata describes; reads all it needs at once.
 
     ``end_ids`` end a generation beside those that the metadata names. Arrays may be lists or NumPy
-    arrays. Raises TokenizerError for missing or malformed keys, UnsupportedError for a kind of
+    arrays. Errors of the vocabulary, also of its first use, begin with ``source``, the model's
+    file. Raises TokenizerError for missing or malformed keys, UnsupportedError for a kind of
     tokenizer that trinity cannot run.
     """
-    vocab = vocabulary_from_metadata(metadata)
+    with about(source):
+        vocab = vocabulary_from_metadata(metadata)
+        template = read.text(metadata, "chat_template")
     vocab.eog_ids |= frozenset(i for i in end_ids if 0 <= i < len(vocab))
     prefix = "tokenizer.chat_template."
     templates = {
@@ -48,7 +51,7 @@ def tokenizer_from_metadata(
         for key, value in ((k, metadata[k]) for k in metadata if k.startswith(prefix))
         if isinstance(value, str)
     }
-    return Tokenizer(vocab, read.text(metadata, "chat_template"), templates)
+    return Tokenizer(vocab, template, templates, source)
 
 
 class _Encoder(Protocol):
@@ -92,8 +95,10 @@ class Tokenizer:
         vocab: Vocabulary,
         chat_template: str | None = None,
         chat_templates: Mapping[str, str] | None = None,
+        source: str = "",
     ) -> None:
         self._vocab = vocab
+        self._source = source
         self._specials = SpecialTokens(vocab)
         self._kinds = vocab.types.tolist()
         self._encoder: _Encoder | LibraryEncoder | None = None
@@ -276,11 +281,12 @@ class Tokenizer:
         with self._building:
             if self._encoder is None:
                 vocab = self._vocab
-                self._encoder = (
-                    LibraryEncoder(vocab, vocab.rules)
-                    if vocab.rules
-                    else _ENCODERS[vocab.model](vocab)
-                )
+                with about(self._source):
+                    self._encoder = (
+                        LibraryEncoder(vocab, vocab.rules)
+                        if vocab.rules
+                        else _ENCODERS[vocab.model](vocab)
+                    )
                 self._vocab.merges = None  # the largest part, and no longer needed
             return self._encoder
 

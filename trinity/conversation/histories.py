@@ -1,0 +1,161 @@
+"""Histories as chat templates take them: what to try where one refuses or drops messages.
+
+Templates differ in the roles they know, in their order, and in how many calls a message may have.
+Each function returns the same conversation in another order of messages or roles; no text is lost.
+Source of the rules for system messages: llama.cpp, common/chat.cpp, namespace workaround, and
+minja, polyfill_system_role.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+History = list[Mapping[str, Any]]
+_SYSTEM = ("system", "developer")
+
+
+def variants(
+    history: Sequence[Mapping[str, Any]], as_text: Callable[[Any], Any]
+) -> Iterator[History]:
+    """The history itself, then with ever fewer demands on the template, each form once.
+
+    ``as_text`` turns a message's calls, or a tool's result, into text.
+    """
+    forms: tuple[Callable[[], History], ...] = (
+        lambda: list(history),
+        lambda: typed(history),
+        lambda: led_by_system(history),
+        lambda: without_system(history),
+        lambda: alternating(led_by_system(history)),
+        lambda: alternating(without_system(history)),
+        lambda: alternating(without_system([as_text(message) for message in history])),
+    )
+    seen: list[History] = []
+    for form in forms:
+        found = form()
+        if found not in seen:
+            seen.append(found)
+            yield found
+
+
+def typed(history: Sequence[Mapping[str, Any]]) -> History:
+    """Contents as lists of one text part, which templates of models with images may want."""
+    return [
+        {**message, "content": [{"type": "text", "text": message["content"]}]}
+        if isinstance(message.get("content"), str)
+        else message
+        for message in history
+    ]
+
+
+def led_by_system(history: Sequence[Mapping[str, Any]]) -> History:
+    """One system message at the beginning; later ones go into the user message that follows."""
+    first = next((i for i, m in enumerate(history) if m["role"] not in _SYSTEM), len(history))
+    if not first:
+        return without_system(history)
+    text = "\n".join(_text(message) for message in history[:first])
+    system = {**history[0], "role": "system", "content": text}
+    return [system, *without_system(history[first:])]
+
+
+def without_system(history: Sequence[Mapping[str, Any]]) -> History:
+    """System messages as the beginning of the user message that follows, else as one of their own.
+
+    Source: minja, chat-template.hpp, polyfill_system_role.
+    """
+    out: History = []
+    pending: list[str] = []
+    for message in history:
+        if message["role"] in _SYSTEM:
+            pending.append(_text(message))
+            continue
+        if pending and message["role"] == "user":
+            content = "\n".join([*pending, *([_text(message)] if _text(message) else [])])
+            message = {**message, "content": content}
+        elif pending:
+            out.append({"role": "user", "content": "\n".join(pending)})
+        pending = []
+        out.append(message)
+    if pending:
+        out.append({"role": "user", "content": "\n".join(pending)})
+    return out
+
+
+def alternating(history: Sequence[Mapping[str, Any]]) -> History:
+    """Neighbours of one role joined, and a user message before an assistant's first one.
+
+    An assistant's message without text and calls is left out.
+    """
+    out: History = []
+    for message in history:
+        last = out[-1] if out else None
+        if message["role"] == "assistant" and not _text(message) and not message.get("tool_calls"):
+            continue
+        if message["role"] == "assistant" and (last is None or last["role"] in _SYSTEM):
+            out.append({"role": "user", "content": ""})
+        elif (
+            last is not None
+            and last["role"] == message["role"] != "tool"
+            and not last.get("tool_calls")
+            and not message.get("tool_calls")
+        ):
+            texts = [text for text in (_text(last), _text(message)) if text]
+            out[-1] = {**last, **message, "content": "\n\n".join(texts)}
+            continue
+        out.append(message)
+    return out
+
+
+def one_call_each(history: Sequence[Mapping[str, Any]]) -> History:
+    """Each call in a message of its own, followed by its result.
+
+    For templates that write one call a message, such as those of Llama 3.
+    """
+    out: History = []
+    at = 0
+    while at < len(history):
+        message = history[at]
+        at += 1
+        calls = message.get("tool_calls") or []
+        if len(calls) < 2:
+            out.append(message)
+            continue
+        end = next((i for i in range(at, len(history)) if history[i]["role"] != "tool"), None)
+        results = list(history[at:end])
+        at += len(results)
+        for number, call in enumerate(calls):
+            out.append(
+                {**message, "tool_calls": [call]}
+                if number == 0
+                else {"role": "assistant", "content": None, "tool_calls": [call]}
+            )
+            known = [r for r in results if r.get("tool_call_id") == call["id"]]
+            known = (known or [r for r in results if not r.get("tool_call_id")])[:1]
+            out += known
+            results = [result for result in results if all(result is not one for one in known)]
+        out += results
+    return out
+
+
+def keeps_texts(text: str, history: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a rendered text has what templates drop: the system messages of a history, its last
+    user message, and results of tools without a call."""
+    users = [message for message in history if message["role"] == "user"][-1:]
+    systems = [message for message in history if message["role"] in _SYSTEM]
+    calling = next((i for i, m in enumerate(history) if m.get("tool_calls")), len(history))
+    results = [message for message in history[:calling] if message["role"] == "tool"]
+    return all(_is_in(text, _text(m).strip()) for m in (*systems, *users, *results))
+
+
+def _is_in(text: str, part: str) -> bool:
+    """Whether it is there as it is, or as JSON text."""
+    if part in text:
+        return True
+    return any(json.dumps(part, ensure_ascii=ascii)[1:-1] in text for ascii in (False, True))
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,102 @@
+"""Files that programs keep beside language models and that are none: what they are, what to do.
+
+Sources: llama.cpp's general.architecture and general.type (gguf-py/gguf/constants.py),
+ComfyUI-GGUF's architectures (loader.py, IMG_ARCH_LIST and TXT_ARCH_LIST), stable-diffusion.cpp's
+tensor names (model.cpp), the class names of transformers and diffusers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """``what`` a file is and ``advice``; patterns of its architecture or class, or of tensors."""
+
+    what: str
+    advice: str
+    names: str
+    tensors: str = "$^"
+
+
+_PROJECTOR = _Kind(
+    "a projector (mmproj), which encodes images or sound for a language model",
+    "trinity reads text alone: give the language model's own file, which is usable without it",
+    r"clip|mmproj|projector|CLIP\w*|Siglip\w*|\w+VisionModel",
+    r"v\.blk\.|a\.blk\.|mm\.\d|v\.patch_embd",
+)
+_KINDS = (
+    _PROJECTOR,
+    _Kind(
+        "a diffusion model, which makes images or video",
+        "run it with stable-diffusion.cpp, ComfyUI or diffusers",
+        r"flux\w*|sd1|sd2|sd3\w*|sdxl|aura|auraflow|ltxv|hyvid|hunyuan_?video|wan|cosmos|hidream"
+        r"|lumina2|qwen_image\w*|pixart\w*|pig|z_image|chroma|cogvideo\w*|mochi|diffusion"
+        r"|stable-?diffusion\w*|UNet\w*|Autoencoder\w*|VQModel|\w+Transformer[23]DModel"
+        r"|\w+Pipeline|\w*ControlNet\w*",
+        r"model\.diffusion_model\.|first_stage_model\.|double_blocks\.|single_blocks\."
+        r"|joint_blocks\.|down_blocks\.|input_blocks\.",
+    ),
+    _Kind(
+        "a diffusion language model, which writes all tokens of a text at once",
+        "trinity generates one token after the other: take another model",
+        r"dream|llada|llada-moe|rnd1|Dream\w*|LLaDA\w*|RND1\w*",
+    ),
+    _Kind(
+        "a part of a text-to-speech system",
+        "trinity makes no sound: run it with the program that it was made for",
+        r"wavtokenizer-dec|parler-tts|kokoro|dia|csm|bark|snac|mimi|outetts\w*|qwen3-?tts\w*"
+        r"|vits\w*|Vits\w*|SpeechT5\w*|Bark\w*|\w*Tts\w*|\w*TTS\w*|\w+ForTextToSpeech"
+        r"|\w+ForTextToWaveform|Encodec\w*|Mimi\w*|Dac\w*|Snac\w*|Csm\w*|Dia\w+|Kokoro\w*",
+    ),
+    _Kind(
+        "a model that recognizes or classifies speech",
+        "`trinity transcribe` runs Whisper models",
+        r"parakeet\w*|moonshine\w*|wav2vec2?\w*|Wav2Vec2\w*|Hubert\w*|Moonshine\w*|\w+ForCTC"
+        r"|\w+ForAudioClassification|Parakeet\w*",
+    ),
+    _Kind(
+        "a model that reads images",
+        "trinity reads text alone",
+        r"ViT\w*|Dinov\d\w*|Swin\w*|ResNet\w*|ConvNext\w*|\w+ForImageClassification"
+        r"|\w+ForObjectDetection|\w+ForDepthEstimation|\w+ForSemanticSegmentation|\w*Sam\d?Model",
+    ),
+    _Kind(
+        "an encoder-decoder or its encoder, as diffusion models take their text from",
+        "trinity runs decoders and the encoders of models.md",
+        r"t5|t5encoder|umt5|T5\w*|UMT5\w*|MT5\w*|Bart\w*|MBart\w*|Marian\w*|Pegasus\w*|M2M100\w*",
+    ),
+    _Kind(
+        "a draft model, which proposes tokens for another model",
+        "give the model that it belongs to; trinity does not run such drafts",
+        r"eagle\w*|dflash\w*|medusa\w*|Eagle\w*|Medusa\w*|\w+Eagle3?\w*",
+    ),
+    _Kind(
+        "an importance matrix for quantization",
+        "pass it to `trinity quantize --imatrix` and give a model here",
+        r"imatrix",
+        r".*\.in_sum2",
+    ),
+)
+
+
+def other_model(
+    metadata: Mapping[str, object], tensors: Collection[str] = (), class_name: str = ""
+) -> str | None:
+    """What a file seems to be that is no language model, and what to do; None where none fits.
+
+    ``metadata`` has the keys of GGUF, ``class_name`` the name of a class of transformers or
+    diffusers. What a file says of itself counts before the names of its ``tensors``.
+    """
+    said = [metadata.get("general.type"), metadata.get("general.architecture"), class_name]
+    for name in said:
+        for kind in _KINDS:
+            if isinstance(name, str) and re.fullmatch(kind.names, name[:200]):
+                return f"{kind.what}; {kind.advice}"
+    for kind in _KINDS:
+        if any(re.match(kind.tensors, name[:200]) for name in tensors):
+            return f"{kind.what}; {kind.advice}"
+    return None
