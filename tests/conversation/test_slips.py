@@ -135,6 +135,8 @@ SLIPS: list[tuple[str, str, Crafted]] = [
     ("hermes", "a brace too few", Crafted(f"<tool_call>\n{WEATHER[:-1]}\n</tool_call>", [ROME])),
     ("hermes", "two braces too few",
      Crafted(f"<tool_call>\n{WEATHER[:-2]}\n</tool_call>", [ROME])),
+    ("hermes", "a name with a prefix",
+     Crafted('<tool_call>{"name": "functions.get_time", "arguments": {}}</tool_call>', [TIME])),
     ("hermes", "a list", Crafted(f"<tool_call>[{WEATHER}, {WEATHER}]</tool_call>", [ROME, ROME])),
     ("hermes", "OpenAI's form", Crafted(
         '<tool_call>{"type": "function", "function": {"name": "weather", "arguments": '

@@ -42,8 +42,8 @@ class Reading:
         return not self.parallel and self.scribe.calls > 0 and not self.in_call
 
     def tool(self, name: str) -> Tool:
-        """The tool of that name. Raises NoCallError."""
-        found = self.tools.get(name)
+        """The tool of that name, perhaps with "functions." before it. Raises NoCallError."""
+        found = self.tools.get(name) or self.tools.get(name.removeprefix("functions."))
         if found is None:
             raise NoCallError(f"there is no tool {name[:80]!r}")
         return found
@@ -56,10 +56,10 @@ class Reading:
     def begin(self, name: str) -> None:
         """A call of the tool begins. Raises NoCallError for another tool, and a second call where
         one is all that is allowed."""
-        self.tool(name)
+        tool = self.tool(name)
         if self.complete:
             raise NoCallError("only one call is allowed")
-        self.scribe.call(name)
+        self.scribe.call(tool.name)
         self.in_call = True
         self.commit()
 
