@@ -10,7 +10,7 @@ from trinity.formats.mapping import MappedFile
 MAX_JSON_BYTES = 48 << 20  # far above any tokenizer.json
 MAX_CONFIG_BYTES = 4 << 20
 # What Python objects may take beyond three times the file's length.
-_MEMORY, _CONFIG_MEMORY = 200_000_000, 40_000_000
+_MEMORY, _CONFIG_MEMORY = 280_000_000, 40_000_000
 
 
 def read_json_object(path: str, *, is_config: bool = True) -> dict[str, object]:

@@ -31,6 +31,7 @@ _PRE_TOKENIZERS = frozenset(
 )  # fmt: skip
 _REGEXES = frozenset(regex for known in PRE_TOKENIZERS.values() for regex in known.regexes)
 _MOST_STEPS, _LONGEST_TEXT, _LONGEST_CHARSMAP = 16, 64, 1 << 22
+_MOST_ADDED, _LONGEST_ADDED = 1 << 16, 1 << 14
 _MOST_GROWTH = 4096  # characters that a character may become by Replace
 _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized", "in_model")
 
@@ -111,8 +112,8 @@ def rules_of(values: Mapping[str, object]) -> Rules:
     _check_normalizers(list(steps(normalizer)))
     _check_pre_tokenizers(list(steps(pre_tokenizer)))
     added = values.get("added_tokens") or []
-    if not isinstance(added, list):
-        raise TokenizerError("added_tokens is no list")
+    if not isinstance(added, list) or len(added) > _MOST_ADDED:
+        raise TokenizerError(f"added_tokens is no list of at most {_MOST_ADDED} tokens")
     decoder, model = values.get("decoder"), values.get("model")
     return Rules(
         _object(normalizer), _object(pre_tokenizer), _object(decoder), _object(model) or {},
@@ -233,7 +234,9 @@ def _check_pattern(pattern: object) -> None:
 
 def _added_token(fields: object) -> AddedToken:
     match fields:
-        case {"id": int(token_id), "content": str(content), **more} if content:
+        case {"id": int(token_id), "content": str(content), **more} if (
+            0 < len(content) <= _LONGEST_ADDED
+        ):
             flags = [more.get(name) is True for name in _FLAGS]
             return AddedToken(token_id, content, *flags)
     raise TokenizerError(f"an added token is {fields!r:.100}; expected content and id")

@@ -18,6 +18,7 @@ from trinity.tokenizers.vocabulary import (
     made_by_merges,
 )
 
+_MOST_COMPARED = 10_000_000  # characters of the beginnings of added tokens
 _MOST_CHECKED = 100  # added tokens in the text that is compared
 _SECTIONS = ("normalizer", "pre_tokenizer", "decoder")
 _VOCABULARY = ("vocab", "merges")
@@ -154,6 +155,8 @@ def _are_plain(added: list[dict[str, object]]) -> bool:
         return False
     texts = [str(t.get("content")) for t in added]
     if any(" " in text or SPACE in text for text in texts):
+        return False
+    if sum(len(text) ** 2 for text in texts) > _MOST_COMPARED:
         return False
     normalized = {bool(t.get("normalized")) for t in added}
     if len(normalized) == 2 and _overlap(texts, contained=True):
