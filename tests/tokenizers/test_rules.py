@@ -40,6 +40,7 @@ REFUSED: dict[str, object] = {
     "text as a section": rules(normalizer="NFC"),
     "an unknown step": rules(normalizer={"type": "Zzz"}),
     "a step without a type": rules(normalizer={}),
+    "a step whose type is an object": rules(normalizer={"type": {}}),
     "a step that reads files": rules(pre_tokenizer={"type": "Script", "path": "/etc/passwd"}),
     "nested steps": rules(normalizer=nested(3)),
     "steps that are no objects": rules(normalizer={"type": "Sequence", "normalizers": [1]}),

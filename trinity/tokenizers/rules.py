@@ -209,7 +209,7 @@ def _check_types(found: list[dict[str, object]], known: frozenset[str], what: st
         raise UnsupportedError(f"{len(found)} steps of the {what}; at most {_MOST_STEPS} are run")
     for step in found:
         kind = step.get("type")
-        if kind not in known:
+        if not isinstance(kind, str) or kind not in known:
             raise UnsupportedError(f"the {what} {kind!r:.60} is not supported")
         longest = _LONGEST_CHARSMAP if kind == "Precompiled" else _LONGEST_TEXT
         for value in step.values():

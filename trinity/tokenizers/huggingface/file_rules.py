@@ -141,8 +141,11 @@ def _kept(values: Mapping[str, object], added: list[dict[str, object]], path: st
 def _added(values: Mapping[str, object]) -> list[dict[str, object]]:
     added = values.get("added_tokens") or []
     if not isinstance(added, list):
-        return []  # refused where they are read
-    return [token for token in added if isinstance(token, dict)]
+        raise TokenizerError("added_tokens is no list")
+    for token in added:
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            raise TokenizerError(f"an added token is {token!r:.100}; expected content and id")
+    return added
 
 
 def _are_plain(added: list[dict[str, object]]) -> bool:
