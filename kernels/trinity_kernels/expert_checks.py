@@ -33,7 +33,7 @@ _CHOSEN = np.array([[3, 0], [1, 3], [0, 3]], np.int32)
 _PLACES = np.array([[3, 0], [2, 4], [1, 5]], np.int32)
 _TOKENS = np.array([0, 2, 1, 0, 1, 2], np.int32)
 # The expert, its first row, how many, pairs of tiles before.
-_GROUPS = np.array([[0, 0, 2, 0], [1, 2, 1, 0], [3, 3, 3, 0]], np.int64)
+_GROUPS = np.array([[0, 0, 2, 0], [1, 2, 1, 1], [3, 3, 3, 2]], np.int64)
 
 
 def _values(*shape: int) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""The plan's record: 24 numbers of 8 bytes that name a kernel, its operands and its sizes.
+"""The plan's record: 32 numbers of 8 bytes that name a kernel, its operands and its sizes.
 
 Slots 0 to 2 mean the same in every record; the rest belong to the operation, whose file names them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-SLOTS = 24
+SLOTS = 32
 RECORD_BYTES = 8 * SLOTS
 
 KERNEL = 0  # address of the compiled kernel

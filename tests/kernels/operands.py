@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,12 @@ class Product:
     def shape(self) -> tuple[int, int]:
         """N and K."""
         return self.out.shape[1], self.x.shape[1]
+
+    def first(self, tokens: int) -> Product:
+        """The product of the first tokens alone."""
+        return replace(
+            self, x=self.x[:tokens], packed=self.packed[:tokens], out=self.out[:tokens].copy()
+        )
 
     def slots(self, tokens: slice = slice(None)) -> dict[int, Slot]:
         """The record of some tokens; their row of out is ``out``'s."""

@@ -90,7 +90,7 @@ def test_rows_of_an_expert_lie_together_in_order(tokens: int, level: str, two: T
         present, counts = np.unique(chosen, return_counts=True)
         assert found.groups[expert_rows.ACTIVE] == len(present)
         assert found.groups[expert_rows.ALL_ROWS] == chosen.size
-        pairs = np.where(counts < op.PACK_FROM, 0, -(-counts // 32))
+        pairs = -(-counts // 32)
         words = found.groups[expert_rows.FIRST_GROUP :].reshape(-1, expert_rows.GROUP_WORDS)
         for group, expert in enumerate(present):
             first = counts[:group].sum(), counts[group], pairs[:group].sum()
@@ -150,7 +150,9 @@ class Product:
     expected: NDArray[np.float64]
     size: NDArray[np.float64]
 
-    def run(self, inner: Kernel, level: str, team: Team | None = None) -> Floats:
+    def run(
+        self, inner: Kernel, level: str, team: Team | None = None, many: bool = False
+    ) -> Floats:
         """Products of all experts by one kernel, added onto ones."""
         out = np.ones(self.expected.shape, np.float32)
         k = self.x.shape[1]
@@ -159,7 +161,7 @@ class Product:
         shared: dict[int, Slot] = {
             op.SCRATCH: aligned(MOST_THREADS * scratch), op.SCRATCH_STRIDE: scratch,
             op.TILES: aligned(pair * (EXPERTS + len(self.x) // 32)), experts.TILE_STEP: pair,
-            experts.GROUPS: self.rows.groups,
+            experts.GROUPS: self.rows.groups, op.MANY: many,
         }  # fmt: skip
         steps: list[tuple[Kernel, str, dict[int, Slot]]] = []
         if inner is matmul_tiles:
@@ -202,11 +204,14 @@ class Product:
         return out
 
 
-def product(tag: str, tokens: int) -> Product:
+def product(tag: str, tokens: int, repeat: int = 1) -> Product:
+    """``repeat``: all tokens come again, so each expert has so many times as many rows."""
     rng = np.random.default_rng([tokens, len(tag)])
     k = row_lengths(tag)[LENGTH]
-    rows = rows_of(choice(tokens))
-    x = rng.normal(size=(rows.chosen.size, k)).astype(np.float32)
+    rows = rows_of(np.tile(choice(tokens), (repeat, 1)))
+    drawn = rng.normal(size=(tokens * PER_TOKEN, k)).astype(np.float32)
+    x = np.empty((rows.chosen.size, k), np.float32)
+    x[rows.places.reshape(-1)] = np.tile(drawn, (repeat, 1))
     packed, values = reference.activations(FORMS[tag], x)
     stack = reference.random_weights(rng, tag, EXPERTS * N, k)
     weights = stack.reshape(EXPERTS, N, -1)
@@ -244,6 +249,19 @@ def test_products_of_experts_are_products(tag: str, tokens: int, level: str, two
                 assert same_bits(found, exact), inner.name
             elif inner is not matmul_tiles:
                 assert same_bits(found, p.one_by_one(inner, level)), inner.name
+
+
+@TAGS
+def test_many_gives_a_row_the_same_bits_however_many_rows_its_expert_has(
+    tag: str, level: str, two: Team
+) -> None:
+    """Experts with 1 to 16 rows, then with 4 times as many: of each kind of step some."""
+    once, often = product(tag, 9), product(tag, 9, repeat=4)
+    for inner in variants.kernels(level):
+        if tag in variants.types_of(inner):
+            expected = often.run(inner, level, two, many=True)[often.rows.places[:9]]
+            found = once.run(inner, level, many=True)[once.rows.places]
+            assert same_bits(found, expected), inner.name
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, MOST_THREADS])
@@ -292,7 +310,7 @@ def test_each_expert_has_tiles_of_its_own_rows(index: bool, level: str) -> None:
         assert call[op.INDEX] == (rows.tokens.ctypes.data + 4 * first if index else 0)
         assert call[op.CODES] == codes + 192 * first
         assert call[op.TILES] == tiles + 4096 * pair
-        pair += -(-count // 32) if count >= op.PACK_FROM else 0
+        pair += -(-count // 32)
 
 
 @pytest.mark.parametrize("spread", [True, False])

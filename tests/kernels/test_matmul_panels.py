@@ -24,10 +24,11 @@ LEVEL = pytest.mark.parametrize("level", LEVELS)
 SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18), (7, 80))
 
 
-def run(p: Product, level: str, team: Team | None = None) -> Floats:
+def run(p: Product, level: str, team: Team | None = None, many: bool = False) -> Floats:
     scratch = -(-variants.scratch_bytes(matmul_panels, p.tag, p.shape[1]) // 64) * 64
     values = p.slots() | {
         operands.SCRATCH: aligned(2 * scratch), operands.SCRATCH_STRIDE: scratch,
+        operands.MANY: many,
     }  # fmt: skip
     before = p.out.copy()
     launch(matmul_panels, level, p.tag, len(p.x), values, team)
@@ -56,8 +57,17 @@ def test_threads_and_other_tokens_leave_the_bits_alone(level: str, tag: str, two
     p = product(tag, 33, 53, row_lengths(tag)[-1])
     found = run(p, level)
     assert same_bits(found, run(p, level, two))
-    fewer = replace(p, x=p.x[:21], packed=p.packed[:21], out=p.out[:21].copy())
-    assert same_bits(found[:21], run(fewer, level, two))
+    assert same_bits(found[:21], run(p.first(21), level, two))
+
+
+@LEVEL
+@TAGS
+def test_many_gives_few_tokens_the_bits_of_many(level: str, tag: str, two: Team) -> None:
+    for k in row_lengths(tag):
+        p = product(tag, 33, 53, k)
+        found = run(p, level)
+        for tokens in range(1, operands.PACK_FROM):
+            assert same_bits(found[:tokens], run(p.first(tokens), level, two, many=True)), k
 
 
 @pytest.mark.parametrize("level", sorted(BASES.keys() & set(LEVELS)))

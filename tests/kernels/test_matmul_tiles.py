@@ -25,8 +25,9 @@ TAGS = pytest.mark.parametrize("tag", some(sorted(tile_types()), PACKED))
 SHAPES = ((4, 16), (5, 53), (16, 37), (16, 165), (33, 33), (65, 18), (35, 293))
 
 
-def run(p: Product, team: Team | None = None) -> Floats:
+def run(p: Product, team: Team | None = None, many: bool = False) -> Floats:
     first, second = p.tile_slots(2)
+    first[operands.MANY] = second[operands.MANY] = many
     packer = activation_tiles.tiles_of(FORMS[p.tag])
     before = p.out.copy()
     steps = [(packer, "none", first), (matmul_tiles, p.tag, second)]
@@ -85,8 +86,17 @@ def test_threads_and_other_tokens_leave_the_bits_alone(tag: str, two: Team) -> N
         p = product(tag, tokens, 149, row_lengths(tag)[-1])
         found = run(p)
         assert same_bits(found, run(p, two))
-        fewer = replace(p, x=p.x[:first], packed=p.packed[:first], out=p.out[:first].copy())
-        assert same_bits(found[:first], run(fewer, two))
+        assert same_bits(found[:first], run(p.first(first), two))
+
+
+@TAGS
+def test_many_gives_few_tokens_the_bits_of_many(tag: str, two: Team) -> None:
+    for k in row_lengths(tag):
+        p = product(tag, 33, 149, k)
+        found = run(p)
+        for tokens in (1, operands.PACK_FROM - 1, operands.PACK_FROM, operands.TILE_ROWS, 17):
+            fewer = p.first(tokens)
+            assert same_bits(found[:tokens], run(fewer, two, many=True)), (k, tokens)
 
 
 @TAGS

@@ -15,7 +15,6 @@ from trinity.runtime.memory import aligned, row_bytes
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import expert_rows, route
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
-from trinity_kernels.ops.matmul.operands import PACK_FROM
 from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 # All buffers of experts together: so many bytes, and a part of their weights.
@@ -57,7 +56,7 @@ def _bytes(decoder: Decoder, weights: Sequence[ExpertWeight], rows: int) -> tupl
     experts = max(choice.num_experts for choice in decoder.routes)
     count = rows * max(choice.per_token for choice in decoder.routes)
     codes = count * max(activation_bytes(weight.form, weight.k) for weight in weights)
-    pairs = -(-count // 32) + min(experts, count // PACK_FROM)
+    pairs = -(-count // 32) + min(experts, count)
     return codes, pairs * max(pair_bytes(weight) for weight in weights)
 
 

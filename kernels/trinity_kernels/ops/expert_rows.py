@@ -4,7 +4,7 @@ A step of M tokens with P experts each has M * P such rows. GROUPS, int64, says 
 first the number of experts that have rows, the number of all rows, and the address of the threads'
 copies of a record (ops/matmul/experts.py); from ``FIRST_GROUP`` on, for each of these experts in
 rising order ``GROUP_WORDS`` numbers: the expert, its first row, its number of rows, and how many
-pairs of tiles of 16 tokens the experts before it take, of those that have rows enough for tiles.
+pairs of tiles of 16 tokens the experts before it take.
 PLACES, int32 (M, P), holds the row of each token and choice, TOKENS, int32 (M * P), the token of
 each row. An expert's rows are in the order of tokens.
 """
@@ -16,7 +16,6 @@ from typing import Any
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32, set_i32, set_i64
-from trinity_kernels.ops.matmul.operands import PACK_FROM
 from trinity_kernels.record import RECORD_BYTES, ROWS
 from trinity_kernels.tags import per_level
 
@@ -82,8 +81,7 @@ def group_by_expert(isa: Any, qt: Any, record: int, thread: int, threads: int) -
             set_i64(counts + 8 * expert, row)
             active += 1
             row += count
-            if count >= PACK_FROM:
-                pair += (count + 31) // 32
+            pair += (count + 31) // 32
     set_i64(groups + 8 * ACTIVE, active)
     set_i64(groups + 8 * ALL_ROWS, total)
     for i in range(total):

@@ -18,6 +18,7 @@ from trinity_kernels.ops.matmul.operands import (
     CODES_STRIDE,
     FLOATS,
     INDEX,
+    MANY,
     PACK_FROM,
     SCRATCH,
     SCRATCH_STRIDE,
@@ -69,7 +70,7 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
     zeros.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    if tokens < PACK_FROM:
+    if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
         return
     k = get_i64(record + 8 * K)
     x = get_i64(record + 8 * X)
@@ -85,7 +86,7 @@ def tile_activations(isa: Any, qt: Any, record: int, thread: int, threads: int) 
 
 @kernel_with("amx")
 def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """At most TILE_ROWS tokens: the q8 form, transposed; more: float32 to bfloat16 tiles.
+    """At most TILE_ROWS tokens: the q8 form, transposed; more, or MANY: float32 to bfloat16 tiles.
 
     Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH; CODES, CODES_STRIDE: the q8
     form. Transposed, each 64 bytes of it are 16 words of 16 tokens side by side: two tiles of
@@ -94,21 +95,21 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     rows of X that are meant.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    if tokens < PACK_FROM:
+    if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
         return
     k = get_i64(record + 8 * K)
     chunks = (k + 31) // 32
     groups = (tokens + 31) // 32 * 2
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    if tokens <= TILE_ROWS:
+    start = get_i64(record + 8 * TILES)
+    if tokens <= TILE_ROWS and get_i64(record + 8 * MANY) == 0:
         codes = get_i64(record + 8 * CODES)
         stride = get_i64(record + 8 * CODES_STRIDE)
-        to = get_i64(record + 8 * TILES)
-        _transpose(codes, stride, q8_groups(k) // 64, tokens, to, scratch, thread, threads)
+        _transpose(codes, stride, q8_groups(k) // 64, tokens, start, scratch, thread, threads)
         if get_i64(record + 8 * FLOATS) == 0:
             return
         groups = 1
-    start = get_i64(record + 8 * TILES) + bf16_tiles_at(k, tokens)
+        start += bf16_tiles_at(k, tokens)
     zeros = simd.splat_f32x16(np.float32(0))
     for group in range(groups):
         for chunk in range(thread, chunks, threads):
@@ -130,7 +131,7 @@ def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     Slots: X, X_STRIDE, K as in a product (X float32), TILES, SCRATCH, INDEX as in tile_q8.
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    if tokens < PACK_FROM:
+    if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
         return
     k = get_i64(record + 8 * K)
     chunks = (k + 31) // 32

@@ -13,6 +13,9 @@ X, X_STRIDE, W, W_STRIDE, N, K, OUT, OUT_STRIDE, SCALE, BIAS, ADD = range(3, 14)
 TILES, SCRATCH, SCRATCH_STRIDE = range(14, 17)
 # Of the kernels that make tiles of activations (activation_tiles.py).
 CODES, CODES_STRIDE, FLOATS, INDEX = range(17, 21)
+# Of kernels that pack, and of those that make tiles: not 0 where every number of rows is taken as
+# many rows are, so that a row's bits do not depend on how many rows a prompt's piece has.
+MANY = 24
 
 # Below this many rows of activations dot products are as fast as packing, and read further ahead.
 PACK_FROM = 4

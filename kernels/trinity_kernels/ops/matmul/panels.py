@@ -2,10 +2,11 @@
 
 The record has SCRATCH, per thread one panel or two (panel_layout.py) and the sums of some tokens. A
 panel is packed once and multiplied by all tokens, beside another where the level has it so. A step
-of less than ``PACK_FROM`` tokens, and rows that fill no panel, go by dot products, as in rows.py.
+of less than ``PACK_FROM`` tokens, unless it has MANY, and rows that fill no panel, go by dot
+products, as in rows.py.
 Numerics: ternary types give the bits of a single token. Of others the products of a block are
 summed exactly, then in float32 block by block, so an output depends on its row and its token alone,
-and on whether there are ``PACK_FROM`` tokens.
+and on whether there are ``PACK_FROM`` tokens or MANY.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from trinity_kernels.ops.matmul import epilogue
 from trinity_kernels.ops.matmul.operands import (
     ADD,
     BIAS,
+    MANY,
     OUT,
     OUT_STRIDE,
     PACK_FROM,
@@ -105,7 +107,7 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
     panels = n // 16
     first = panels * thread // threads
     last = panels * (thread + 1) // threads
-    if tokens < PACK_FROM:
+    if tokens < PACK_FROM and get_i64(record + 8 * MANY) == 0:
         stop = 16 * last
         if thread == threads - 1:
             stop = n

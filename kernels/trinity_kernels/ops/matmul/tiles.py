@@ -3,7 +3,7 @@
 The record has TILES, the activations as tiles (activation_tiles.py), and SCRATCH, per thread what
 tile_layout.py says. At most TILE_ROWS tokens go as tiles_batch.py has it, more as tiles_prompt.py.
 A step of less than ``PACK_FROM`` tokens, and rows that fill no tile, go by dot products, as in
-rows.py.
+rows.py. With MANY every number of tokens goes as tiles_prompt.py has it.
 
 Numerics: sums of ternary types are exact, of a row or of 256 codes with a scale, and the rest is
 done as for a single token: every result has the same bits as the vector path's. Of at most
@@ -20,7 +20,7 @@ from typing import Any
 from trinity_kernels._jit import kernel_with
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_i64
-from trinity_kernels.ops.matmul.operands import PACK_FROM, TILE_ROWS, N
+from trinity_kernels.ops.matmul.operands import MANY, PACK_FROM, TILE_ROWS, N
 from trinity_kernels.ops.matmul.rows import rows_by_dots
 from trinity_kernels.record import ROWS
 
@@ -37,13 +37,14 @@ def matmul_tiles(isa: Any, qt: Any, record: int, thread: int, threads: int) -> N
     panels = n // 16
     first = panels * thread // threads
     last = panels * (thread + 1) // threads
-    if tokens < PACK_FROM:
+    many = get_i64(record + 8 * MANY) != 0
+    if tokens < PACK_FROM and not many:
         stop = 16 * last
         if thread == threads - 1:
             stop = n
         rows_by_dots(isa, qt, record, 16 * first, stop, tokens)
         return
-    if tokens <= TILE_ROWS:
+    if tokens <= TILE_ROWS and not many:
         multiply_batch(isa, qt, record, thread, first, last)
     else:
         multiply_prompt(isa, qt, record, thread, first, last)
