@@ -160,7 +160,8 @@ def test_load_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "load_engine", load_engine)
     chosen = {
         "threads": 2, "context_length": 64, "kv_type": "f32", "kv_memory": 1 << 20,
-        "batch_invariant": True, "isa": "portable", "lora": (("adapter.gguf", 0.5),),
+        "batch_invariant": True, "reuse_answers": True, "isa": "portable",
+            "lora": (("adapter.gguf", 0.5),),
     }  # fmt: skip
     with pytest.raises(InputError, match="that is enough"):
         trinity.load(trinity.demo_model(), **chosen)  # type: ignore[arg-type]

@@ -47,7 +47,10 @@ def part_sizes(window: Window | None = None) -> dict[str, PartSizes]:
     return dict.fromkeys(("F16", "F32"), PartSizes(PART_BYTES, PART_BYTES if window else 0))
 
 
-def write(cache: KVCache, tokens: Sequence[int]) -> None:
+HIDDEN = 1000  # added to the content of hidden tokens, whose bits are others
+
+
+def write(cache: KVCache, tokens: Sequence[int], *, hidden: bool = False) -> None:
     """As a step does: room first, then the content of both parts, then the note of it."""
     assert cache.reserve(cache.length + len(tokens)), "no page"
     state = cache._window is not None and cache._window.state
@@ -55,11 +58,12 @@ def write(cache: KVCache, tokens: Sequence[int]) -> None:
     if cache._window is not None and not state:
         tables.append(cache._window_table)
     for place, token in enumerate(tokens, cache.length):
+        token += HIDDEN * hidden
         if state:
             _advance(cache._window_table, place, token)
         for table in tables:
             _slots(table, place // PAGE)[place % PAGE] = token
-    cache.append(tokens)
+    cache.append(tokens, hidden=hidden)
 
 
 def held(cache: KVCache) -> list[int]:
@@ -144,7 +148,7 @@ class ToyEngine:
         self.running = 0
         self.loads: list[tuple[str, dict[str, Any]]] = []
         self.adapters: tuple[tuple[str, float], ...] = ()
-        self.fingerprint = "toy"
+        self.fingerprint = self.rounding = "toy"
         self._pages = pages
         self._window = Window(window, prefill_chunk) if window else None
         if state:

@@ -116,6 +116,14 @@ class LoadOptions:
             ("--batch-invariant",),
         ),
     ] = False
+    reuse_answers: Annotated[
+        bool,
+        Option(
+            "Let a prompt reuse what was computed for an earlier answer in it: a chat's next "
+            "answer starts sooner, but may differ from the one with an empty cache.",
+            ("--reuse-answers",),
+        ),
+    ] = False
     isa: Annotated[
         str | None,
         Option(

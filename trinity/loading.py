@@ -35,6 +35,7 @@ def load(
     max_sequences: int | None = None,
     batch_size: int | None = None,
     batch_invariant: bool = False,
+    reuse_answers: bool = False,
     isa: str | None = None,
     i2s_layout: str = "x86",
     tl_config: Path | None = None,
@@ -56,6 +57,8 @@ def load(
     others wait; by default as many as find room there. A step evaluates ``batch_size`` tokens of
     prompts at most; by default up to 512. ``batch_invariant`` evaluates every row in the order of a
     single token: answers then do not depend on what else runs, and prompts are slower.
+    ``reuse_answers`` lets a prompt reuse what was computed for an earlier answer that it contains:
+    a chat's next answer starts sooner, but may differ from the one with an empty cache.
     ``i2s_layout`` is "arm" for I2_S files that bitnet.cpp's quantizer wrote on ARM;
     ``tl_config`` the kernel_config.ini that a TL1 or TL2 file was made with, where its shapes are
     not among those that bitnet.cpp publishes tiles for. ``weight_scale`` says whether packed
@@ -76,6 +79,7 @@ def load(
         max_sequences=max_sequences,
         batch_size=batch_size,
         batch_invariant=batch_invariant,
+        reuse_answers=reuse_answers,
         isa=isa,
         i2s_layout=i2s_layout,
         tl_config=tl_config,
@@ -118,6 +122,7 @@ def load(
                 kv_type=options.kv_type,
                 kv_memory=options.kv_memory,
                 batch_invariant=options.batch_invariant,
+                reuse_answers=options.reuse_answers,
                 isa=options.isa,
                 lora=options.lora,
                 progress=progress,

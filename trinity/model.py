@@ -409,8 +409,8 @@ class Model(Embeddings):
 
         engine = self.engine
         sizes = sorted((name, *parts) for name, parts in engine.pool.sizes.items())
-        of = (engine.fingerprint, engine.isa, engine.context_length, sizes, sys.byteorder)
-        identity = " ".join(map(str, of))
+        of = (engine.fingerprint, engine.isa, engine.rounding, engine.context_length, sizes)
+        identity = " ".join(map(str, (*of, sys.byteorder)))
         engine.pool.store = PrefixStore(Path(folder), limit, identity)
 
     def exclusive(self) -> AbstractContextManager[Engine]:

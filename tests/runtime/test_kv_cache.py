@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.toy_model import PART_BYTES, held, part_sizes, seen, write
+from tests.toy_model import HIDDEN, PART_BYTES, held, part_sizes, seen, write
 from trinity.errors import InputError, TrinityError
 from trinity.runtime import page_memory
 from trinity.runtime.kv_cache import KVCache
@@ -118,8 +118,9 @@ def test_sequences_hold_their_own_tokens(data: st.DataObject) -> None:
                 if cache.reserve(cache.length + max(ahead, count)):
                     before = cache.length
                     promised[cache.address] = before + max(ahead, count)
-                    write(cache, rest)
-                    held_here += rest
+                    hidden = draw(st.integers(0, 3)) == 0
+                    write(cache, rest, hidden=hidden)
+                    held_here += [token + HIDDEN * hidden for token in rest]
                     if window is not None:  # what any of the new tokens sees
                         there = seen(cache, before)
                         assert there == held_here[len(held_here) - len(there) :]
@@ -188,6 +189,26 @@ def test_two_that_evaluate_the_same_end_with_the_same_pages() -> None:
     second.release()
     assert third.reuse([*tokens, 1]) == len(tokens)
     assert held(third) == tokens
+    check_tree(pool)
+
+
+def test_hidden_tokens_are_for_their_own_sequence() -> None:
+    pool = pool_of(8)
+    first, second, third = (KVCache(pool, "F16", CONTEXT, slot=0) for _ in range(3))
+    tokens = text(0, 3 * PAGE)
+    write(first, tokens[:50])
+    write(first, tokens[50 : 2 * PAGE + 20], hidden=True)
+    write(first, tokens[2 * PAGE + 20 : 2 * PAGE + 30])
+    assert held(first)[50] == tokens[50] + HIDDEN
+    write(second, tokens[:PAGE])  # the same page, with other bits
+    assert (held(second), held(first)[50]) == (tokens[:PAGE], tokens[50] + HIDDEN)
+    assert third.reuse(tokens) == PAGE
+    first.remember()
+    assert pool.held[0].tokens == tokens[:50]
+    for cache in (first, second, third):
+        cache.release()
+    assert pool.idle_bytes - pool._memory.spare_bytes == 2 * PART_BYTES  # nothing of the others
+    assert third.reuse(tokens[:PAGE]) == PAGE - 1
     check_tree(pool)
 
 

@@ -85,6 +85,7 @@ class Answer(Sequence):
         self._guesses = Guesses()
         self._proposals: list[int] = []
         self._started = False
+        self._prompt_end = len(prompt)  # the tokens before it are evaluated as a prompt
         self._since = 0.0  # when it was submitted, then started, then had its first token
         self._stepped = 0.0  # seconds of the steps since the first token
 
@@ -96,8 +97,9 @@ class Answer(Sequence):
     @property
     def running(self) -> bool:
         """Whether the newest token, and those that a grammar forced with it, are not evaluated."""
-        guided = self._guide is not None and self.timings.completion_tokens > 0
-        return self.cache is not None and 1 <= self.pending <= (MOST_FORCED if guided else 1)
+        if self.cache is None or self.cache.length < self._prompt_end:
+            return False
+        return 1 <= self.pending <= (1 if self._guide is None else MOST_FORCED)
 
     @property
     def most_left(self) -> int:
@@ -125,6 +127,8 @@ class Answer(Sequence):
     def start(self, cache: KVCache) -> None:
         """Be evaluated in ``cache``; the first time ends the waiting."""
         super().start(cache)
+        # Tokens that were generated before it was broken off, or lost its pages, are a prompt now.
+        self._prompt_end = len(self.tokens)
         if not self._started:
             self._started = True
             self.timings.cached_tokens = min(cache.length, self.timings.prompt_tokens)
@@ -297,8 +301,9 @@ class Answer(Sequence):
         behind = len(self.tokens) - self._keep
         del self.tokens[self._keep : self._keep + (behind + 1) // 2]
         self._guesses = Guesses()
+        kept, self._prompt_end = min(self._keep, self._prompt_end), len(self.tokens)
         if self.cache is not None:
-            self.cache.truncate(min(self._keep, self.cache.length))
+            self.cache.truncate(min(kept, self.cache.length))
 
     def _chunk(self, text: str, reason: FinishReason | None = None) -> Chunk:
         logprobs = None if self._limits.logprobs is None else tuple(self._logprobs)

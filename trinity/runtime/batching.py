@@ -57,7 +57,10 @@ class Piece:
             following = self.sequence.tokens[end] if end < len(self.sequence.tokens) else -1
         tokens = tokens + self.proposals
         revocable = bool(self.proposals)
-        return Rows(self.cache, tokens, self.logits, self.states, second, revocable, following)
+        return Rows(
+            self.cache, tokens, self.logits, self.states, second, revocable, following,
+            self.is_prompt,
+        )  # fmt: skip
 
 
 class Batch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
@@ -43,6 +42,8 @@ from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder, Step
 from trinity.runtime.profile import OperationTime, PlanRecorder, time_operations
+from trinity.runtime.rounding import Rounding, same_bits
+from trinity.runtime.step_plans import StepPlan, StepPlans
 from trinity.runtime.weights import Weight, Weights, warn_of_inverted_scales
 from trinity_kernels import isa as isa_levels
 from trinity_kernels.bus_errors import catch_bus_errors
@@ -64,27 +65,17 @@ FINGER_BYTES = 64  # of each end of a tensor
 CHECK_SECONDS = 0.1  # between looks at the file
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Records of the layers, then ``head`` on those from the residual stream to logits.
-
-    ``logits``: the records and slots that hold the address of the logits.
-    """
-
-    records: NDArray[np.void]
-    head: int
-    logits: list[tuple[int, int]]
-
-
 class CPUEngine:
     """Maps rows of tokens to logits. One step at a time; not to be called from two threads at once.
 
-    ``batch_invariant``: every step is as if ``exact`` was asked for.
+    ``batch_invariant``: every step is as if ``exact`` was asked for. ``reuse_answers``: prompts may
+    begin with the keys and values of generated tokens, whatever their bits.
     """
 
     def __init__(
         self, provider: WeightProvider, *, threads: int, context_length: int, kv_type: str,
-        isa: str, kv_memory: int | None, batch_invariant: bool, progress: Progress | None,
+        isa: str, kv_memory: int | None, batch_invariant: bool, reuse_answers: bool,
+        progress: Progress | None,
         lora: Sequence[tuple[str | os.PathLike[str], float]] = (),
     ) -> None:  # fmt: skip
         config = provider.config
@@ -93,6 +84,7 @@ class CPUEngine:
         self.threads = threads
         self.isa = isa
         self.batch_invariant = batch_invariant
+        self._reuse_answers = reuse_answers
         self._weights = Weights(provider)
         catch_bus_errors(TABLE)
         # All tensors are found to be what the configuration asks for before memory is taken for it.
@@ -154,6 +146,8 @@ class CPUEngine:
         populate([*mapped, *(data for weight in experts for data in weight.data)])
         types = {w.type for w in bound} | {w.type for w in heads if w.form != "f32"}
         builder.kernel = variants.choose_kernel(isa, types, choice.work)
+        of_layers = {w.type for w in self._linears} | {w.type for w in self._experts}
+        self._same_bits = batch_invariant or same_bits(builder.kernel, of_layers)
         # What exact steps multiply by: nobody shall wait for the compiler in mid-text.
         for type_name in sorted({weight.type for weight in [*bound, *heads]}):
             if not variants.serves(builder.kernel, type_name, exact=True):
@@ -181,10 +175,12 @@ class CPUEngine:
         self._states = np.zeros(len(states), RECORD)
         if states:
             self._states["slots"] = states
-        self._plans: dict[tuple[str, bool, bool, bool], _Plan] = {}
+        self._plans = StepPlans(
+            builder, self._buffers, self._step, heads, self._adapters, DECODE_ROWS
+        )  # fmt: skip
         for adapted in (False, True) if self._adapters else (False,):
             for few in (True, False):
-                self._plan(kv_type, few, batch_invariant, adapted)
+                self._plans.get(kv_type, few, self._rounding(prompt=not few), adapted)
                 if self._drafter is not None:
                     self._drafter.plan(kv_type, few)
         self._check_file()
@@ -266,26 +262,19 @@ class CPUEngine:
         weights = self.adapter_weights() if adapters is None else adapters
         return KVCache(self.pool, kind, self.context_length, weights, slot)
 
-    def _plan(self, kv_type: str, few: bool, exact: bool, adapted: bool) -> _Plan:
-        """The plan of a step, built when it is first wanted.
+    @property
+    def rounding(self) -> str:
+        """What two engines of the same ``fingerprint`` agree in where prompts have the same bits.
 
-        ``few``: at most 16 rows, whose attention is shared out by blocks. ``exact``: each row gets
-        the bits that it gets alone. ``adapted``: any row uses an adapter.
+        Kernels for single rows have the same bits on every level.
         """
-        key = kv_type, few, exact, adapted
-        if key not in self._plans:
-            builder, buffers, step = self._builder, self._buffers, self._step
-            adapters = self._adapters if adapted else None
-            rows = DECODE_ROWS if few else 0
-            layers = builder.steps(buffers, step, kv_type, rows, exact, adapters)
-            head, logits = list[NDArray[np.int64]](), list[tuple[int, int]]()
-            for weight in self._heads:
-                head, logits = builder.head(buffers, step, weight, exact, adapters)
-            records = np.zeros(len(layers) + len(head), RECORD)
-            records["slots"] = layers + head
-            logits = [(len(layers) + record, slot) for record, slot in logits]
-            self._plans[key] = _Plan(records, len(layers), logits)
-        return self._plans[key]
+        return "single" if self._same_bits else f"{self._builder.kernel.name} {self.isa}"
+
+    def _rounding(self, *, prompt: bool, exact: bool = False) -> Rounding:
+        """The kernels of a step. ``prompt``: some of its rows are of prompts."""
+        if exact or self.batch_invariant:
+            return Rounding.SINGLE
+        return Rounding.PROMPT if prompt and not self._same_bits else Rounding.FASTEST
 
     def gather(self, squares: ChannelSquares | None) -> None:
         """From now on every step adds the squares of the linears' inputs to ``squares``.
@@ -338,7 +327,8 @@ class CPUEngine:
         self._embed(ids, adapted)
         self._add_rows(rows, len(ids))
         kv_type = rows[0].cache.kv_type
-        plan = self._plan(kv_type, len(ids) <= self.few, exact or self.batch_invariant, adapted)
+        rounding = self._rounding(prompt=any(piece.prompt for piece in rows), exact=exact)
+        plan = self._plans.get(kv_type, len(ids) <= self.few, rounding, adapted)
         try:
             self._run(plan, out[:wanted], adapted)
             self._put_states(rows)
@@ -348,9 +338,11 @@ class CPUEngine:
             for piece in rows:
                 piece.cache.spoil(piece.cache.length)
             raise
+        hidden = not (rounding is Rounding.PROMPT or self._same_bits or self._reuse_answers)
         for piece in rows:
             tokens = piece.tokens
-            piece.cache.append(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
+            found = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
+            piece.cache.append(found, hidden=hidden)
         return out[:wanted]
 
     @property
@@ -366,7 +358,7 @@ class CPUEngine:
             return []
         return self._drafter.propose(cache, tokens, most, wants, self._walk)
 
-    def _run(self, plan: _Plan, out: NDArray[np.float32], adapted: bool) -> None:
+    def _run(self, plan: StepPlan, out: NDArray[np.float32], adapted: bool) -> None:
         """Walk a plan, its head for 16 rows of logits at a time."""
         if not len(out):
             self._walk(plan.records[: plan.head])
@@ -562,8 +554,8 @@ def _tell_of_too_much(
 def load_engine(
     provider: WeightProvider, *, threads: int | None = None, context_length: int | None = None,
     kv_type: str = "f16", isa: str | None = None, kv_memory: int | None = None,
-    batch_invariant: bool = False, lora: Sequence[AdapterFile] | None = None,
-    progress: Progress | None = None,
+    batch_invariant: bool = False, reuse_answers: bool = False,
+    lora: Sequence[AdapterFile] | None = None, progress: Progress | None = None,
 ) -> CPUEngine:  # fmt: skip
     """Bind a provider's model to this machine.
 
@@ -571,13 +563,15 @@ def load_engine(
     the model's own, at most 4096 unless asked for. ``kv_memory``: bytes of all keys and values;
     default 16 whole contexts in a quarter of the free memory, but one context at least.
     ``batch_invariant``: answers do not depend on what else is in a step, whatever the weights'
-    types; prompts take longer. ``lora``: files of adapters, each with its weight.
-    ``progress`` gets lines about compilation.
+    types; prompts take longer. ``reuse_answers``: prompts reuse what was computed for an answer
+    that they contain. ``lora``: files of adapters, each with its weight. ``progress`` gets lines
+    about compilation.
     Raises: InputError, KernelError, ConfigError, UnsupportedError.
     """
     options = LoadOptions(
         threads=threads, context_length=context_length, kv_type=kv_type, isa=isa,
-        kv_memory=kv_memory, batch_invariant=batch_invariant, lora=lora,
+        kv_memory=kv_memory, batch_invariant=batch_invariant, reuse_answers=reuse_answers,
+        lora=lora,
     )  # fmt: skip
     named = provider.metadata.get("general.architecture")
     if isinstance(named, str):  # before keys are missed that others do not have
@@ -595,6 +589,6 @@ def load_engine(
         return CPUEngine(
             provider, threads=threads or default_threads(), context_length=context,
             kv_type=kv_type.upper(), isa=level, kv_memory=kv_memory,
-            batch_invariant=batch_invariant, progress=progress,
+            batch_invariant=batch_invariant, reuse_answers=reuse_answers, progress=progress,
             lora=adapter_files(options.lora),
         )  # fmt: skip

@@ -27,7 +27,8 @@ class Rows:
     apart. ``revocable``: the cache can be cut behind any of the rows afterwards, also where layers
     have a recurrent state; then they are at most ``cache.most_revocable`` and one. ``following``:
     the token behind them, -1 where it is not known; given where a layer that proposes tokens is to
-    learn from the rows.
+    learn from the rows. ``prompt``: they are of a prompt, and get the same bits wherever it is cut
+    and whatever else is in the step.
     """
 
     cache: KVCache
@@ -37,6 +38,7 @@ class Rows:
     second: int | None = None
     revocable: bool = False
     following: int | None = None
+    prompt: bool = False
 
 
 class Engine(Protocol):
@@ -106,7 +108,12 @@ class Engine(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """The same for two engines only where tokens have the same keys and values in both."""
+        """The same for two engines only where they have the same weights and adapters."""
+        ...
+
+    @property
+    def rounding(self) -> str:
+        """The same for two engines of one fingerprint where prompts have the same bits in both."""
         ...
 
     def new_cache(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,8 +164,12 @@ class KVCache:
         if revocable:
             self._apart.spread(tables)
 
-    def append(self, tokens: Sequence[int]) -> None:
-        """Note that the next positions, which have room, now hold these tokens."""
+    def append(self, tokens: Sequence[int], *, hidden: bool = False) -> None:
+        """Note that the next positions, which have room, now hold these tokens.
+
+        ``hidden``: no other sequence may find them, for a prompt would give them other bits.
+        """
+        tokens = [-1 - token for token in tokens] if hidden else tokens
         done = 0
         while done < len(tokens):
             page = self._pages[self._length // PAGE]
@@ -217,9 +222,10 @@ class KVCache:
         return self._pages[index]
 
     def remember(self) -> None:
-        """Note for its slot, if it has one and may share, that this is what it last held."""
+        """Note for its slot, if it has one and may share, what others can find of what it holds."""
         if self._slot is not None and self._root is self._shared:
             tokens = [token for page in self._pages for token in page.tokens][: self._length]
+            tokens = list(takewhile(lambda token: token >= 0, tokens))
             self._pool.held[self._slot] = Held(self._kv_type, self._adapters, tokens)
 
     def release(self) -> None:
@@ -384,6 +390,8 @@ class KVCache:
     def _unite(self, page: Page) -> None:
         """Where another sequence has filled the same page already, use that one."""
         assert page.parent is not None
+        if page.hides:
+            return  # the other one may have other bits
         for other in page.parent.children:
             if other is not page and other.tokens == page.tokens:
                 index = (self._length - 1) // PAGE

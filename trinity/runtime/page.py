@@ -25,6 +25,8 @@ class Part:
 class Page:
     """Keys and values of 128 positions, after those of ``parent``; ``tokens`` are evaluated.
 
+    A hidden token t is -1 - t in ``tokens``: a prompt would give it other bits, so no other
+    sequence may find it.
     ``full`` and ``windowed`` are its memory (page_layout.py), None where no layer has any, and
     ``windowed`` where it was given back. ``users`` have the page, ``window_users`` of them see its
     windowed part; ``kept`` says that this part stays when they have passed it.
@@ -45,6 +47,11 @@ class Page:
         self.users = 0
         self.window_users = 0
         self.kept = False
+
+    @property
+    def hides(self) -> bool:
+        """Whether any of its tokens is hidden."""
+        return min(self.tokens, default=0) < 0
 
     def common(self, tokens: Sequence[int], start: int, stop: int) -> int:
         """How many of this page's first tokens are ``tokens[start:stop]``'s first, too."""

@@ -158,6 +158,8 @@ class PagePool:
         path = [page]
         while (parent := path[-1].parent) is not None:
             path.append(parent)
+        if any(one.hides for one in path):
+            return
         name = store.start(f"{page.kv_type} {adapters}")
         for one in reversed(path[:-1]):
             name = store.name(name, one.tokens)
@@ -265,11 +267,15 @@ class PagePool:
 
     def release(self, holding: Holding, *, discard: bool = False) -> None:
         """Give back all that a cache has; ``discard``: nobody shall find it."""
-        for index in reversed(range(len(holding.pages))):
-            page = holding.pages[index]
+        pages = holding.pages
+        # Of the first page that hides tokens others find the beginning; of those after it, nothing.
+        found = next((i for i, page in enumerate(pages) if page.hides), len(pages))
+        found += found < len(pages) and pages[found].tokens[0] >= 0
+        for index in reversed(range(len(pages))):
+            page = pages[index]
             if index in holding.windows:
                 self.leave_window(page)
-            if discard:
+            if discard or index >= found:
                 self.discard(page)
             else:
                 self.give_back(page)

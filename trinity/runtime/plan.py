@@ -33,6 +33,7 @@ from trinity.runtime.records.adapters import write_embeddings, write_inner, writ
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
 from trinity.runtime.rotation import RopeTable, TemperatureTable
+from trinity.runtime.rounding import Rounding
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops.matmul import operands, variants
@@ -221,15 +222,14 @@ class PlanBuilder:
         return self._vectors[key]
 
     def steps(
-        self, buffers: Buffers, step: Step, kv_type: str, few: int, exact: bool = False,
+        self, buffers: Buffers, step: Step, kv_type: str, few: int, rounding: Rounding,
         adapters: AdapterSet | None = None,
     ) -> list[NDArray[np.int64]]:  # fmt: skip
         """The records of all layers. ``few``: of so few tokens attention is shared out; 0: of many.
 
-        ``exact``: whatever their number, each token gets the bits that it gets alone.
         ``adapters``: what is added to the model's products.
         """
-        writer = Writer(self, buffers, step, kv_type, few, exact, adapters)
+        writer = Writer(self, buffers, step, kv_type, few, rounding, adapters)
         write_embeddings(writer)
         records.write_all(writer, self.decoder.prologue)
         for index, layer in enumerate(self.decoder.layers):
@@ -238,16 +238,18 @@ class PlanBuilder:
         return writer.records
 
     def head(
-        self, buffers: Buffers, step: Step, output: Weight, exact: bool = False,
+        self, buffers: Buffers, step: Step, output: Weight, rounding: Rounding,
         adapters: AdapterSet | None = None,
     ) -> tuple[list[NDArray[np.int64]], list[tuple[int, int]]]:  # fmt: skip
         """The records from the residual stream to logits, for the rows that ``step`` names.
 
         And which slots of which records are to hold the address of the logits.
         """
-        # A head of plain numbers is exact: ternary models have the same bits in every batch.
-        exact = exact or output.form == "f32"
-        writer = Writer(self, buffers, step, exact=exact, adapters=adapters)
+        # A prompt's last row is a single row in any case. A head of plain numbers has the bits of
+        # a single row: ternary models have the same bits in every batch.
+        single = rounding is Rounding.SINGLE or output.form == "f32"
+        rounding = Rounding.SINGLE if single else Rounding.FASTEST
+        writer = Writer(self, buffers, step, rounding=rounding, adapters=adapters)
         self._write_output_norm(writer, step)
         logits = Place(0, 4 * output.n)
         deltas = adapters.head if adapters else []

@@ -32,7 +32,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MAGIC = b"TPFX\x02\x00\x00\x00"
+MAGIC = b"TPFX\x03\x00\x00\x00"
 SUFFIX = ".page"
 HEAD = len(MAGIC) + 4 * PAGE + 4
 # Files, and bytes of them together; while the disk is behind further ones are not kept.

@@ -33,7 +33,7 @@ from trinity.runtime.page_search import find
 from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE
 from trinity_kernels.whole_file import whole_file
 
-MAGIC, VERSION = b"TSLT", 1
+MAGIC, VERSION = b"TSLT", 2
 PACKED = (-1, 1)  # what the words begin with where the number of tokens comes next
 LARGEST_HEADER = 1 << 16
 STEP = 1 << 20
@@ -43,11 +43,13 @@ STEP = 1 << 20
 class Header:
     """Whose keys and values they are: everything must be the same where they are read.
 
-    ``model``: the engine's fingerprint. ``part_bytes``: of a page's full and windowed part.
-    ``window``: the positions that windowed layers see, 0 without any.
+    ``model``: the engine's fingerprint; ``rounding``: how it rounds prompts. ``part_bytes``: of a
+    page's full and windowed part. ``window``: the positions that windowed layers see, 0 without
+    any.
     """
 
     model: str
+    rounding: str
     kv_type: str
     layers: int
     adapters: tuple[float, ...]
@@ -231,7 +233,7 @@ def _read_header(engine: Engine, file: _Reader) -> Header:
 def _header(engine: Engine, kv_type: str, adapters: Sequence[float]) -> Header:
     sizes, window = engine.pool.sizes[kv_type], engine.pool.window
     return Header(
-        engine.fingerprint, kv_type, engine.config.num_layers, tuple(adapters),
+        engine.fingerprint, engine.rounding, kv_type, engine.config.num_layers, tuple(adapters),
         (sizes.full, sizes.windowed),
         0 if window is None else window.positions,
     )  # fmt: skip

@@ -290,7 +290,7 @@ class Bench:
         """Evaluate ``tokens`` in steps as large as the engine takes."""
         for start in range(0, len(tokens), self.engine.prefill_chunk):
             part = tokens[start : start + self.engine.prefill_chunk]
-            self.engine.step([Rows(cache, part)], out=self.logits)
+            self.engine.step([Rows(cache, part, prompt=True)], out=self.logits)
 
     def prompt(self, count: int, depth: int = 0, batch: int = 1) -> float:
         """Seconds to evaluate ``count`` tokens as a prompt after ``depth`` others."""
@@ -310,7 +310,9 @@ class Bench:
         return perf_counter() - started
 
     def _texts(self, count: int, caches: Sequence[KVCache]) -> list[Rows]:
-        return [Rows(cache, self.tokens[n, :count], 0) for n, cache in enumerate(caches)]
+        return [
+            Rows(cache, self.tokens[n, :count], 0, prompt=True) for n, cache in enumerate(caches)
+        ]
 
     def generation(self, count: int, depth: int = 0, batch: int = 1) -> float:
         """Seconds to evaluate ``count`` tokens one by one, in each of ``batch`` sequences."""
@@ -366,7 +368,7 @@ class Bench:
             seconds = [self.generation(1, depth, batch) for _ in range(5)]
             count = 1
         rows = [
-            Rows(cache, self.tokens[row, depth : depth + count])
+            Rows(cache, self.tokens[row, depth : depth + count], prompt=kind == "pp")
             for row, cache in enumerate(self.fill(depth, batch))
         ]
         operations = self.engine.profile(rows)

@@ -8,6 +8,7 @@ from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import elementwise
 from trinity.runtime.records.linear import Place
 from trinity.runtime.records.writer import Writer
+from trinity.runtime.rounding import Rounding
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import expert_rows, mix, route, squares
 from trinity_kernels.ops.matmul import activation_tiles, experts, quantize, variants
@@ -51,7 +52,8 @@ def write_linear(writer: Writer, linear: ExpertLinear) -> None:
         group = [output for output in outputs if output[0].form == form]
         weights = [weight for weight, _ in group]
         kernel = writer.builder.kernel
-        if not all(variants.serves(kernel, weight.type, writer.exact) for weight in weights):
+        exact = writer.rounding is Rounding.SINGLE
+        if not all(variants.serves(kernel, weight.type, exact) for weight in weights):
             kernel = matmul
         operand = _write_activations(writer, linear, weights)
         if kernel is matmul_tiles:
@@ -132,6 +134,7 @@ def _packed(writer: Writer, weight: ExpertWeight) -> dict[int, int]:
     return {
         op.TILES: own.tiles.ctypes.data, experts.TILE_STEP: pair_bytes(weight),
         op.SCRATCH: buffers.scratch.ctypes.data, op.SCRATCH_STRIDE: buffers.scratch_stride,
+        op.MANY: writer.rounding is Rounding.PROMPT,
     }  # fmt: skip
 
 

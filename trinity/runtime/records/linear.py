@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from trinity.models.operations import Linear
 from trinity.runtime.records.writer import Writer
+from trinity.runtime.rounding import Rounding
 from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import squares
@@ -68,7 +69,8 @@ def write_products(
 def kernel_for(writer: Writer, weights: list[Weight]) -> Kernel:
     """What multiplies weights that share an input."""
     kernel = writer.builder.kernel
-    if all(variants.serves(kernel, weight.type, writer.exact) for weight in weights):
+    exact = writer.rounding is Rounding.SINGLE
+    if all(variants.serves(kernel, weight.type, exact) for weight in weights):
         return kernel
     return matmul
 
@@ -80,7 +82,7 @@ def write_codes(
     """Bring rows of float32 to the codes that ``weights``, all of one form, multiply."""
     # Rows that fill no tile go by dot products, which need the codes; so do the int8 tiles
     # of few tokens.
-    limit = op.TILE_ROWS + 1
+    limit = 1 if writer.rounding is Rounding.PROMPT else op.TILE_ROWS + 1
     if kernel is not matmul_tiles or any(weight.n % 16 for weight in weights):
         limit = 0
     writer.record(quantize.quantizer_of(weights[0].form), "none", {
@@ -129,7 +131,7 @@ def packed(writer: Writer, offset: int = 0) -> dict[int, int]:
     buffers = writer.buffers
     return {
         op.TILES: buffers.tiles.ctypes.data + offset, op.SCRATCH: buffers.scratch.ctypes.data,
-        op.SCRATCH_STRIDE: buffers.scratch_stride,
+        op.SCRATCH_STRIDE: buffers.scratch_stride, op.MANY: writer.rounding is Rounding.PROMPT,
     }  # fmt: skip
 
 

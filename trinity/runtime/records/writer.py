@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from trinity.models.decoder import complete
 from trinity.models.operations import Recurrent
 from trinity.runtime.memory import aligned
+from trinity.runtime.rounding import Rounding
 from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import attention
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 class Writer:
     """Appends records to ``records``, those of ``layer``.
 
-    ``few``: of so few tokens attention is shared out; 0: of many. ``exact``: whatever their number,
-    each token gets the bits that it gets alone. ``adapters``: those that a plan applies.
+    ``few``: of so few tokens attention is shared out; 0: of many. ``rounding``: which kernels
+    multiply. ``adapters``: those that a plan applies.
     """
 
     def __init__(
         self, builder: PlanBuilder, buffers: Buffers, step: Step, kv_type: str = "", few: int = 0,
-        exact: bool = False, adapters: AdapterSet | None = None,
+        rounding: Rounding = Rounding.FASTEST, adapters: AdapterSet | None = None,
     ) -> None:  # fmt: skip
         self.builder = builder
         self.adapters = adapters
@@ -37,7 +38,7 @@ class Writer:
         self.buffers = buffers
         self.step = step
         self.few = few
-        self.exact = exact
+        self.rounding = rounding
         self.prefix = ""
         self.layer = 0
         self.records: list[NDArray[np.int64]] = []
