@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.embeddings import Embeddings
-from trinity.errors import InputError
+from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
@@ -529,6 +529,7 @@ class Model(Embeddings):
         *, general: bool,
     ) -> Rendered:  # fmt: skip
         from trinity.conversation.rendering import render_conversation
+        from trinity.tokenizers.chat import RefusedHistoryError
 
         self._check_generates()
         tokenizer = self._tokenizer
@@ -546,17 +547,24 @@ class Model(Embeddings):
             "" if token is None else tokenizer.token_text(token)
             for token in (tokenizer.bos_id, tokenizer.eos_id)
         )
-        return render_conversation(
-            templates,
-            messages,
-            opened=self._defaults.opened,
-            tools=tools,
-            variables=variables,
-            general=general,
-            bos_token=bos,
-            eos_token=eos,
-            add_generation_prompt=add_generation_prompt,
-        )
+        try:
+            return render_conversation(
+                templates,
+                messages,
+                opened=self._defaults.opened,
+                tools=tools,
+                variables=variables,
+                general=general,
+                bos_token=bos,
+                eos_token=eos,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except RefusedHistoryError:
+            raise  # it is about the messages
+        except (TokenizerError, UnsupportedError):
+            own = self._weights if given is None else None
+            with about("" if own is None else own.path):
+                raise
 
     def _check_generates(self) -> None:
         self._check_open()

@@ -108,6 +108,23 @@ def test_commands_name_the_file(whole: Path, tmp_path: Path) -> None:
             assert str(path) in str(done.exception) + done.output, (keys, arguments)
 
 
+def test_a_broken_chat_template_names_the_file(whole: Path, tmp_path: Path) -> None:
+    """A conversation that a template refuses is about the request, not about the file."""
+    shutil.copy(whole, tmp_path / "whole.gguf")
+    path = tmp_path / "template.gguf"
+    for text, message in (
+        ("{% if %}", f"{path}: the chat template is broken at line 1"),
+        ("{{ 'a' * 10**10 }}", f"{path}: the chat template was stopped"),
+        ("{{ raise_exception('no') }}", "the chat template refuses these messages: no"),
+    ):
+        path.unlink(missing_ok=True)
+        changed(path, {"tokenizer.chat_template": text})
+        with trinity.load(path, threads=1) as model:
+            with pytest.raises(TrinityError) as caught:
+                model.chat_prompt([{"role": "user", "content": "Hi"}])
+            assert str(caught.value).startswith(message)
+
+
 def test_damaged_directories(tmp_path: Path) -> None:
     """Each file empty, cut or of other values; the tokenizer at its first use, too."""
     draw = random.Random(0)

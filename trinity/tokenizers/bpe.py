@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trinity.errors import InputError, TokenizerError
+from trinity.errors import InputError, TokenizerError, TrinityError
 from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.pretokenizers import PreTokenizer
 from trinity.tokenizers.spm import SPACE
@@ -192,6 +192,8 @@ def refusals(what: str) -> Iterator[None]:
     """
     try:
         yield
+    except TrinityError:
+        raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise

@@ -41,8 +41,8 @@ class LibraryEncoder:
         the library fails.
         """
         refuse_white_space(text)
-        tokenizer = self._tokenizer(parse_special, True)
         with refusals("the tokenizers library cannot encode the text"):
+            tokenizer = self._tokenizer(parse_special, True)
             if not continuation:
                 return library_ids(tokenizer, text)
             plain = self._tokenizer(parse_special, False)
