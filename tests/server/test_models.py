@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import trinity
+from scripts.make_synthetic import SHAPES, write_model
 from tests.server.conftest import LIMIT, wait_for
 from trinity.errors import FormatError, InputError
 from trinity.server.app import make_app
+from trinity.server.contexts import usual_context
 from trinity.server.errors import ApiError
 from trinity.server.models import Models, Served
 from trinity.server.serving import name_and_ref, served_models, weight_bytes
@@ -137,6 +140,26 @@ def test_several_models_each_keep_their_own_limit(shared_data: Path) -> None:
     with demo, encoder:
         assert demo.context_length == demo.config.context_length < asked
         assert encoder.context_length == encoder.config.context_length < asked
+
+
+def test_a_served_model_has_the_context_that_it_was_made_for(tmp_path: Path) -> None:
+    """131,072 tokens of 2 layers with 2 KV heads of 64 take 2 KiB each in float32."""
+    path = str(tmp_path / "long.gguf")
+    shape = replace(SHAPES["tiny"], hidden_size=256, num_heads=4, num_kv_heads=2, num_layers=2,
+                    head_dim=64, intermediate_size=64, context_length=131_072)  # fmt: skip
+    write_model(path, shape)
+    assert usual_context(path, 1 << 40) == 131_072
+    assert usual_context(path, 4 * 131_072 * 2048) == 131_072
+    assert usual_context(path, 4 * 50_000 * 2048) == 50_000 // 128 * 128
+    assert usual_context(path, 0) == 4096
+    assert usual_context(trinity.demo_model(), 0) == 512  # all that it has
+    (served,) = served_models([path], {"threads": 1}, print)
+    with served.load() as model:
+        assert model.context_length == usual_context(path)
+
+
+def test_encoders_keep_the_engines_default(shared_data: Path) -> None:
+    assert usual_context(str(shared_data / "encoders" / "bert_mean" / "model.gguf")) is None
 
 
 def test_weights_are_weighed() -> None:

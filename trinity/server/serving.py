@@ -23,6 +23,7 @@ from trinity.loading import load, open_weights
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.connection import Connection, titled
+from trinity.server.contexts import context_limit, usual_context
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
 from trinity.server.service import NO_DEFAULTS
@@ -186,13 +187,16 @@ def served_models(
     """The models of a command line, with ``template`` in place of their own chat templates.
 
     Several models share ``loading``: each has the context that was asked for, or its own limit if
-    that is smaller. Raises: InputError for a name that is used twice.
+    that is smaller. Without one each has ``usual_context``. Raises: InputError for a name that is
+    used twice.
     """
-    wanted = loading.get("context_length") if len(refs) > 1 else None
+    wanted = loading.get("context_length")
 
     def loaded(ref: str) -> Model:
-        own = {} if wanted is None else {"context_length": min(wanted, context_limit(ref))}
-        model = load(ref, **{**loading, **own}, progress=notice)
+        length = usual_context(ref) if wanted is None else wanted
+        if wanted is not None and len(refs) > 1:
+            length = min(wanted, context_limit(ref))
+        model = load(ref, **{**loading, "context_length": length}, progress=notice)
         if template is not None:
             model.use_chat_template(template)
         return model
@@ -233,15 +237,6 @@ def name_and_ref(text: str) -> tuple[str, str]:
         return rest, text
     stem = os.path.basename(os.path.normpath(text))
     return stem.removesuffix(".gguf").removesuffix(".safetensors"), text
-
-
-def context_limit(ref: str) -> int:
-    """The longest context that a model was made for."""
-    provider = open_weights(ref)
-    try:
-        return provider.config.context_length
-    finally:
-        provider.close()
 
 
 def weight_bytes(ref: str) -> int:
