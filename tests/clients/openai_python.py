@@ -101,7 +101,8 @@ PLAIN: dict[str, Any] = {
     {"prediction": {"type": "content", "content": "x"}},
     "response_format={'type': 'text'}": {"response_format": {"type": "text"}},
     "web_search_options={}": {"web_search_options": {}},
-    "tool_choice=none": {"tool_choice": "none"}, "tools=[]": {"tools": []}, "function_call=none": {"function_call": "none"},
+    "tool_choice=none": {"tool_choice": "none"}, "tools=[]": {"tools": []},
+    "function_call=none": {"function_call": "none"},
     "functions=[]": {"functions": []}, "moderation=None": {"extra_body": {"moderation": None}},
     "temperature=2": {"temperature": 2}, "n=1": {"n": 1},
 }  # fmt: skip

@@ -145,6 +145,7 @@ def test_what_changes_nothing_is_taken(client: TestClient) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
          "messages[0].content[0].type"),
         ({"messages": "x"}, "messages"),
+        ({"temperature": -1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": -0.1}, "top_p"),
         ({"min_p": 2}, "min_p"),

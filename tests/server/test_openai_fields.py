@@ -68,7 +68,7 @@ def test_a_field_without_effect_is_named(client: TestClient, field: str, value: 
         {"logit_bias": {}}, {"logit_bias": None}, {"stream_options": None}, {"top_logprobs": 0},
         {"n_cmpl": 1}, {"stop_token_ids": []}, {"min_tokens": 0}, {"skip_special_tokens": True},
         {"structured_outputs": {}}, {"guided_json": None}, {"reasoning_format": "none"},
-        {"top_k": -1}, {"temperature": -1}, {"presence_penalty": 0},
+        {"top_k": -1}, {"presence_penalty": 0},
     ],
 )  # fmt: skip
 def test_a_default_has_no_effect(client: TestClient, body: Any) -> None:

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from trinity.server.service import Answers
 
 
+# Samplers that do not exist here, with llama.cpp's values for those that are off.
+OFF: dict[str, Any] = {
+    "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
+    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "mirostat": 0, "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1, "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2,
+    "dry_penalty_last_n": 64, "dry_sequence_breakers": ["\n", ":", "\"", "*"],
+    "adaptive_target": -1.0, "adaptive_decay": 0.0,
+}  # fmt: skip
+
+
 class LlamaTop(msgspec.Struct):
     """One of the most probable tokens: the model's own logarithm, or the probability it had."""
 
@@ -160,15 +170,11 @@ def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
         "lora": [
             {"id": number, "scale": scale} for number, scale in sorted((request.lora or {}).items())
         ],
+        "n_keep": -1 if limits.keep is None else limits.keep,
+        "n_discard": 0,
+        "min_keep": 0,
         "samplers": list(ORDER),
-        "typical_p": 1.0,
-        "top_n_sigma": -1.0,
-        "xtc_probability": 0.0,
-        "dynatemp_range": 0.0,
-        "mirostat": 0,
-        "dry_multiplier": 0.0,
-        "adaptive_target": -1.0,
-        "adaptive_decay": 0.0,
+        **OFF,
     }
 
 

@@ -50,8 +50,8 @@ class Lora(Body):
 class LlamaParameters(Forms, kw_only=True):
     """What llama.cpp's clients send with every completion.
 
-    What is outside of a sampler's range means its end: a temperature below 0 is 0, a ``top_k``
-    of -1 is off. ``n_cmpl`` is ``n``.
+    A temperature below 0 is 0, except in OpenAI's APIs; a ``top_k`` of -1 is off; ``n_cmpl`` is
+    ``n``.
 
     ``id_slot`` counts where slots can be saved; else it changes nothing, for what is evaluated of a
     prompt is there for all. Nor do ``n_discard``, for a context that is shifted always loses half,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_answer import settings
 from trinity.server.endpoints.usage import FINGERPRINT
+from trinity.server.errors import ApiError
 from trinity.server.prepared import CHATML
 
 
@@ -20,6 +22,9 @@ class Props(msgspec.Struct):
     model_path: str
     chat_template: str
     build_info: str
+    chat_template_caps: dict[str, bool]
+    modalities: dict[str, bool]
+    is_sleeping: bool = False
 
 
 async def props(call: Call[Any]) -> ASGI:
@@ -28,11 +33,20 @@ async def props(call: Call[Any]) -> ASGI:
         templates = model.chat_templates
         return Json(
             Props(
-                {"n_ctx": model.context_length, "params": settings(model, call.service.defaults)},
+                {
+                    "id": 0,
+                    "id_task": -1,
+                    "n_ctx": model.context_length,
+                    "speculative": True,
+                    "is_processing": False,
+                    "params": settings(model, call.service.defaults),
+                },
                 model.max_sequences or 1,
                 call.service.models.first.ref,
                 templates[0].text if templates else CHATML,
                 FINGERPRINT,
+                {},
+                {"vision": False, "audio": False},
             )
         )
 
@@ -43,6 +57,14 @@ class Slot(msgspec.Struct):
     id: int
     n_ctx: int
     is_processing: bool
+    id_task: int = -1
+    speculative: bool = True
+
+
+class SlotsQuery(msgspec.Struct):
+    """``fail_on_no_slot``: the answer is an error while no place is idle."""
+
+    fail_on_no_slot: bool | None = None
 
 
 async def slots(call: Call[Any]) -> ASGI:
@@ -55,10 +77,12 @@ async def slots(call: Call[Any]) -> ASGI:
         running = model.load_of_work().running
         length = model.context_length
         count = model.max_sequences or max(1, running)
+        if call.query.fail_on_no_slot and running >= (model.max_sequences or math.inf):
+            raise ApiError(503, f"all {count} slots are busy", "fail_on_no_slot")
         return Json([Slot(i, length, i < running) for i in range(count)])
 
 
 ENDPOINTS = (
     Endpoint("GET", "/props", props, "What the first model is.", answer=Props),
-    Endpoint("GET", "/slots", slots, "Which answers run.", answer=list[Slot]),
+    Endpoint("GET", "/slots", slots, "Which answers run.", answer=list[Slot], query=SlotsQuery),
 )

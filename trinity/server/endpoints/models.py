@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.models import Served
 
+if TYPE_CHECKING:
+    from trinity.model import Model
+
 
 class Status(msgspec.Struct):
     """Whether a model is there, in the words of llama.cpp's router."""
 
     value: Literal["unloaded", "loading", "loaded"]
+
+
+class Architecture(msgspec.Struct):
+    """What a model reads and writes, in llama.cpp's words."""
+
+    input_modalities: list[str] = msgspec.field(default_factory=lambda: ["text"])
+    output_modalities: list[str] = msgspec.field(default_factory=lambda: ["text"])
+
+
+class Meta(msgspec.Struct):
+    """Sizes of a loaded model, in llama.cpp's names."""
+
+    n_vocab: int
+    n_ctx_train: int
+    n_ctx: int
+    n_embd: int
 
 
 class ModelCard(msgspec.Struct):
@@ -26,8 +45,10 @@ class ModelCard(msgspec.Struct):
     status: Status
     aliases: list[str]
     tags: list[str]
+    meta: Meta | None
     object: Literal["model"] = "model"
     owned_by: str = "trinity"
+    architecture: Architecture = msgspec.field(default_factory=Architecture)
 
 
 class ModelList(msgspec.Struct):
@@ -44,8 +65,15 @@ def card(served: Served) -> ModelCard:
     loaded = model is not None
     status = Status("loaded" if loaded else "loading" if served.loading else "unloaded")
     return ModelCard(
-        served.name, served.created, loaded, length, status, [*served.aliases], [*served.tags]
-    )
+        served.name, served.created, loaded, length, status, [*served.aliases], [*served.tags],
+        None if model is None else meta(model),
+    )  # fmt: skip
+
+
+def meta(model: Model) -> Meta:
+    """The sizes of a model."""
+    config = model.config
+    return Meta(config.vocab_size, config.context_length, model.context_length, config.hidden_size)
 
 
 async def models(call: Call[Any]) -> ASGI:

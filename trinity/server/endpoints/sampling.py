@@ -36,6 +36,7 @@ class Sampling(LlamaParameters):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None  # as OpenAI has it
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -89,6 +89,7 @@ class TokenCount(msgspec.Struct):
     """The number of tokens of a conversation."""
 
     input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
 async def tokenize(call: Call[TokenizeRequest]) -> ASGI:

@@ -1,0 +1,78 @@
+"""llama.cpp's own embeddings: POST /embedding and /embeddings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.endpoints.embeddings import EmbeddingsRequest
+from trinity.server.endpoints.vectors import vectors
+from trinity.server.errors import ApiError
+from trinity.server.schemas import Body, converted
+
+LARGEST = 32760  # to which llama.cpp scales the largest value with embd_normalize 0
+
+
+class LlamaEmbeddingRequest(Body):
+    """A text or several, as in /v1/embeddings, under either name.
+
+    ``embd_normalize`` is the norm by which a vector is divided: 0 the largest absolute value, of
+    which llama.cpp makes 32760, 1 taxicab, 2 Euclidean, p above 2 the p-norm.
+    """
+
+    content: Any = None
+    input: Any = None
+    model: str | None = None
+    embd_normalize: Annotated[int, Meta(ge=-1, le=100)] | None = None
+
+
+class LlamaEmbedding(msgspec.Struct):
+    """The vectors of a text: one, since tokens are always pooled."""
+
+    index: int
+    embedding: list[list[float]]
+
+
+async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
+    """The vectors of texts."""
+    body = call.body
+    norm = 2 if body.embd_normalize is None else body.embd_normalize
+    if norm == -1:
+        raise ApiError(
+            400, "embd_normalize: vectors are always normalized, -1 is not supported",
+            "embd_normalize",
+        )  # fmt: skip
+    name = "input" if body.content is None else "content"
+    given = getattr(body, name)
+    if given is None:
+        raise ApiError(400, "content is missing: give a text or several", "content")
+    texts = converted({"input": given}, EmbeddingsRequest, "").texts()
+    found = await vectors(call.service, body.model, texts, param=name)
+    rows = divided(found.rows, norm).tolist()
+    return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
+
+
+def divided(rows: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
+    """Rows (n, size) of Euclidean length 1, by another norm; see ``LlamaEmbeddingRequest``."""
+    if norm == 2:
+        return rows
+    sizes = np.abs(rows)
+    if norm == 0:
+        lengths = sizes.max(axis=1, keepdims=True) / LARGEST
+    else:
+        lengths = (sizes.astype(np.float64) ** norm).sum(axis=1, keepdims=True) ** (1 / norm)
+    return (rows / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+
+
+ENDPOINTS = tuple(
+    Endpoint(
+        "POST", path, embedding, "The vectors of texts, in llama.cpp's form.",
+        body=LlamaEmbeddingRequest, answer=list[LlamaEmbedding],
+    )
+    for path in ("/embedding", "/embeddings")
+)  # fmt: skip

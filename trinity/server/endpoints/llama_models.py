@@ -1,0 +1,39 @@
+"""Models that are loaded and unloaded, as by llama.cpp's router: POST /models/load and unload."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.schemas import Body
+
+
+class ModelName(Body):
+    """The name of a model."""
+
+    model: str
+
+
+class Success(msgspec.Struct):
+    """It was done, or is under way."""
+
+    success: bool = True
+
+
+async def load(call: Call[ModelName]) -> ASGI:
+    """Load a model; the answer comes once it is loaded."""
+    (await call.service.models.lease(call.body.model)).release()
+    return Json(Success())
+
+
+async def unload(call: Call[ModelName]) -> ASGI:
+    """Unload a model once nobody uses it."""
+    models = call.service.models
+    models.unload_when_idle(models.find(call.body.model).name)
+    return Json(Success())
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/models/load", load, "Load a model.", body=ModelName, answer=Success),
+    Endpoint("POST", "/models/unload", unload, "Unload a model.", body=ModelName, answer=Success),
+)
