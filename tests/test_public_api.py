@@ -42,7 +42,7 @@ def test_signatures() -> None:
     keyword_only = [p.name for p in load.parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert ["path", *keyword_only] == list(load.parameters)
     tokenize = inspect.signature(trinity.Model.tokenize)
-    assert list(tokenize.parameters) == ["self", "text", "add_bos", "parse_special"]
+    assert list(tokenize.parameters) == ["self", "text", "add_bos", "add_eos", "parse_special"]
 
 
 def test_the_errors_are_one_family() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,24 @@ class RopeScaling:
     yarn_beta_slow: float = 1.0
     yarn_log_multiplier: float = 0.0
     yarn_truncate: bool = True
+
+    def yarn_ramp(self, theta: float, rope_dim: int) -> list[float]:
+        """How far each of ``rope_dim`` / 2 frequencies stays as it is: 1 wholly, 0 not at all.
+
+        Source: llama.cpp's ggml_rope_yarn_corr_dims and rope_yarn_ramp; the YaRN paper, section 3.
+        """
+
+        def dimension(turns: float) -> float:
+            """Where ``turns`` full turns fit the original context."""
+            ratio = self.original_context_length / (turns * 2 * math.pi)
+            return rope_dim * math.log(ratio) / (2 * math.log(theta))
+
+        low, high = dimension(self.yarn_beta_fast), dimension(self.yarn_beta_slow)
+        if self.yarn_truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(0.0, low), min(rope_dim - 1.0, high)
+        width = max(0.001, high - low)
+        return [1 - min(max((i - low) / width, 0.0), 1.0) for i in range(rope_dim // 2)]
 
 
 NO_SCALING = RopeScaling()

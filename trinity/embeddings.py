@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.conversation.pair_prompt import filled, pair_prompt
-from trinity.errors import ContextLengthError, InputError
+from trinity.conversation.pair_prompt import after_document, filled, pair_prompt
+from trinity.errors import InputError
+from trinity.formats.text_rules import NO_RULES, TextRules
 from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling, pooled, stacked
-from trinity.runtime.prompts import check_ids, check_length, checked_ids
-from trinity.runtime.sequence import check_context
+from trinity.runtime.texts import Pairs, TextReader, Texts, cut_notice
 
 if TYPE_CHECKING:
     from trinity.formats.defaults import ChatTemplate
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 Lora = Mapping[int, float] | None
 
 
-class Pairs(NamedTuple):
-    """Token ids of a query with each text, and where each text begins, if that matters."""
-
-    rows: list[list[int]]
-    seconds: list[int | None]
-
-
 class Embeddings:
     """The part of a model that gives vectors and ranks; ``Model`` has all of it."""
 
@@ -43,12 +37,24 @@ class Embeddings:
     _client: Client
     _pooling: Pooling
     _heads: TextHeads | None
+    _rules: TextRules = NO_RULES
     _prompt: tuple[tuple[ChatTemplate, ...], str | None] | None = None
 
     @property
     def embedding_size(self) -> int:
         """Values of a vector that ``embed`` gives."""
-        return self._engine.config.hidden_size if self._heads is None else self._heads.size
+        size = self._engine.config.hidden_size if self._heads is None else self._heads.size
+        return min(size, self._rules.dimensions or size)
+
+    @property
+    def text_rules(self) -> TextRules:
+        """What the model's files say of texts: the limit, prompts, the length of vectors."""
+        return self._rules
+
+    @property
+    def text_length(self) -> int:
+        """The most tokens of a text that gets a vector, or of a pair that gets a rank."""
+        return self._reader.limit
 
     @property
     def encodes(self) -> bool:
@@ -69,50 +75,86 @@ class Embeddings:
 
     def embed(
         self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
-        normalize: bool = True, *, lora: Lora = None, priority: int = 0,
+        normalize: bool | None = None, *, prompt: str | None = None,
+        prompt_name: str | None = None, truncate: bool = True, lora: Lora = None,
+        priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
-        """A vector for each text: the hidden states of its tokens behind the last norm, pooled.
+        """A vector for each text: the hidden states of its tokens after the last norm, pooled.
 
         A text gets the BOS and EOS tokens that the model's file wants around one, and texts of
         special tokens in it become those tokens; token ids are used as they are. ``pooling``:
         "mean" of all tokens, "cls" the first, "last" the last one; the model file's own if not
-        given, "mean" where it names none. The file's dense layers
-        follow. ``normalize`` makes the vectors' Euclidean length 1. All texts run side by side.
-        ``priority``: as of answers, texts with lower numbers are taken first.
+        given, "mean" where it names none. The file's dense layers follow. ``normalize`` divides
+        vectors by their Euclidean length; if not given, they get length 1 unless the model's files
+        compare vectors by more than their direction. ``prompt`` goes before each text, or the one
+        of the model's prompts that ``prompt_name`` names, or the model's default one ("" for none).
+        Texts longer than ``text_length`` are cut with a warning, or refused where ``truncate`` is
+        False. All texts run side by side. ``priority``: texts with lower numbers are taken first.
         Shapes: returns (n_texts, embedding_size).
-        Raises: InputError for a text without tokens; ContextLengthError for one that is longer than
-        the context: nothing is cut.
+        Raises: InputError for a text without tokens and for an unknown prompt;
+        ContextLengthError for a text that is too long and not cut.
         """
-        rows = self._texts_ids(texts)
-        options = self._pooled_options(pooling, normalize, lora, priority)
-        inboxes = [Inbox() for _ in rows]
-        found = self._client.results(pooled(rows, inboxes, **options), inboxes)
-        return stacked(found, self.embedding_size)
+        found = self.read_texts(texts, prompt, prompt_name, truncate=truncate)
+        self._warn(found.cut, len(texts))
+        return self.embed_texts(found, pooling, normalize, lora=lora, priority=priority)
 
     async def aembed(
         self, texts: Sequence[str | Sequence[int]], pooling: Pooling | None = None,
-        normalize: bool = True, *, lora: Lora = None, priority: int = 0,
+        normalize: bool | None = None, *, prompt: str | None = None,
+        prompt_name: str | None = None, truncate: bool = True, lora: Lora = None,
+        priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
         """As ``embed``, for asyncio: the event loop stays free; cancelling the task cancels it."""
-        rows = await asyncio.to_thread(self._texts_ids, texts)
+        found = await asyncio.to_thread(
+            self.read_texts, texts, prompt, prompt_name, truncate=truncate
+        )
+        self._warn(found.cut, len(texts))
+        return await self.aembed_texts(found, pooling, normalize, lora=lora, priority=priority)
+
+    def read_texts(
+        self, texts: Sequence[str | Sequence[int]], prompt: str | None = None,
+        prompt_name: str | None = None, *, truncate: bool = True,
+    ) -> Texts:  # fmt: skip
+        """The token ids that ``embed`` makes of texts, and which texts it cuts. Raises: as it."""
+        return self._reader.texts(
+            texts, self._reader.prompt(prompt, prompt_name), truncate=truncate
+        )  # fmt: skip
+
+    def embed_texts(
+        self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
+        lora: Lora = None, priority: int = 0,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """The vectors of what ``read_texts`` gave. Raises: as ``embed``."""
         options = self._pooled_options(pooling, normalize, lora, priority)
-        inboxes = [AsyncInbox() for _ in rows]
-        found = await self._client.aresults(pooled(rows, inboxes, **options), inboxes)
-        return stacked(found, self.embedding_size)
+        inboxes = [Inbox() for _ in texts.rows]
+        wanted = pooled(texts.rows, inboxes, **options, skip=texts.skip)
+        return stacked(self._client.results(wanted, inboxes), self.embedding_size)
+
+    async def aembed_texts(
+        self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
+        lora: Lora = None, priority: int = 0,
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """As ``embed_texts``, for asyncio; cancelling the task cancels it."""
+        options = self._pooled_options(pooling, normalize, lora, priority)
+        inboxes = [AsyncInbox() for _ in texts.rows]
+        wanted = pooled(texts.rows, inboxes, **options, skip=texts.skip)
+        return stacked(await self._client.aresults(wanted, inboxes), self.embedding_size)
 
     def rank(
-        self, query: str, texts: Sequence[str], *, lora: Lora = None
+        self, query: str, texts: Sequence[str], *, truncate: bool = True, lora: Lora = None
     ) -> NDArray[np.float32]:  # fmt: skip
         """A score for each text: how well it answers ``query``, by a reranker.
 
         Of a classifier with one row scores are what it gives, of any size; 1 / (1 + exp(-score))
         lies between 0 and 1. Of one with the rows "yes" and "no" they are the probability of
-        "yes". Where the model's files have a prompt for pairs, both texts stand in it.
+        "yes". Where the model's files have a prompt for pairs, both texts stand in it. Pairs longer
+        than ``text_length`` are cut with a warning, or refused where ``truncate`` is False.
         Shapes: returns (n_texts,).
         Raises: InputError where the model is no reranker, and where query or a text is empty;
-        ContextLengthError where both are longer than the context: nothing is cut.
+        ContextLengthError for a pair that is too long and not cut.
         """
-        pairs, options = self.pairs(query, texts), self._ranked_options(lora)
+        pairs, options = self.pairs(query, texts, truncate=truncate), self._ranked_options(lora)
+        self._warn(pairs.cut, len(pairs.rows))
         inboxes = [Inbox() for _ in pairs.rows]
         wanted = pooled(pairs.rows, inboxes, **options, seconds=pairs.seconds)
         return stacked(self._client.results(wanted, inboxes), 1)[:, 0]
@@ -124,7 +166,7 @@ class Embeddings:
         wanted = pooled(pairs.rows, inboxes, **options, seconds=pairs.seconds)
         return stacked(await self._client.aresults(wanted, inboxes), 1)[:, 0]
 
-    def pairs(self, query: str, texts: Sequence[str]) -> Pairs:
+    def pairs(self, query: str, texts: Sequence[str], *, truncate: bool = True) -> Pairs:
         """The query with each text, as the reranker was trained. Raises: as ``rank``.
 
         Texts of special tokens become those tokens, as transformers has it.
@@ -132,21 +174,35 @@ class Embeddings:
         self._check_ranks()
         if isinstance(texts, str):
             raise InputError("texts is one text; give a list of texts")
-        found, prompt = Pairs([], []), self._pair_prompt()
+        rows, seconds, cut = [], [], []
+        prompt = self._pair_prompt()
         for number, text in enumerate(texts):
             for what, given in (("the query", query), (f"text {number}", text)):
                 if not isinstance(given, str):
                     raise InputError(f"{what} is {type(given).__name__}, not str")
                 if not given:
                     raise InputError(f"{what} is empty: it has no tokens to be compared")
-            ids, second = self._pair(prompt, query, text)
-            try:
-                check_context(len(ids), self._engine.context_length)
-            except ContextLengthError as error:
-                raise _too_long(f"the query with text {number}", error) from None
-            found.rows.append(ids)
-            found.seconds.append(second)
-        return found
+            ids, second, was_cut = self._pair(prompt, query, text, truncate)
+            rows.append(ids)
+            seconds.append(second)
+            cut += [number] * was_cut
+        return Pairs(rows, seconds, tuple(cut))
+
+    def cut_notice(self, cut: Sequence[int], count: int) -> str:
+        """What a user should know where the texts ``cut``, of ``count``, were too long."""
+        context, most = self._engine.context_length, self._engine.config.context_length
+        return cut_notice(cut, count, self.text_length, larger=self.text_length == context < most)
+
+    def _warn(self, cut: Sequence[int], count: int) -> None:
+        if cut:
+            warnings.warn(self.cut_notice(cut, count), RuntimeWarning, stacklevel=3)
+
+    @property
+    def _reader(self) -> TextReader:
+        engine = self._engine
+        return TextReader(
+            self._tokenizer, self._rules, engine.context_length, engine.config.vocab_size
+        )
 
     @property
     def chat_templates(self) -> tuple[ChatTemplate, ...]:
@@ -168,15 +224,19 @@ class Embeddings:
     def _padding_id(self) -> object:
         return None if self._heads is None else self._heads.padding_id
 
-    def _pair(self, prompt: str | None, query: str, text: str) -> tuple[list[int], int | None]:
+    def _pair(
+        self, prompt: str | None, query: str, text: str, truncate: bool
+    ) -> tuple[list[int], int | None, bool]:
+        """Token ids of a pair, where the text begins, and whether it was cut."""
         if prompt is None:
-            ids, second = self._tokenizer.encode_pair(query, text)
+            ids, second, cut = self._reader.pair(query, text, truncate=truncate)
             # As transformers, which takes the last token that is no padding, be it the model's EOS.
             while not self.encodes and len(ids) > 1 and ids[-1] == self._padding_id:
                 ids.pop()
-            return ids, second
-        whole = filled(prompt, query, text)
-        return self._tokenizer.encode(whole, add_bos=False, parse_special=True), None
+            return ids, second, cut
+        whole, end = filled(prompt, query, text), after_document(prompt, query)
+        ids, cut = self._reader.prompted_pair(whole, end, truncate=truncate)
+        return ids, None, cut
 
     def _check_ranks(self) -> None:
         self._check_open()
@@ -197,32 +257,8 @@ class Embeddings:
         options = self._pooled_options("cls" if self.encodes else "last", False, lora)
         return {**options, "head": self._heads.score}
 
-    def _texts_ids(self, texts: Sequence[str | Sequence[int]]) -> list[list[int]]:
-        """Token ids of texts that get vectors. Raises: as ``embed``."""
-        if isinstance(texts, str):
-            raise InputError("texts is one text; give a list of texts")
-        config, context = self._engine.config, self._engine.context_length
-        found = []
-        for number, text in enumerate(texts):
-            try:
-                if isinstance(text, str):
-                    check_length(text, self._tokenizer, context)
-                    ids = self._tokenizer.encode_whole(text) if text else []
-                else:
-                    ids = checked_ids(text, config.vocab_size)
-                if not ids:
-                    raise InputError(
-                        f"text {number} is empty: it has no tokens to make a vector of"
-                    )
-                check_ids(np.asarray(ids), config.vocab_size)
-                check_context(len(ids), context)
-            except ContextLengthError as error:
-                raise _too_long(f"text {number}", error) from None
-            found.append(ids)
-        return found
-
     def _pooled_options(
-        self, pooling: Pooling | None, normalize: bool, lora: Lora, priority: int = 0
+        self, pooling: Pooling | None, normalize: bool | None, lora: Lora, priority: int = 0
     ) -> dict[str, Any]:
         self._check_open()
         chosen = pooling or self._pooling
@@ -231,17 +267,7 @@ class Embeddings:
         adapters: AdapterWeights = self._engine.adapter_weights(Request.of(lora=lora).lora)
         head = None if self._heads is None else self._heads.vector
         return {
-            "pooling": chosen, "normalize": normalize, "adapters": adapters, "head": head,
-            "encodes": self.encodes, "priority": priority,
+            "pooling": chosen, "adapters": adapters, "head": head, "encodes": self.encodes,
+            "normalize": self._rules.normalizes if normalize is None else normalize,
+            "priority": priority, "dimensions": self._rules.dimensions,
         }  # fmt: skip
-
-
-def _too_long(what: str, error: ContextLengthError) -> ContextLengthError:
-    """The same error in words that speak of texts."""
-    return ContextLengthError(
-        f"{what} has {error.length} tokens, but the context holds {error.limit}: nothing "
-        "is cut; give shorter texts, or load the model with a larger context_length (--ctx) if it "
-        "supports one",
-        error.length,
-        error.limit,
-    )

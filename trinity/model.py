@@ -19,6 +19,7 @@ from trinity.config import ModelConfig
 from trinity.embeddings import Embeddings
 from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
+from trinity.formats.text_rules import text_rules
 from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import AsyncAnswers, Client
@@ -74,6 +75,7 @@ class Model(Embeddings):
         self._heads = None
         if provider is not None:
             self._heads = TextHeads(provider, engine.config.hidden_size)
+            self._rules = text_rules(provider.metadata, provider.path)
         self._weights = provider
         release = provider.close if provider is not None else lambda: None
         self._scheduler = Scheduler(
@@ -319,7 +321,7 @@ class Model(Embeddings):
 
     async def aprompt_logprobs(
         self, prompt: str | Sequence[int], *, top: int = 0, add_bos: bool = True,
-        lora: Mapping[int, float] | None = None,
+        parse_special: bool = False, lora: Mapping[int, float] | None = None,
     ) -> tuple[str, list[TokenLogprob]]:  # fmt: skip
         """The text of a prompt's first token, and the log-probabilities of all others.
 
@@ -327,7 +329,7 @@ class Model(Embeddings):
         Raises: ContextLengthError, InputError.
         """
         self._check_open()
-        request = Request.of(add_bos=add_bos, lora=lora)
+        request = Request.of(add_bos=add_bos, parse_special=parse_special, lora=lora)
         adapters = self._engine.adapter_weights(request.lora)
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
 
@@ -362,7 +364,10 @@ class Model(Embeddings):
         check_integer("window", size, low=SMALLEST_WINDOW)
         check_context(size, self.context_length)
         vocab_size = self.config.vocab_size
-        ids = self.tokenize(text) if isinstance(text, str) else checked_ids(text, vocab_size)
+        if isinstance(text, str):
+            ids = self.tokenize(text, add_eos=False)
+        else:
+            ids = checked_ids(text, vocab_size)
         bos = self._tokenizer.bos_id if self._tokenizer.add_bos else None
         windows = cut_windows(ids, size, bos)
         check_ids(windows, vocab_size)
@@ -422,14 +427,30 @@ class Model(Embeddings):
         return self._scheduler.exclusive()
 
     def tokenize(
-        self, text: str, *, add_bos: bool = True, parse_special: bool = False
-    ) -> list[int]:
-        """Token ids of ``text``; ``add_bos`` counts where the model's file wants a BOS token."""
-        return self._tokenizer.encode(text, add_bos=add_bos, parse_special=parse_special)
+        self, text: str, *, add_bos: bool = True, add_eos: bool | None = None,
+        parse_special: bool = False,
+    ) -> list[int]:  # fmt: skip
+        """Token ids of ``text``, with the BOS and EOS that the model's file wants around one.
 
-    def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
-        return self._tokenizer.decode(checked_ids(ids, self.config.vocab_size))
+        ``add_eos`` is as ``add_bos`` if not given.
+        """
+        add_eos = add_bos if add_eos is None else add_eos
+        return self._tokenizer.encode(
+            text, add_bos=add_bos, add_eos=add_eos, parse_special=parse_special
+        )
+
+    def detokenize(self, ids: Sequence[int], *, remove_special: bool = True) -> str:
+        """The text of token ids.
+
+        ``remove_special`` leaves out the BOS at the beginning and the EOS at the end that
+        ``tokenize`` adds. Source: llama.cpp, llama_detokenize.
+        """
+        given, tokenizer = checked_ids(ids, self.config.vocab_size), self._tokenizer
+        if remove_special and tokenizer.add_bos and given[:1] == [tokenizer.bos_id]:
+            del given[:1]
+        if remove_special and tokenizer.add_eos and given[-1:] == [tokenizer.eos_id]:
+            del given[-1:]
+        return tokenizer.decode(given)
 
     def apply_chat_template(
         self,

@@ -68,7 +68,8 @@ def test_ranks_best_first(run: Run, reranker: str) -> None:
     [
         (("embed", "a", "--pooling", "max"), 2, "must be mean or cls or last"),
         (("embed", "a", "-f", "b"), 2, "given twice"),
-        (("embed", ""), 1, "text 0 is empty"),
+        (("embed", "long " * 600, "--no-truncate"), 1, "the context holds"),
+        (("embed", "a", "--prompt-name", "query"), 1, "has no prompt 'query'; it has none"),
         (("rank", "a", "b"), 1, "no reranker"),
         (("generate", "a"), 1, "use embed()"),
     ],

@@ -115,15 +115,14 @@ def test_vectors_of_an_event_loop_are_the_same() -> None:
 
 def test_what_has_no_vector_is_refused() -> None:
     model, engine = toy_model(context_length=16)
-    for texts in ([""], [[]], ["a", ""]):
-        with pytest.raises(InputError, match="is empty"):
-            model.embed(texts)
+    with pytest.raises(InputError, match="is empty"):
+        model.embed([[]])
     with pytest.raises(InputError, match="list of texts"):
         model.embed("abc")
     with pytest.raises(InputError, match="pooling is 'max'"):
         model.embed(["a"], pooling="max")  # type: ignore[arg-type]
     with pytest.raises(ContextLengthError, match=r"17 tokens.* 16"):
-        model.embed(["a" * 16])
+        model.embed(["a" * 16], truncate=False)
     with pytest.raises(InputError, match="token id"):
         model.embed([[-1]])
     engine.states_of = lambda tokens: np.full(16, np.nan, np.float32)  # type: ignore[method-assign]

@@ -97,10 +97,25 @@ def test_what_has_no_vector_is_refused(
     assert strict(response.text)["error"]["param"] == param
 
 
-def test_too_long_a_text_is_refused_with_both_counts(client: TestClient) -> None:
-    error = strict(client.post(PATH, json={"input": ["a", "war " * 2000]}).text)["error"]
-    assert error["code"] == "context_length_exceeded"
-    assert (error["n_ctx"], error["n_prompt_tokens"] > 2000) == (512, True)
+def test_too_long_a_text_is_cut(
+    client: TestClient, model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The context holds 512 tokens; the BOS stays."""
+    answer = post(client, input=["a", "war " * 2000])
+    ids = model.tokenizer.encode_whole("war " * 2000)[:512]
+    assert np.array_equal(rows(answer)[1:], model.embed([ids]))
+    assert answer["usage"]["prompt_tokens"] == 512 + len(model.tokenizer.encode_whole("a"))
+    assert "texts were cut to 512 tokens (1 of 2 texts, the first is text 1)" in caplog.text
+
+
+def test_texts_of_special_tokens_are_these_tokens(client: TestClient, model: Model) -> None:
+    """As llama.cpp, vLLM and the library call have it."""
+    text = f"war{model.tokenizer.token_text(model.tokenizer.bos_id or 0)} and peace"
+    answer = post(client, input=text)
+    assert np.array_equal(rows(answer), model.embed([text]))
+    count = len(model.tokenizer.encode_whole(text))
+    assert answer["usage"]["prompt_tokens"] == count
+    assert count < len(model.tokenizer.encode(text))
 
 
 def test_who_leaves_ends_the_work(app: Starlette, model: Model) -> None:

@@ -67,7 +67,6 @@ def test_the_best_with_their_texts(ranking: TestClient, reranker: Model) -> None
         {"query": "", "documents": ["a"]}, {"query": QUERY, "documents": [""]},
         {"query": QUERY, "documents": ["a"], "texts": ["a"]},
         {"query": QUERY, "documents": ["a"], "top_n": 0},
-        {"query": QUERY, "documents": ["long " * 300]},
     ],
 )  # fmt: skip
 def test_what_cannot_be_ranked_is_refused(ranking: TestClient, body: dict[str, Any]) -> None:
@@ -101,3 +100,22 @@ def test_a_reranker_that_writes(tmp_path: Path) -> None:
     assert [one["index"] for one in results] == (-scores).argsort().tolist()
     assert all(abs(scores[one["index"]] - one["relevance_score"]) < 1e-5 for one in results)
     assert strict(shown.text)["capabilities"] == ["embedding"]
+
+
+def test_a_long_text_is_cut(ranking: TestClient, reranker: Model) -> None:
+    """As transformers cuts pairs: tokens of the longer text alone are left out."""
+    query = reranker.tokenizer.encode(QUERY, add_bos=False)
+    text = reranker.tokenizer.encode("long " * 300, add_bos=False)
+    (ids,) = reranker.pairs(QUERY, ["long " * 300]).rows
+    plain = [*reranker.tokenizer.encode("a", add_bos=False)]
+    plain += reranker.tokenizer.encode("b", add_bos=False)
+    special = len(reranker.pairs("a", ["b"]).rows[0]) - len(plain)
+    room = reranker.text_length - len(query) - special
+    assert len(ids) == reranker.text_length
+    assert ids[1 : 1 + len(query)] == query
+    assert ids[-1 - room : -1] == text[:room]
+    answer = ranking.post(PATHS[0], json={"query": QUERY, "documents": ["long " * 300]}).json()
+    assert answer["usage"]["prompt_tokens"] == reranker.text_length
+    with pytest.warns(RuntimeWarning, match="texts were cut"):
+        expected = reranker.rank(QUERY, ["long " * 300])
+    assert answer["results"][0]["relevance_score"] == pytest.approx(float(expected[0]))

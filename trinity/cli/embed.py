@@ -8,7 +8,7 @@ import typer
 
 from trinity.cli import options
 from trinity.cli.loading import load_model, model_or_demo
-from trinity.cli.terminal import json_line, put
+from trinity.cli.terminal import json_line, put, say
 from trinity.cli.texts import given_texts
 
 
@@ -24,8 +24,30 @@ def embed(
         typer.Option("--file", "-f", metavar="FILE", help="Read a text from each line of a file."),
     ] = None,
     normalize: Annotated[
+        bool | None,
+        typer.Option(
+            "--normalize/--no-normalize",
+            help="Give vectors the Euclidean length 1, or leave it; default: as the model's files "
+            "say, 1 where they say nothing.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Put this before each text.")
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt-name",
+            metavar="NAME",
+            help="Put the model's prompt of this name before each text, such as query.",
+        ),
+    ] = None,
+    truncate: Annotated[
         bool,
-        typer.Option("--normalize/--no-normalize", help="Give vectors the Euclidean length 1."),
+        typer.Option(
+            "--truncate/--no-truncate",
+            help="Cut texts that are longer than the model takes, or end with an error.",
+        ),
     ] = True,
     *,
     loading: options.Given,
@@ -36,8 +58,11 @@ def embed(
     given = given_texts(texts, file)
     path = model_or_demo(model)
     with load_model(path, **loading) as loaded:
-        rows = loaded.embed(given, pooled.get("pooling"), normalize)
-        counts = [len(loaded.tokenizer.encode(text, add_eos=True)) for text in given]
+        found = loaded.read_texts(given, prompt, prompt_name, truncate=truncate)
+        if found.cut:
+            say(f"warning: {loaded.cut_notice(found.cut, len(given))}")
+        rows = loaded.embed_texts(found, pooled.get("pooling"), normalize)
+        counts = [len(ids) for ids in found.rows]
         where = path if loaded.weights is None else loaded.weights.path
     if as_json:
         vectors = [

@@ -129,7 +129,7 @@ def generate(
 def raw_ids(model: Model, text: str, request: options.Given) -> list[int]:
     """The token ids of a prompt as it is."""
     given = {key: request[key] for key in ("add_bos", "parse_special") if key in request}
-    return model.tokenize(text, **given)
+    return model.tokenize(text, add_eos=False, **given)
 
 
 def in_chat_format(

@@ -39,7 +39,7 @@ def tokenize(
     text = given_text(text, file, what="text", usage="give it as an argument, --file or on a pipe")
     name = model_or_demo(model)
     tokenizer = load_tokenizer(name, notice=say)
-    ids = tokenizer.encode(text, **reading)
+    ids = tokenizer.encode(text, add_eos=reading.get("add_bos", True), **reading)
     if as_json:
         tokens = [tokenizer.token_text(i) for i in ids]
         put(json_line({"model": name, "ids": ids, "tokens": tokens, "count": len(ids)}))

@@ -66,3 +66,8 @@ def filled(prompt: str, query: str, document: str) -> str:
     """The prompt with both texts in their places; what looks like a place in them is none."""
     texts = {_QUERY: query, _DOCUMENT: document}
     return _PLACES.sub(lambda place: texts[place[0]], prompt)
+
+
+def after_document(prompt: str, query: str) -> str:
+    """What follows the text in a filled prompt; a long text is cut before it."""
+    return filled(prompt.rpartition(_DOCUMENT)[2], query, "")

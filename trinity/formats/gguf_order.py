@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.formats.defaults import Defaults
+from trinity.formats.gguf_limits import check_limits, rounds_ramp
 from trinity.formats.made_tensor import MadeTensor
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.formats.ternary_tensor import TernaryMatrix, TernaryTensor
@@ -23,7 +24,7 @@ _EXPERT = re.compile(r"(blk\.\d+\.\w+_exps)\.(\d+)\.weight")
 _TURNED = re.compile(r"blk\.(\d+)\.attn_(q|k)\.(?:weight|bias)")
 _PRECISE = (
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
-    "shortconv.conv.weight", "position_embd.weight",
+    "shortconv.conv.weight", "position_embd.weight", "token_types.weight",
 )  # fmt: skip
 _PIECE_BYTES = 1 << 23
 
@@ -31,7 +32,8 @@ _PIECE_BYTES = 1 << 23
 class GGUFOrder:
     """A provider whose tensors are as GGUF has them.
 
-    The other provider is left to whoever opened it.
+    The other provider is left to whoever opened it. Raises UnsupportedError where a GGUF file
+    cannot say what the model is.
     """
 
     def __init__(self, provider: WeightProvider) -> None:
@@ -48,6 +50,12 @@ class GGUFOrder:
                 self._experts[stack] = []
                 self._names.append(stack)
             self._experts[stack].append(name)  # providers have them in order
+        shapes = {
+            name: provider.tensor(name).shape
+            for name in self._names
+            if name.startswith(("dense_", "rope_freqs"))
+        }
+        check_limits(provider.config, shapes, provider.metadata, provider.path)
 
     @property
     def path(self) -> str:
@@ -62,7 +70,13 @@ class GGUFOrder:
     @property
     def notes(self) -> list[str]:
         """Remarks that the user should see, and what of the model GGUF cannot say."""
-        config, notes = self.config, self._provider.notes
+        config, notes = self.config, [*self._provider.notes]
+        if rounds_ramp(config):
+            notes.append(
+                "readers of GGUF files round the ends of YaRN's ramp, which this model does not "
+                "(truncate is false): logits differ from the directory's, as those of the files "
+                "that llama.cpp's converter makes"
+            )
         context = self.metadata.get(f"{config.architecture}.context_length")
         if config.sliding_window is None or context == config.context_length:
             return notes

@@ -20,7 +20,7 @@ from trinity.formats.huggingface.logit_score import logit_score_tensors
 from trinity.formats.huggingface.metadata import beyond_gguf, drafting_keys
 from trinity.formats.huggingface.packed.methods import logical_checkpoint
 from trinity.formats.huggingface.packed.mlx import is_packed
-from trinity.formats.huggingface.sentence_transformers import dense_tensors
+from trinity.formats.huggingface.sentence_transformers import dense_keys, dense_tensors
 from trinity.formats.huggingface.tensors import hf_tensors, matrix_columns, other_networks
 from trinity.formats.provider import Tensor
 from trinity.formats.ternary_tensor import TernaryTensor
@@ -83,7 +83,12 @@ class HuggingFaceProvider:
             name: Tensor(name, values.shape, "F32", values.view(np.uint8), files[CONFIG])
             for name, values in factors.items()
         }
-        self._factors |= dense_tensors(files)
+        dense = dense_tensors(files)
+        self._factors |= dense
+        self._description.add({
+            f"{self._description.model['general.architecture']}.{key}": value
+            for key, value in dense_keys(files, dense).items()
+        })  # fmt: skip
         self._shapes = {**self._tensors.shapes, **{n: t.shape for n, t in self._factors.items()}}
 
     @property

@@ -6,17 +6,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 
 from trinity.conversation.pair_prompt import prompt_of_roles
-from trinity.errors import InputError
+from trinity.errors import InputError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate, Defaults
+from trinity.formats.huggingface.classifier import CLASSIFIES
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.huggingface.generation import generation_defaults
 from trinity.formats.huggingface.logit_score import logit_score_keys
 from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.packed.modelopt import with_own_file
-from trinity.formats.huggingface.sentence_transformers import pooling_keys, template_names
+from trinity.formats.huggingface.sentence_settings import lowers_case, setting_keys
+from trinity.formats.huggingface.sentence_transformers import (
+    activation_keys,
+    includes_prompt,
+    module_kinds,
+    pooling_keys,
+    template_names,
+)
 from trinity.formats.json_object import read_json_object
 from trinity.formats.pooling_type import RANKS
+from trinity.formats.text_rules import INCLUDE_PROMPT
 from trinity.providers.kept_keys import kept_keys
 from trinity.tokenizers.huggingface.metadata import tokenizer_metadata
 
@@ -41,6 +50,7 @@ class HuggingFaceDescription:
         architecture = self.model["general.architecture"]
         beside = {**pooling_keys(files), **logit_score_keys(files)}
         self.model |= {f"{architecture}.{k}": v for k, v in beside.items()}
+        self.model |= self._text_keys()
         self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
 
     @cached_property
@@ -55,13 +65,38 @@ class HuggingFaceDescription:
     def close(self) -> None:
         """Nothing is open."""
 
+    def _text_keys(self) -> Mapping[str, object]:
+        """How texts are read, of an encoder and of what sentence-transformers saved."""
+        kinds, architecture = module_kinds(self.files), self.model["general.architecture"]
+        if not kinds and self.model.get(f"{architecture}.attention.causal") is not False:
+            return {}
+        ranks = "LogitScore" in kinds or self.config.class_name.endswith(CLASSIFIES)
+        keys = setting_keys(self.files, embeds=not ranks, unit="Normalize" in kinds)
+        if not includes_prompt(self.files):
+            keys[INCLUDE_PROMPT] = False
+        return {**keys, **activation_keys(self.files)}
+
     def _tokenizer_keys(self) -> Mapping[str, object]:
         rows, kind = self.config.vocab_size, self.family.tokenizer
         make = partial(tokenizer_metadata, self.files, self.path, rows, kind)
         keys = kept_keys(self.files, [rows, kind], make)
+        if lowers_case(self.files):
+            keys = {**keys, **self._lowered(keys)}
         if self.model.get(f"{self.model['general.architecture']}.pooling_type") == RANKS:
             return {**keys, **self._pair_keys(keys)}
         return keys
+
+    def _lowered(self, keys: Mapping[str, object]) -> Mapping[str, object]:
+        """The keys that let a vocabulary lower texts. Raises UnsupportedError where none does."""
+        if keys.get("tokenizer.ggml.model") != "bert":
+            raise UnsupportedError(
+                f"{self.path}: do_lower_case is true in sentence-transformers' settings, which "
+                "trinity supports for WordPiece vocabularies only"
+            )
+        lowercase = "tokenizer.ggml.normalizer.lowercase"
+        if keys.get(lowercase, True):
+            return {}
+        return {lowercase: True, "tokenizer.ggml.normalizer.strip_accents": False}
 
     def _pair_keys(self, keys: Mapping[str, object]) -> Mapping[str, object]:
         """The prompt of a reranker's pairs as llama.cpp has it, where the chat template has one."""

@@ -83,21 +83,9 @@ def _frequencies(
     if scaling.type == "linear":
         frequencies = frequencies / scaling.factor
     elif scaling.type == "yarn":
-        low = _yarn_correction(rotation, scaling.yarn_beta_fast)
-        high = _yarn_correction(rotation, scaling.yarn_beta_slow)
-        if scaling.yarn_truncate:
-            low, high = math.floor(low), math.ceil(high)
-        low, high = max(0.0, low), min(rotation.dim - 1.0, high)
-        ramp = 1 - np.clip((np.arange(half) - low) / max(0.001, high - low), 0, 1)
+        ramp = np.array(scaling.yarn_ramp(rotation.theta, rotation.dim))
         mix = ramp * scaling.yarn_ext_factor
         frequencies = frequencies / scaling.factor * (1 - mix) + frequencies * mix
         stretch = 0.1 * math.log(max(1.0, scaling.factor))
         magnitude *= (1 + stretch) / (1 + scaling.yarn_log_multiplier * stretch)
     return frequencies, magnitude
-
-
-def _yarn_correction(rotation: Rotation, turns: float) -> float:
-    """The dimension at which ``turns`` full turns fit the original context."""
-    original = rotation.scaling.original_context_length
-    ratio = original / (turns * 2 * math.pi)
-    return rotation.dim * math.log(ratio) / (2 * math.log(rotation.theta))

@@ -7,7 +7,9 @@ llm_graph_context::build_pooling.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,30 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError
 from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
+from trinity.formats.text_rules import activation_key
 
 Vector = NDArray[np.float64]
 Head = Callable[[Vector], Vector]
 
 _DENSE = ("dense_2", "dense_3")
+# By the last word of torch.nn's names.
+_ACTIVATIONS: dict[object, Head] = {
+    "Identity": lambda x: x,
+    "Tanh": np.tanh,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
+    "SiLU": lambda x: x * np.exp(-np.logaddexp(0, -x)),
+    "GELU": lambda x: 0.5 * x * (1 + np.array([math.erf(one / math.sqrt(2)) for one in x])),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Dense:
+    """A layer from a vector to the next."""
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    activation: Head
 
 
 class TextHeads:
@@ -35,12 +56,12 @@ class TextHeads:
     def __init__(self, provider: WeightProvider, hidden_size: int) -> None:
         self._provider = provider
         self._names = frozenset(provider.tensor_names())
-        self._dense: list[NDArray[np.float32]] = []
+        self._dense: list[_Dense] = []
         self.size = hidden_size
         for name in _DENSE:
             if f"{name}.weight" in self._names:
-                self._dense.append(self._matrix(name, self.size))
-                self.size = len(self._dense[-1])
+                self._dense.append(self._layer(name, self.size))
+                self.size = len(self._dense[-1].weight)
         self.padding_id = provider.metadata.get("tokenizer.ggml.padding_token_id")
         self.labels, self.has_pooler = 0, "cls.weight" in self._names
         if "cls.output.weight" in self._names:
@@ -55,8 +76,8 @@ class TextHeads:
 
     def vector(self, pooled: Vector) -> Vector:
         """The vector of a text, (size,), of its pooled hidden states."""
-        for matrix in self._dense:
-            pooled = matrix @ pooled
+        for layer in self._dense:
+            pooled = layer.activation(layer.weight @ pooled + layer.bias)
         return pooled
 
     @property
@@ -77,6 +98,17 @@ class TextHeads:
         if self.labels == 1:
             return found
         return np.exp(-np.logaddexp(0.0, found[1:] - found[:1]))
+
+    def _layer(self, name: str, width: int) -> _Dense:
+        weight = self._matrix(name, width)
+        bias = self._vector(f"{name}.bias", len(weight))
+        function = self._provider.metadata.get(activation_key(name), "Identity")
+        if function not in _ACTIVATIONS:
+            raise ConfigError(
+                f"{self._provider.path}: {activation_key(name)} is {function!r:.40}; it must be "
+                f"one of {', '.join(map(str, _ACTIVATIONS))}"
+            )
+        return _Dense(weight, bias, _ACTIVATIONS[function])
 
     def _matrix(self, name: str, width: int) -> NDArray[np.float32]:
         tensor = self._provider.tensor(f"{name}.weight")

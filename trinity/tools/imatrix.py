@@ -149,7 +149,7 @@ def gather_imatrix(
 
 def _cut(model: Model, text: str | Sequence[int], size: int) -> NDArray[np.int32]:
     """Tokens (chunks, ``size``), those after the last whole chunk left out."""
-    ids = np.asarray(model.tokenize(text) if isinstance(text, str) else text)
+    ids = np.asarray(model.tokenize(text, add_eos=False) if isinstance(text, str) else text)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) < size:
         raise InputError(
             f"the text has {len(ids)} tokens, less than one chunk of {size}: give a longer text, "

@@ -21,7 +21,13 @@ QUANT_CONFIG = "hf_quant_config.json"
 ADDED_TOKENS = "added_tokens.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 MODULES = "modules.json"
-TRANSFORMER = "sentence_bert_config.json"
+# The settings of the module Transformer, in the order in which sentence-transformers looks.
+TRANSFORMER = (
+    "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
+    "sentence_camembert_config.json", "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
+)  # fmt: skip
+SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
 POOLING = "1_Pooling/config.json"
 LOGIT_SCORE = "1_LogitScore/config.json"
 DENSE = ("2_Dense", "3_Dense")
@@ -30,7 +36,8 @@ DENSE_FILES = tuple(
 )
 NAMES = (
     CONFIG, GENERATION_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_CONFIG, ADDED_TOKENS,
-    CHAT_TEMPLATE, QUANT_CONFIG, MODULES, TRANSFORMER, POOLING, LOGIT_SCORE, *DENSE_FILES,
+    CHAT_TEMPLATE, QUANT_CONFIG, MODULES, *TRANSFORMER, SENTENCE_TRANSFORMERS, POOLING,
+    LOGIT_SCORE, *DENSE_FILES,
 )  # fmt: skip
 
 

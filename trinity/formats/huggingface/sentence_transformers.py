@@ -1,6 +1,6 @@
-"""What sentence-transformers keeps beside a model: how hidden states become a vector.
+"""The modules of sentence-transformers: how hidden states become a vector.
 
-Source: sentence_transformers.models.Pooling, Dense; llama.cpp conversion/base.py,
+Source: sentence_transformers 6.2, Pooling, Dense and Normalize; llama.cpp conversion/base.py,
 _try_set_pooling_type.
 """
 
@@ -16,37 +16,64 @@ from trinity.formats.huggingface.files import (
     LOGIT_SCORE,
     MODULES,
     POOLING,
-    TRANSFORMER,
     optional_object,
 )
+from trinity.formats.huggingface.sentence_settings import transformer_settings
 from trinity.formats.json_object import read_json_list, read_json_object
 from trinity.formats.provider import Tensor
 from trinity.formats.safetensors import SafeTensorsFile
+from trinity.formats.text_rules import activation_key
 
-# The flags of 1_Pooling/config.json, and the values of pooling_type.
-_MODES = {
-    "pooling_mode_mean_tokens": 1, "pooling_mode_cls_token": 2, "pooling_mode_lasttoken": 3,
+# The words of pooling_mode, the flags that older files have for them, and the values of
+# pooling_type.
+_MODES = {"mean": 1, "cls": 2, "lasttoken": 3}
+_FLAGS = {
+    "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
 }  # fmt: skip
 _TAKEN = ("messages", "tools", "bos_token", "eos_token", "restore_suffix")
-_KNOWN = ("Transformer", "Pooling", "Dense", "Normalize", "LogitScore")
+_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")  # of an embedder
+_KNOWN = (*_ORDER, "Dropout", "LogitScore")  # Dropout is for training
+# torch.nn's functions that may follow a dense layer, in the last word of their names.
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "Sigmoid", "GELU", "SiLU")
+_DENSE_INPUT = (None, "sentence_embedding")
+
+
+def module_kinds(files: Mapping[str, str]) -> list[str]:
+    """The kinds of modules in order, [] where there is no modules.json.
+
+    Raises UnsupportedError for modules that trinity does not know, or in another order.
+    """
+    return [kind for kind, _ in _modules(files)]
 
 
 def pooling_keys(files: Mapping[str, str]) -> dict[str, object]:
     """The key pooling_type, without the architecture, where the files say how to pool.
 
-    Raises UnsupportedError for another way, and for modules that change the vector.
+    Raises UnsupportedError for another way.
     """
-    _modules(files)
     if POOLING not in files:
         return {}
     values = read_json_object(files[POOLING])
-    chosen = [key for key, value in values.items() if key.startswith("pooling_mode_") and value]
-    if len(chosen) == 1 and chosen[0] in _MODES:
-        return {"pooling_type": _MODES[chosen[0]]}
-    raise UnsupportedError(
-        f"{files[POOLING]}: pools by {' and '.join(chosen) or 'nothing'}; trinity reads one of "
-        f"{', '.join(_MODES)}"
-    )
+    given = values.get("pooling_mode")
+    if given is None:
+        given = [mode for flag, mode in _FLAGS.items() if values.get(flag)]
+        unknown = [k for k in values if k.startswith("pooling_mode_") and k not in _FLAGS]
+        given = [*given, *(key for key in unknown if values[key])] or "mean"
+    modes = given if isinstance(given, list) else [given]
+    if len(modes) != 1 or modes[0] not in _MODES:
+        raise UnsupportedError(
+            f"{files[POOLING]}: pools by {' and '.join(map(str, modes))[:80]}; trinity reads one "
+            f"of {', '.join(_MODES)}"
+        )
+    return {"pooling_type": _MODES[modes[0]]}
+
+
+def includes_prompt(files: Mapping[str, str]) -> bool:
+    """Whether the tokens of a prompt take part in pooling. Raises: as ``read_json_object``."""
+    return optional_object(files, POOLING).get("include_prompt") is not False
 
 
 def template_names(files: Mapping[str, str]) -> dict[str, object]:
@@ -55,67 +82,129 @@ def template_names(files: Mapping[str, str]) -> dict[str, object]:
     Source: sentence_transformers.base.modules.Transformer, processing_kwargs. Raises: as
     ``read_json_object``.
     """
-    processing = optional_object(files, TRANSFORMER).get("processing_kwargs")
+    processing = transformer_settings(files).get("processing_kwargs")
     found = processing.get("chat_template") if isinstance(processing, dict) else None
     return {k: v for k, v in found.items() if k not in _TAKEN} if isinstance(found, dict) else {}
 
 
 def dense_tensors(files: Mapping[str, str]) -> dict[str, Tensor]:
-    """The matrices behind pooling by GGUF's names, dense_2.weight and dense_3.weight.
+    """The layers after pooling by GGUF's names: dense_2.weight, dense_3.weight, and their biases.
 
-    Raises UnsupportedError for what is more than a matrix, FormatError where one is missing.
+    Raises UnsupportedError for what is more than a linear layer, FormatError where one is missing.
     """
-    found = {}
-    for number, folder in enumerate(_modules(files), 2):
-        name = f"dense_{number}.weight"
-        config, weights = (f"{folder}/{file}" for file in ("config.json", "model.safetensors"))
-        for file in (config, weights):
-            if file not in files:
-                raise FormatError(
-                    f"{files[MODULES]}: names the module {folder}, but there is no {file}; "
-                    "download the rest of the model"
-                )
-        values = read_json_object(files[config])
-        activation = str(values.get("activation_function", ""))
-        if values.get("bias") is not False or not activation.endswith(".Identity"):
-            raise UnsupportedError(
-                f"{files[config]}: bias {values.get('bias')!r:.20} and the activation "
-                f"{activation[:60]!r}; trinity reads dense modules that are a matrix alone"
-            )
-        opened = SafeTensorsFile(files[weights])
-        try:
-            tensor = opened.tensor("linear.weight")
-            if tensor.dtype not in ("F32", "F16", "BF16") or len(tensor.shape) != 2:
-                raise UnsupportedError(
-                    f"{files[weights]}: linear.weight has {tensor.dtype} and {tensor.shape}; "
-                    "expected a matrix of F32, F16 or BF16"
-                )
-            data = np.array(tensor.data)
-        finally:
-            opened.close()
-        found[name] = Tensor(name, tensor.shape, tensor.dtype, data, files[weights])
+    found: dict[str, Tensor] = {}
+    for name, folder in _dense(files):
+        values = _dense_values(files, folder)
+        weights = f"{folder}/model.safetensors"
+        if weights not in files:
+            raise _missing(files, folder, weights)
+        parts = {"weight": 2, "bias": 1} if values.get("bias", True) else {"weight": 2}
+        with SafeTensorsFile(files[weights]) as opened:
+            for part, rank in parts.items():
+                tensor = opened.tensor(f"linear.{part}")
+                if tensor.dtype not in ("F32", "F16", "BF16") or len(tensor.shape) != rank:
+                    raise UnsupportedError(
+                        f"{files[weights]}: linear.{part} has {tensor.dtype} and {tensor.shape}; "
+                        f"expected {rank} dimensions of F32, F16 or BF16"
+                    )
+                data, full = np.array(tensor.data), f"{name}.{part}"
+                found[full] = Tensor(full, tensor.shape, tensor.dtype, data, files[weights])
     return found
 
 
-def _modules(files: Mapping[str, str]) -> list[str]:
-    """The folders of dense modules in order. Raises UnsupportedError for other modules."""
-    dense: list[str] = []
+def dense_keys(files: Mapping[str, str], tensors: Mapping[str, Tensor]) -> dict[str, object]:
+    """The keys of the dense layers without the architecture: widths as llama.cpp wants them.
+
+    Source: llama.cpp conversion/gemma.py, EmbeddingGemma.
+    """
+    keys: dict[str, object] = {}
+    for name, _ in _dense(files):
+        rows, columns = tensors[f"{name}.weight"].shape
+        keys |= {f"{name}_feat_in": columns, f"{name}_feat_out": rows}
+    return keys
+
+
+def activation_keys(files: Mapping[str, str]) -> dict[str, object]:
+    """The functions that follow dense layers, where one changes its values."""
+    found = {
+        activation_key(name): _activation(files, folder, _dense_values(files, folder))
+        for name, folder in _dense(files)
+    }
+    return {key: name for key, name in found.items() if name != "Identity"}
+
+
+def _dense(files: Mapping[str, str]) -> list[tuple[str, str]]:
+    """GGUF's name and the folder of each dense module."""
+    folders = [path for kind, path in _modules(files) if kind == "Dense"]
+    return [(f"dense_{number}", folder) for number, folder in enumerate(folders, 2)]
+
+
+def _dense_values(files: Mapping[str, str], folder: str) -> dict[str, object]:
+    """The configuration of a dense module. Raises UnsupportedError for more than a layer."""
+    config = f"{folder}/config.json"
+    if config not in files:
+        raise _missing(files, folder, config)
+    values = read_json_object(files[config])
+    names = (values.get("module_input_name"), values.get("module_output_name"))
+    if values.get("use_residual") or any(name not in _DENSE_INPUT for name in names):
+        raise UnsupportedError(
+            f"{files[config]}: use_residual is {values.get('use_residual')!r:.20}, its input and "
+            f"output are {names!r:.80}; trinity reads dense modules from one vector to the next"
+        )
+    _activation(files, folder, values)
+    return values
+
+
+def _activation(files: Mapping[str, str], folder: str, values: Mapping[str, object]) -> str:
+    """The last word of the function's name. Raises UnsupportedError for one that is not known."""
+    given = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if given is None:
+        return "Identity"
+    name = str(given).rpartition(".")[2]
+    if name not in ACTIVATIONS or not str(given).startswith("torch.nn."):
+        raise UnsupportedError(
+            f"{files[f'{folder}/config.json']}: activation_function is {given!r:.80}; trinity "
+            f"reads torch.nn's {', '.join(ACTIVATIONS)}"
+        )
+    return name
+
+
+def _missing(files: Mapping[str, str], folder: str, file: str) -> FormatError:
+    return FormatError(
+        f"{files[MODULES]}: names the module {folder}, but there is no {file}; download the rest "
+        "of the model"
+    )
+
+
+def _modules(files: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The kind and the folder of each module. Raises UnsupportedError for what is not known."""
+    found: list[tuple[str, str]] = []
     for module in read_json_list(files[MODULES]) if MODULES in files else ():
         values = module if isinstance(module, dict) else {}
-        kind = str(values.get("type"))
-        known = kind.rpartition(".")[2] in _KNOWN
-        if known and kind.endswith(".Dense"):
-            known = len(dense) < len(DENSE) and values.get("path") == DENSE[len(dense)]
-            dense.append(str(values.get("path")))
-        if known and kind.endswith(".LogitScore"):
-            _check_logit_score(values, files)
-        if not known:
+        name, path = str(values.get("type")), str(values.get("path"))
+        kind = name.rpartition(".")[2]
+        dense = sum(one == "Dense" for one, _ in found)
+        places = {"Transformer": "", "Pooling": POOLING.partition("/")[0]}
+        if dense < len(DENSE):
+            places["Dense"] = DENSE[dense]
+        known = kind in _KNOWN and path == places.get(kind, path)
+        if not known or (kind == "Dense" and dense == len(DENSE)):
             raise UnsupportedError(
-                f"{files[MODULES]}: a module of type {kind[:60]!r} in "
-                f"{str(values.get('path'))[:40]!r}; trinity reads {', '.join(_KNOWN)}, dense ones "
-                f"in {' and '.join(DENSE)}: take the model's GGUF file"
+                f"{files[MODULES]}: a module of type {name[:60]!r} in {path[:40]!r}; trinity "
+                f"reads {', '.join(_KNOWN)}, dense ones in {' and '.join(DENSE)}: take the "
+                "model's GGUF file"
             )
-    return dense
+        if kind == "LogitScore":
+            _check_logit_score(values, files)
+        if kind != "Dropout":
+            found.append((kind, path))
+    order = [_ORDER.index(kind) for kind, _ in found if kind in _ORDER]
+    if order != sorted(order):
+        raise UnsupportedError(
+            f"{files[MODULES]}: the modules are {', '.join(kind for kind, _ in found)}; trinity "
+            f"reads them in the order {', '.join(_ORDER)}"
+        )
+    return found
 
 
 def _check_logit_score(module: Mapping[str, object], files: Mapping[str, str]) -> None:

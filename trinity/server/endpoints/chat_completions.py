@@ -175,7 +175,9 @@ async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> Llam
     (prompt,) = answers.prompts
 
     def texts() -> tuple[str, str]:
-        ids = answers.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+        ids = prompt
+        if isinstance(ids, str):
+            ids = answers.model.tokenize(ids, add_eos=False)
         return prompt_text(answers.model, ids), prompt_text(answers.model, tokens)
 
     prompt_as_read, text = await asyncio.to_thread(texts)

@@ -54,6 +54,7 @@ class CompletionRequest(Sampling, kw_only=True):
     def job(self, *, whole: bool) -> TextJob:
         """What the service runs. Raises: ApiError for a prompt of another form."""
         options = self.options() | self.form_options()
+        options["parse_special"] = True
         if self.n_predict is None:
             options.setdefault("max_tokens", USUAL_TOKENS)
         if self.logprobs is not None:
@@ -231,7 +232,9 @@ async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) ->
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
             lora = answers.options.get("lora")
-            first, rest = await model.aprompt_logprobs(prompt, top=body.logprobs, lora=lora)
+            first, rest = await model.aprompt_logprobs(
+                prompt, top=body.logprobs, parse_special=True, lora=lora
+            )
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
             writer.add(text, tokens)
@@ -261,7 +264,7 @@ def infilling(model: Model, job: TextJob, suffix: str) -> TextJob:
     def tokens(text: str | Sequence[int]) -> list[int]:
         return model.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
 
-    bos = model.tokenize("")  # the token that the model begins with, if any
+    bos = model.tokenize("", add_eos=False)  # the token that the model begins with, if any
     before, after, middle = marks
     found = [[*bos, before, *tokens(one), after, *tokens(suffix), middle] for one in job.prompts]
     return replace(job, prompts=found)

@@ -191,7 +191,7 @@ def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[i
         else:
             text = part if isinstance(part, str) else part.prompt_string
             check_length(text, model.tokenizer, model.context_length)
-            found += model.tokenize(text, add_bos=place == 0, parse_special=True)
+            found += model.tokenize(text, add_bos=place == 0, add_eos=False, parse_special=True)
     return found
 
 

@@ -48,7 +48,7 @@ class InfillRequest(LlamaRequest, kw_only=True):
         def ids(text: str) -> list[int]:
             return model.tokenize(text, add_bos=False)
 
-        found = model.tokenize("")  # the token that the model begins with, if any
+        found = model.tokenize("", add_eos=False)  # the token that the model begins with, if any
         if repository is not None:
             found += [repository, *ids(PROJECT)]
         for extra in self.input_extra or ():

@@ -5,16 +5,19 @@ Scores are those of ``Model.rank``, as llama.cpp gives them.
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from trinity.embeddings import Pairs
+from trinity.runtime.texts import Pairs
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.vectors import AT_ONCE, MOST_TEXTS
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body
+
+log = logging.getLogger("trinity.server")
 
 PATHS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
 
@@ -87,6 +90,8 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
     with lease as model:
         with lease.entering(min(len(texts), AT_ONCE), service.settings.max_queue):
             pairs = await service.threads.run(model.pairs, body.query, texts)
+        if pairs.cut:
+            log.warning("%s: %s", lease.name, model.cut_notice(pairs.cut, len(texts)))
         scores: list[float] = []
         for start in range(0, len(texts), AT_ONCE):
             some = slice(start, start + AT_ONCE)

@@ -20,7 +20,7 @@ from trinity.server.schemas import Body
 
 
 class TokenizeRequest(Body):
-    """A text; ``add_special`` adds the token that the model begins with."""
+    """A text; ``add_special`` adds the tokens that the model's file wants around one."""
 
     content: str
     model: str | None = None
@@ -112,7 +112,11 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
     """The text of tokens."""
     with await call.service.models.lease(call.body.model) as model:
-        return Json(Content(await call.service.threads.run(model.detokenize, call.body.tokens)))
+
+        def text() -> str:
+            return model.detokenize(call.body.tokens, remove_special=False)
+
+        return Json(Content(await call.service.threads.run(text)))
 
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:

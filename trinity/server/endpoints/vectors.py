@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import InputError
+from trinity.errors import ContextLengthError, InputError
 from trinity.model import Model
-from trinity.runtime.prompts import check_ids, check_length
-from trinity.runtime.sequence import check_context
+from trinity.runtime.texts import Texts
 from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
@@ -23,25 +23,31 @@ from trinity.server.service import Service
 MOST_TEXTS = 2048  # of one request, as OpenAI has it
 AT_ONCE = 16
 
+log = logging.getLogger("trinity.server")
+
 Text = str | Sequence[int | str]  # a text, or ids and texts in turn
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """``rows`` (n_texts, dimensions) of Euclidean length 1, the model's name, all texts' tokens."""
+    """``rows`` (n_texts, dimensions), the model's name, all texts' tokens, which texts were cut."""
 
     name: str
     rows: NDArray[np.float32]
     tokens: int
+    cut: tuple[int, ...] = ()
 
 
 async def vectors(
     service: Service, name: str | None, texts: Sequence[Text], *, param: str,
-    dimensions: int | None = None, priority: int = 0,
+    dimensions: int | None = None, priority: int = 0, truncate: bool = True,
+    prompt_name: str | None = None,
 ) -> Vectors:  # fmt: skip
     """A vector for each text; the first ``dimensions`` of it, made of length 1 again.
 
-    ``param`` is the parameter that has the texts. Raises: ApiError, ContextLengthError.
+    ``param`` is the parameter that has the texts. ``truncate``: too long texts are cut, which the
+    log says, or refused. ``prompt_name``: the model's prompt that goes before each text.
+    Raises: ApiError, ContextLengthError.
     """
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise ApiError(400, f"{param} has {len(texts)} texts; 1 to {MOST_TEXTS} are taken", param)
@@ -53,19 +59,21 @@ async def vectors(
                 400, f"dimensions is {dimensions}; the model's vectors have {size}", "dimensions"
             )
         with lease.entering(min(len(texts), AT_ONCE), service.settings.max_queue):
-            rows = await service.threads.run(_ids, model, texts, param)
-        found = np.empty((len(rows), size), np.float32)
-        for start in range(0, len(rows), AT_ONCE):
-            part = rows[start : start + AT_ONCE]
-            found[start : start + AT_ONCE] = await model.aembed(
+            whole = await service.threads.run(_read, model, texts, param, prompt_name, truncate)
+        if whole.cut:
+            log.warning("%s: %s", lease.name, model.cut_notice(whole.cut, len(texts)))
+        found = np.empty((len(texts), size), np.float32)
+        for start in range(0, len(texts), AT_ONCE):
+            part = whole._replace(rows=whole.rows[start : start + AT_ONCE])
+            found[start : start + AT_ONCE] = await model.aembed_texts(
                 part, pooling=service.settings.pooling, lora=lease.lora, priority=priority
             )
-            service.metrics.evaluated(lease.name, sum(map(len, part)))
+            service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:
         found = found[:, :dimensions]
         lengths = np.sqrt((found**2).sum(axis=1, keepdims=True))
         found /= np.where(lengths == 0, np.float32(1), lengths)
-    return Vectors(lease.name, found, sum(map(len, rows)))
+    return Vectors(lease.name, found, sum(map(len, whole.rows)), whole.cut)
 
 
 async def written(rows: NDArray[np.float32]) -> list[Any]:
@@ -76,22 +84,19 @@ async def written(rows: NDArray[np.float32]) -> list[Any]:
     return await asyncio.to_thread(lambda: [msgspec.Raw(encode(row.tolist())) for row in rows])
 
 
-def _ids(model: Model, texts: Sequence[Text], param: str) -> list[list[int]]:
-    """The tokens of all texts; of too long a one nothing is cut. Raises: as ``vectors``."""
-    found = []
+def _read(
+    model: Model, texts: Sequence[Text], param: str, prompt_name: str | None, truncate: bool
+) -> Texts:
+    """The tokens of all texts. Raises: as ``vectors``."""
+    given: list[str | list[int]] = []
     for number, text in enumerate(texts):
         where = param if len(texts) == 1 else f"{param}[{number}]"
         if not text:
             raise ApiError(400, f"{where} is empty; it has no tokens to make a vector of", param)
-        if isinstance(text, str):
-            check_length(text, model.tokenizer, model.context_length)
-            ids = model.tokenizer.encode(text, add_eos=True)
-        else:
-            ids = mixed_ids(model, text)
-        check_context(len(ids), model.context_length)
-        try:
-            check_ids(np.asarray(ids), model.config.vocab_size)
-        except InputError as error:
-            raise ApiError(400, f"{where}: {error}", param) from error
-        found.append(ids)
-    return found
+        given.append(text if isinstance(text, str) else mixed_ids(model, text))
+    try:
+        return model.read_texts(given, prompt_name=prompt_name, truncate=truncate)
+    except ContextLengthError:
+        raise
+    except InputError as error:
+        raise ApiError(400, f"{param}: {error}", param) from error

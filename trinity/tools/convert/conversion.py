@@ -99,10 +99,11 @@ def convert(
                 f"no type was given: the weights become {outtype}, which keeps their values"
             )
         _check_outtype(outtype, is_ternary, provider)
-        types = {tensor.name: chosen_type(tensor, outtype) for tensor in tensors}
+        architecture = str(provider.metadata["general.architecture"])
+        encodes = provider.metadata.get(f"{architecture}.attention.causal") is False
+        types = {t.name: chosen_type(t, outtype, encodes=encodes) for t in tensors}
         if not allow_requantize:
             _refuse_requantizing(provider, tensors, types)
-        architecture = str(provider.metadata["general.architecture"])
         notes += _ternary_notes(is_ternary, outtype)
         keys = file_keys(provider.metadata, file_type(outtype, types.values()))
         with GGUFWriter(target) as writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from math import prod
@@ -30,6 +31,7 @@ OUTTYPES = {
 # float type the rest has.
 KEPT_TYPES = {"MXFP4": 38, "NVFP4": 39}
 _CHUNK_ELEMENTS = 1 << 22
+_VALUES = re.compile(r"\.attn_(v|qkv)\.weight$")
 _HALF_SCALES = ("TQ1_0", "TQ2_0")
 _MATRICES = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
 
@@ -51,12 +53,14 @@ def own_type(tensors: Iterable[Tensor]) -> str:
     return {("F16",): "f16", ("BF16",): "bf16", (): "bf16"}.get(tuple(floats), "f32")
 
 
-def chosen_type(tensor: Tensor, outtype: str) -> str:
+def chosen_type(tensor: Tensor, outtype: str, *, encodes: bool = False) -> str:
     """The tensor type that ``tensor`` gets.
 
     As llama.cpp and Microsoft's file have it: norms, biases and routers F32; the embedding and the
     output of files with ternary types F16; F16 too where a row is no whole number of Q8_0's blocks;
-    blocks of MXFP4 and NVFP4 as they are. Raises UnsupportedError for a ternary type of a matrix
+    blocks of MXFP4 and NVFP4 as they are. In Q8_0 files of encoders (``encodes``) attn_v is F16:
+    llama.cpp rounds what Q8_0 weights are multiplied with, and vectors of the shortest texts
+    changed by more than 0.001 (cosine). Raises UnsupportedError for a ternary type of a matrix
     that it cannot hold.
     """
     wanted = OUTTYPES[outtype][0]
@@ -76,7 +80,7 @@ def chosen_type(tensor: Tensor, outtype: str) -> str:
             _misfit(tensor, wanted, f"rows of a multiple of {quant.block_size} weights")
             + "; --outtype i2_s holds it"
         )
-    if wanted == "Q8_0" and columns % quant.block_size:
+    if wanted == "Q8_0" and (columns % quant.block_size or (encodes and _VALUES.search(name))):
         return "F16"
     return wanted
 

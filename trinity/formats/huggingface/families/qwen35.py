@@ -188,13 +188,14 @@ def _newer_keys(config: HFConfig) -> Keys:
     values = config.values
     rope = values.inner("rope_parameters" if values.has("rope_parameters") else "rope_scaling")
     sections = rope.values.get("mrope_section")
-    keys = _keys(config)
-    if isinstance(sections, list) and all(isinstance(one, int) for one in sections):
-        padded = [*sections, 0, 0, 0, 0][:4]
-        keys = {**keys, "rope.dimension_sections": np.array(padded, np.int32)}
-    return keys
+    if not isinstance(sections, list) or not all(isinstance(one, int) for one in sections):
+        sections = _SECTIONS
+    padded = [*sections, 0, 0, 0, 0][:4]
+    return {**_keys(config), "rope.dimension_sections": np.array(padded, np.int32)}
 
 
+# Of transformers' class, where the configuration has none; text does not depend on them.
+_SECTIONS = (11, 11, 10)
 _WITHIN_MLX = (("language_model.", ""),)  # whose class has the text's model within another
 _UNUSED = r"mtp\..*"  # where it is not a whole layer that proposes tokens
 _EXPERTS = ExpertTerms(("num_experts", "num_local_experts"))

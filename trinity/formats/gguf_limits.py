@@ -1,0 +1,92 @@
+"""What a GGUF file cannot say of a model in a way that its readers understand.
+
+A file with such a setting would load, or not, and compute something else. Keys and tensors are
+llama.cpp's; which architectures read them was found with scripts/llama_cpp_loads.py and
+tests/tools/test_llama_cpp_loads.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from trinity.config import ModelConfig, RopeScaling
+from trinity.errors import UnsupportedError
+from trinity.formats.text_rules import activation_key
+
+# Architectures of which llama.cpp reads these. Source: src/models/*.cpp, load_arch_tensors (and
+# build_graph, for falcon-h1 loads the divisors and does not use them), load_arch_hparams.
+_ROPE_DIVISORS = frozenset(
+    ("llama", "granite", "granitemoe", "granitehybrid", "exaone4", "mistral3", "gemma4")
+)
+_YARN_BETAS = frozenset(("mistral3",))
+_DENSE = frozenset(("gemma-embedding", "gemma3"))
+# Its converter writes such files of gpt-oss, and readers round the ends of the ramp.
+_ROUNDED = frozenset(("gpt-oss",))
+_USUAL = RopeScaling()
+
+
+def check_limits(
+    config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, object],
+    source: str,
+) -> None:  # fmt: skip
+    """Raise UnsupportedError where the model has what a GGUF file cannot say."""
+    reason = _dense(config, shapes, metadata) or _rope(config, shapes)
+    if reason:
+        raise UnsupportedError(
+            f"{source}: {reason}; a GGUF file would give other results: run the directory instead"
+        )
+
+
+def rounds_ramp(config: ModelConfig) -> bool:
+    """Whether readers of a GGUF file round the ends of YaRN's ramp where the model does not."""
+    rope = config.rope_scaling
+    return config.architecture in _ROUNDED and rope.type == "yarn" and not rope.yarn_truncate
+
+
+def _rope(config: ModelConfig, names: Collection[str]) -> str:
+    rope, architecture = config.rope_scaling, config.architecture
+    if "rope_freqs.weight" in names and architecture not in _ROPE_DIVISORS:
+        return (
+            "its RoPE scaling divides frequencies by a tensor (llama3), which llama.cpp does not "
+            f"read of {architecture}"
+        )
+    if architecture == "deepseek2" and rope.type == "linear":
+        return "llama.cpp computes deepseek2 with linear RoPE scaling otherwise"
+    if rope.type != "yarn":
+        return ""
+    if architecture == "deepseek2" and not rope.yarn_log_multiplier:
+        return "its YaRN has no mscale_all_dim, without which llama.cpp has another magnitude"
+    read = replace(rope, yarn_truncate=rope.yarn_truncate or architecture not in _ROUNDED)
+    if architecture not in _YARN_BETAS:
+        read = replace(
+            read, yarn_beta_fast=_USUAL.yarn_beta_fast, yarn_beta_slow=_USUAL.yarn_beta_slow
+        )
+    theta, dim = config.rope_theta, config.rope_dim
+    if read.yarn_ramp(theta, dim) != rope.yarn_ramp(theta, dim):
+        return (
+            f"its YaRN has truncate {rope.yarn_truncate}, beta_fast {rope.yarn_beta_fast:g} and "
+            f"beta_slow {rope.yarn_beta_slow:g}, but llama.cpp computes {architecture} with true, "
+            f"{read.yarn_beta_fast:g} and {read.yarn_beta_slow:g}"
+        )
+    return ""
+
+
+def _dense(
+    config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, object]
+) -> str:
+    found = [name for name in ("dense_2", "dense_3") if f"{name}.weight" in shapes]
+    if not found:
+        return ""
+    if config.architecture not in _DENSE:
+        return f"llama.cpp reads no dense layers after pooling of {config.architecture}"
+    for name in found:
+        if f"{name}.bias" in shapes or activation_key(name) in metadata:
+            return f"its dense layer {name} has a bias or an activation, which GGUF has no key for"
+    last = shapes[f"{found[-1]}.weight"][0]
+    if found == ["dense_2", "dense_3"] and last != config.hidden_size:
+        return (
+            f"its dense layers end with {last} values; llama.cpp reads such that end with the "
+            f"hidden size {config.hidden_size}"
+        )
+    return ""

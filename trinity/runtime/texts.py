@@ -1,0 +1,196 @@
+"""Whole texts, and pairs of them, as embedders and rerankers read them: token ids, cut to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from trinity.errors import ContextLengthError, InputError
+from trinity.formats.text_rules import TextRules
+from trinity.runtime.prompts import LONG_TEXT, check_ids, checked_ids
+
+if TYPE_CHECKING:
+    from trinity.tokenizers import Tokenizer
+
+# Of a long text only so much is tokenized that these tokens follow the last one that is kept: what
+# is cut off may change the tokens before it, but not that far.
+_MARGIN = 256
+
+
+class Texts(NamedTuple):
+    """Token ids of texts; the numbers of those that were cut; tokens of the prompt to leave out."""
+
+    rows: list[list[int]]
+    cut: tuple[int, ...] = ()
+    skip: int = 0
+
+
+class Pairs(NamedTuple):
+    """Token ids of a query with each text, where texts begin if that matters, which were cut."""
+
+    rows: list[list[int]]
+    seconds: list[int | None]
+    cut: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextReader:
+    """Makes token ids of texts, at most ``context_length`` for each and what ``rules`` allow."""
+
+    tokenizer: Tokenizer
+    rules: TextRules
+    context_length: int
+    vocab_size: int
+
+    @property
+    def limit(self) -> int:
+        """The most tokens of a text, special ones included."""
+        return min(self.context_length, self.rules.max_tokens or self.context_length)
+
+    def prompt(self, prompt: str | None, name: str | None) -> str:
+        """What goes before each text: ``prompt``, that of a name, the default one, or "".
+
+        Raises: InputError for a name that the model does not have.
+        """
+        chosen = self.rules.default_prompt if name is None else name
+        if prompt is not None or chosen is None:
+            return prompt or ""
+        if chosen not in self.rules.prompts:
+            known = ", ".join(sorted(self.rules.prompts)) or "none"
+            raise InputError(f"the model has no prompt {chosen!r:.60}; it has {known}")
+        return self.rules.prompts[chosen]
+
+    def texts(
+        self, texts: Sequence[str | Sequence[int]], prompt: str = "", *, truncate: bool = True
+    ) -> Texts:
+        """Token ids of texts, or ids that are used as they are but for their length.
+
+        Raises: InputError for a text without tokens; ContextLengthError for one that is longer than
+        ``limit``, unless ``truncate`` is set.
+        """
+        if isinstance(texts, str):
+            raise InputError("texts is one text; give a list of texts")
+        rows, cut = [], []
+        for number, text in enumerate(texts):
+            if isinstance(text, str):
+                ids = self._whole(prompt + text)
+            else:
+                ids = checked_ids(text, self.vocab_size)
+            if not ids:
+                raise InputError(f"text {number} is empty: it has no tokens to make a vector of")
+            check_ids(np.asarray(ids), self.vocab_size)
+            if len(ids) > self.limit:
+                if not truncate:
+                    raise self._too_long(f"text {number}", len(ids))
+                cut.append(number)
+                ids = self._cut(ids, *self._ends)
+            rows.append(ids)
+        skip = 0 if self.rules.pools_prompt or not prompt else self._prompt_length(prompt)
+        return Texts(rows, tuple(cut), skip)
+
+    def pair(self, first: str, second: str, *, truncate: bool) -> tuple[list[int], int, bool]:
+        """Token ids of two texts, where the second one's begin, and whether they were cut.
+
+        The longer one is cut. Source: the tokenizers library, utils/truncation.rs, LongestFirst.
+        """
+        first, second = self._beginning(first), self._beginning(second)
+        ids, start = self.tokenizer.encode_pair(first, second)
+        if len(ids) <= self.limit:
+            return ids, start, False
+        if not truncate:
+            raise self._too_long("the query with a text", len(ids))
+        begin, end = self._ends
+        own = len(self.tokenizer.encode(first, add_bos=False, parse_special=True))
+        between = start - begin - own
+        one, other = ids[begin : start - between], ids[start : len(ids) - end]
+        room = max(0, self.limit - begin - between - end)
+        short, long = sorted((len(one), len(other)))
+        long = short if short > room else max(short, room - short)
+        if short + long > room:
+            short, long = room // 2, room // 2 + room % 2
+        counts = (short, long) if len(one) <= len(other) else (long, short)
+        head = [*ids[:begin], *one[: counts[0]], *ids[start - between : start]]
+        return [*head, *other[: counts[1]], *ids[len(ids) - end :]], len(head), True
+
+    def prompted_pair(self, whole: str, end: str, *, truncate: bool) -> tuple[list[int], bool]:
+        """Token ids of a query and a text within a prompt that ends with ``end``, which stays."""
+        ids = self.tokenizer.encode(
+            self._beginning(whole, end), add_bos=False, parse_special=True
+        )  # fmt: skip
+        if len(ids) <= self.limit:
+            return ids, False
+        if not truncate:
+            raise self._too_long("the query with a text", len(ids))
+        last = self.tokenizer.encode(end, add_bos=False, parse_special=True, continuation=True)
+        return [*ids[: max(0, self.limit - len(last))], *last][: self.limit], True
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """How many special tokens are put before and after a text."""
+        tokenizer = self.tokenizer
+        return (
+            int(tokenizer.add_bos and tokenizer.bos_id is not None),
+            int(tokenizer.add_eos and tokenizer.eos_id is not None),
+        )
+
+    def _cut(self, ids: list[int], begin: int, end: int) -> list[int]:
+        """``limit`` tokens: special ones at both ends, where there are any, a part of the rest."""
+        tokenizer, room = self.tokenizer, self.limit - begin - end
+        if room <= 0 or ids[:begin] != [tokenizer.bos_id][:begin]:
+            begin, room = 0, self.limit - end
+        if room <= 0 or ids[len(ids) - end :] != [tokenizer.eos_id][:end]:
+            end, room = 0, self.limit - begin
+        inner = ids[begin : len(ids) - end]
+        inner = inner[len(inner) - room :] if self.rules.cuts_left else inner[:room]
+        return [*ids[:begin], *inner, *ids[len(ids) - end :]]
+
+    def _whole(self, text: str) -> list[int]:
+        return self.tokenizer.encode_whole(self._beginning(text))
+
+    def _beginning(self, text: str, end: str = "") -> str:
+        """As much of a long text as its first ``limit`` tokens need, before ``end``."""
+        size = max(LONG_TEXT, 16 * self.limit)
+        while size < len(text) and not self.rules.cuts_left:
+            part = text[:size]
+            if len(self.tokenizer.encode(part, parse_special=True)) > self.limit + _MARGIN:
+                return part + end
+            size *= 4
+        return text
+
+    def _prompt_length(self, prompt: str) -> int:
+        """Tokens that a prompt takes at the beginning of a text.
+
+        Source: sentence_transformers base/modules/transformer.py, _get_prompt_length.
+        """
+        ids = self.tokenizer.encode_whole(prompt)
+        return len(ids) - (1 if self._ends[1] else 0)
+
+    def _too_long(self, what: str, length: int) -> ContextLengthError:
+        if self.limit < self.context_length:
+            hint = f"the model takes {self.limit} of a text"
+        else:
+            hint = (
+                f"the context holds {self.limit}: load the model with a larger context_length "
+                "(--ctx) if it supports one"
+            )
+        return ContextLengthError(
+            f"{what} has {length} tokens, but {hint}; give shorter texts, or allow to cut them "
+            "(truncate)",
+            length,
+            self.limit,
+        )
+
+
+def cut_notice(cut: Sequence[int], count: int, limit: int, *, larger: bool) -> str:
+    """What a user should know where the texts ``cut``, of ``count``, were longer than ``limit``.
+
+    ``larger``: the model can have a context beyond that.
+    """
+    which = f"{len(cut)} of {count} texts, the first is text {cut[0]}"
+    more = "the model takes no more"
+    if larger:
+        more = "load the model with a larger context_length (--ctx) to have more"
+    return f"texts were cut to {limit} tokens ({which}); {more}"
