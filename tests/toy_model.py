@@ -299,6 +299,9 @@ class ToyTokenizer:
     def encode_whole(self, text: str) -> list[int]:
         return self.encode(text, parse_special=True)
 
+    def inner(self, ids: list[int]) -> list[int]:
+        return ids[1:] if self.add_bos and ids[:1] == [BOS] else ids
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         stream = ToyStream()
         return "".join(stream.push(i) for i in ids) + stream.finish()

@@ -364,10 +364,8 @@ class Model(Embeddings):
         check_integer("window", size, low=SMALLEST_WINDOW)
         check_context(size, self.context_length)
         vocab_size = self.config.vocab_size
-        if isinstance(text, str):
-            ids = self.tokenize(text, add_eos=False)
-        else:
-            ids = checked_ids(text, vocab_size)
+        given = self.tokenize(text, add_eos=False) if isinstance(text, str) else text
+        ids = checked_ids(given, vocab_size)
         bos = self._tokenizer.bos_id if self._tokenizer.add_bos else None
         windows = cut_windows(ids, size, bos)
         check_ids(windows, vocab_size)
@@ -440,17 +438,9 @@ class Model(Embeddings):
         )
 
     def detokenize(self, ids: Sequence[int], *, remove_special: bool = True) -> str:
-        """The text of token ids.
-
-        ``remove_special`` leaves out the BOS at the beginning and the EOS at the end that
-        ``tokenize`` adds. Source: llama.cpp, llama_detokenize.
-        """
-        given, tokenizer = checked_ids(ids, self.config.vocab_size), self._tokenizer
-        if remove_special and tokenizer.add_bos and given[:1] == [tokenizer.bos_id]:
-            del given[:1]
-        if remove_special and tokenizer.add_eos and given[-1:] == [tokenizer.eos_id]:
-            del given[-1:]
-        return tokenizer.decode(given)
+        """The text of token ids; ``remove_special``: without what ``tokenize`` adds around one."""
+        given = checked_ids(ids, self.config.vocab_size)
+        return self._tokenizer.decode(self._tokenizer.inner(given) if remove_special else given)
 
     def apply_chat_template(
         self,

@@ -189,6 +189,15 @@ class Tokenizer:
     def _ended(self, ids: list[int]) -> list[int]:
         return [*ids, self.eos_id] if self.add_eos and self.eos_id is not None else ids
 
+    def inner(self, ids: list[int]) -> list[int]:
+        """``ids`` without the BOS at the beginning and the EOS at the end that ``encode`` adds.
+
+        Source: llama.cpp, llama_detokenize, remove_special.
+        """
+        first = int(self.add_bos and ids[:1] == [self.bos_id])
+        last = int(self.add_eos and len(ids) > first and ids[-1] == self.eos_id)
+        return ids[first : len(ids) - last]
+
     def least_tokens(self, text: str) -> int:
         """How many tokens ``text`` has at least, without tokenizing it; 0 where nothing is certain.
 
