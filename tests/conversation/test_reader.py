@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conversation.transcripts import HERMES, TOOLS, TRANSCRIPTS, Transcript
+from tests.conversation.transcripts import CODER, HERMES, TOOLS, TRANSCRIPTS, Transcript
 from trinity.conversation import CallArguments, CallStart, Part, Reasoning, Text, form_of, parse
 from trinity.conversation.dialects import DIALECTS
 from trinity.conversation.form import Form
@@ -216,3 +217,30 @@ def test_a_long_answer_takes_linear_time() -> None:
     )
     assert text.count("word") == 4000
     assert len(reader._reading.cursor.text) < 10_000
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<function=",
+        "<tool_call>",
+        '{"function": ',
+        '["',
+        '",',
+        ",a",
+        "a, ",
+        "'a ",
+        "\\",
+        "```",
+        "{a:",
+    ],
+)
+@pytest.mark.parametrize("opening", ["", "<tool_call>\n<function=weather>\n{", '"city": "'])
+def test_repeated_pieces_take_linear_time_and_no_deep_stack(opening: str, piece: str) -> None:
+    answer = f"<tool_call>\n<function=weather>\n{{{opening}" + piece * 3000
+    form = form_of(CODER, tools=TOOLS)
+    began = time.thread_time()
+    whole = read(form, [answer])
+    meaning(whole[0])
+    assert read(form, list(answer)) == whole
+    assert time.thread_time() - began < 5

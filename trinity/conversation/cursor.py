@@ -131,14 +131,15 @@ class Cursor:
 
         Raises NoCallError where none comes in the same line.
         """
-        pieces: list[str] = []
-        begin = self.at
-        end = yield from self.until((*marks, "\n"), pieces.append)
-        text = "".join(pieces)
-        if not end or (end == "\n" and end not in marks) or len(text) > _LONGEST_NAME:
-            self.at = begin
-            at_end = not end and len(text) <= _LONGEST_NAME
-            raise NoCallError(f"{marks[0]!r} is missing", at_end=at_end)
+        found, most = _search((*marks, "\n")), _LONGEST_NAME + max(map(len, marks))
+        while not (match := found(self.text, self.at, self.at + most)):
+            short = len(self.text) - self.at < most
+            if not short or not (yield from self.more()):
+                raise NoCallError(f"{marks[0]!r} is missing", at_end=short)
+        text, end = self.text[self.at : match.start()], match.group()
+        if end == "\n" and end not in marks:
+            raise NoCallError(f"{marks[0]!r} is missing")
+        self.at = match.end()
         return text.strip(), end
 
     def collect(self, marks: Sequence[str]) -> Steps[str]:
@@ -155,9 +156,9 @@ class Cursor:
 
 
 @lru_cache(maxsize=64)
-def _search(marks: tuple[str, ...]) -> Callable[[str, int], re.Match[str] | None]:
+def _search(marks: tuple[str, ...]) -> Callable[..., re.Match[str] | None]:
     if not marks:
-        return lambda text, at: None
+        return lambda *text_and_places: None
     longest_first = sorted(marks, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))).search
 

@@ -13,6 +13,7 @@ from trinity.conversation.quoted import always, read_quoted
 from trinity.conversation.values import as_json, escaped, is_cut
 
 DEEPEST = 128
+_LONG = 64  # characters, which no number has
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.$"
 _BEGINS = "\"'{[-+.0123456789tfnTFN"  # what a value in a list begins with
 
@@ -158,14 +159,16 @@ class JsonReader:
 
     def _bare(self) -> Steps[str]:
         """A value without quotes, up to what may follow it."""
-        cursor, pieces = self.cursor, list[str]()
+        cursor, text, pieces = self.cursor, "", list[str]()
         marks = (",", "}", "]", *self._ends)
         while True:
             end = yield from cursor.until(marks, pieces.append)
+            text += "".join(pieces)
+            pieces.clear()
             if not end:
                 break
             begin, ends = cursor.at, True
-            if end in (",", "}", "]") and not _is_scalar("".join(pieces)):
+            if end in (",", "}", "]") and not (len(text) < _LONG and _is_scalar(text)):
                 if end != ",":
                     found = yield from cursor.peek()
                     ends = not found or not (found.isalnum() or found in "/\\._-$(")
@@ -174,8 +177,8 @@ class JsonReader:
             cursor.at = begin - len(end) if ends else begin
             if ends:
                 break
-            pieces.append(end)
-        return "".join(pieces).strip()
+            text += end
+        return text.strip()
 
     def _at_end(self) -> Steps[bool]:
         for mark in self._ends:
@@ -243,5 +246,5 @@ def object_of(text: str) -> str | None:
 def _is_scalar(text: str) -> bool:
     try:
         return not isinstance(json.loads(text), str)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -68,7 +68,7 @@ def is_cut(bare: str) -> bool:
     """Whether a number or a word breaks off where the text ends, so that nothing is known of it."""
     try:
         json.loads(bare)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _PARTIAL.fullmatch(bare.strip()) is not None
     return False
 

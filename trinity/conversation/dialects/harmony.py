@@ -20,9 +20,12 @@ from trinity.conversation.tools import Tool
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _CONSTRAIN, _CALL, _END, _RETURN = "<|constrain|>", "<|call|>", "<|end|>", "<|return|>"
 _ENDS = (_END, _CALL, _RETURN)
-_LONGEST_HEADER = 200
 _TO = re.compile(r"\bto=([^\s<]+)")
 _SAID = re.compile("[\"':,}]")  # none of it is in a header
+# What a header is made of, the last word perhaps in part.
+_WORDS = re.compile(
+    r"<\|?\w*\|?>?|\b(?:assistant|analysis|commentary|final|json|code)\b|\bto=\S*|\b[a-z]+$"
+)
 _NAMED = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
@@ -107,7 +110,7 @@ class Harmony(Dialect):
                 return header
             if end == _START:
                 cursor.at -= len(end)
-            if end or len(header) > _LONGEST_HEADER or "\n" in header:
+            if end or _WORDS.sub("", header).strip():
                 reading.scribe.text(cursor.text[begin : cursor.at])
             return None
         cursor.at = begin

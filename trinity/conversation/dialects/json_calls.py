@@ -15,6 +15,7 @@ from trinity.conversation.tools import Tool
 
 _NAMES = ("name", "tool_name", "function_name", "tool")
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
+_DEEPEST = 2
 NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 _KNOWN = (*_NAMES, *_ARGUMENTS, "id", "type", "tool_call_id", "function", "function_call")
 
@@ -139,7 +140,7 @@ def read_list(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
     reading.commit()
 
 
-def read_object(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
+def read_object(reading: Reading, ends: tuple[str, ...] = (), depth: int = 0) -> Steps[None]:
     """A call as a JSON object. Raises NoCallError as soon as it is none.
 
     Arguments that come before the name wait for it, or stand beside it. They may be JSON in a
@@ -163,7 +164,9 @@ def read_object(reading: Reading, ends: tuple[str, ...] = ()) -> Steps[None]:
         if key not in _KNOWN and not called and not name:
             raise NoCallError(f"{key[:80]!r} is no key of a call", at_end=not found)
         if key in ("function", "function_call") and found == "{":
-            yield from read_object(reading, ends)
+            if depth == _DEEPEST:
+                raise NoCallError("a function is in a function")
+            yield from read_object(reading, ends, depth + 1)
             called = True
         elif not called and (key in _NAMES or (key == "function" and found in ("'", '"'))):
             name = yield from read_string(cursor)
