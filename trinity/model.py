@@ -484,26 +484,15 @@ class Model(Embeddings):
         once.
         ``fitting``: refuse a long one that cannot fit the context before it is tokenized.
         """
-        from trinity.conversation.form import form_of
-        from trinity.conversation.parallel import allows_parallel
-        from trinity.conversation.prompt import ChatPrompt, hides, rendered_ids
+        from trinity.conversation.prompt import prompt_of
 
         listed = () if tool_choice == "none" else tools or ()
         rendered = self._render(
             messages, template, add_generation_prompt, listed, variables, general=True
         )
-        form = form_of(
-            rendered.template.text, tools=tools or (), tool_choice=tool_choice,
-            parallel=bool(tools)
-            and allows_parallel(rendered.template, parallel_tool_calls, tool_choice),
-            prompt=rendered.text, dialect=rendered.dialect,
-        )  # fmt: skip
         if fitting:
             check_length(rendered.text, self._tokenizer, self.context_length)
-        return ChatPrompt(
-            rendered_ids(rendered.text, self._tokenizer), rendered.text, form,
-            not hides(form, self._tokenizer), self._tokenizer,
-        )  # fmt: skip
+        return prompt_of(rendered, self._tokenizer, tools or (), tool_choice, parallel_tool_calls)
 
     def close(self) -> None:
         """End what runs as "cancelled", then release threads and file; again is harmless."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from trinity.conversation.form import Form
+from trinity.conversation.form import Form, form_of
+from trinity.conversation.parallel import allows_parallel
 from trinity.conversation.reader import Reader
+from trinity.conversation.rendering import Rendered
 from trinity.tokenizers import Tokenizer
 
 
@@ -42,6 +46,30 @@ class ChatPrompt:
         """A mark as the one token that it is, or as its text."""
         found = token_of(text, self.tokenizer)
         return text if found is None else found
+
+
+def prompt_of(
+    rendered: Rendered,
+    tokenizer: Tokenizer,
+    tools: Sequence[Mapping[str, Any]],
+    tool_choice: str,
+    parallel: bool | None,
+) -> ChatPrompt:
+    """The prompt of a conversation that a template has made.
+
+    ``parallel``: whether an answer may have several calls; None: as the template does. Raises
+    InputError for malformed tools and a choice that cannot be met.
+    """
+    form = form_of(
+        rendered.template.text,
+        tools=tools,
+        tool_choice=tool_choice,
+        parallel=bool(tools) and allows_parallel(rendered.template, parallel, tool_choice),
+        prompt=rendered.text,
+        dialect=rendered.dialect,
+    )
+    ids = rendered_ids(rendered.text, tokenizer)
+    return ChatPrompt(ids, rendered.text, form, not hides(form, tokenizer), tokenizer)
 
 
 def rendered_ids(text: str, tokenizer: Tokenizer) -> list[int]:
