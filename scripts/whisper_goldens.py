@@ -3,8 +3,9 @@
     python scripts/whisper_goldens.py --ctranslate2 FOLDER --huggingface FOLDER
 
 Needs faster-whisper, transformers, torch and soundfile. The two folders have one model in both
-formats (scripts/whisper_from_ctranslate2.py). Both libraries compute in float32 with no draws:
-greedy, and faster-whisper also with its default of 5 beams.
+formats (scripts/whisper_from_ctranslate2.py). Both libraries are told the language, and compute in
+float32 with no draws: greedy, and faster-whisper also with its default of 5 beams. "detected" is
+the language that transformers finds by itself.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ FASTER_WHISPER = {"faster_whisper": 1, "faster_whisper_5_beams": 5}
 Audio = NDArray[np.float32]
 
 
-def clips() -> Iterator[tuple[str, Audio]]:
+def clips() -> Iterator[tuple[str, Audio, str]]:
     for path in sorted(FOLDER.glob("*.opus")):
         samples, rate = soundfile.read(path, dtype="float32")
         assert rate == RATE, path
-        yield path.stem, samples
+        yield path.stem, samples, path.stem[:2]
 
 
 def rounded(text: str, start: float, end: float) -> dict[str, Any]:
@@ -40,13 +41,14 @@ def by_faster_whisper(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     from faster_whisper import WhisperModel
 
     model = WhisperModel(folder, device="cpu", compute_type="float32", cpu_threads=2)
-    for name, samples in clips():
+    for name, samples, language in clips():
         for library, beams in FASTER_WHISPER.items():
-            segments, about = model.transcribe(
-                samples, beam_size=beams, condition_on_previous_text=False, temperature=0.0
-            )
+            segments, _ = model.transcribe(
+                samples, beam_size=beams, condition_on_previous_text=False, temperature=0.0,
+                language=language,
+            )  # fmt: skip
             found = [rounded(one.text, one.start, one.end) for one in segments]
-            yield library, name, {"language": about.language, "segments": found}
+            yield library, name, {"segments": found}
 
 
 def by_transformers(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -57,17 +59,17 @@ def by_transformers(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     processor = WhisperProcessor.from_pretrained(folder)
     names = {one: code.strip("<|>") for code, one in model.generation_config.lang_to_id.items()}
-    for name, samples in clips():
+    for name, samples, language in clips():
         whole = len(samples) > 30 * RATE
         inputs = processor(
             samples, sampling_rate=RATE, return_tensors="pt", truncation=not whole,
             padding="longest" if whole else "max_length", return_attention_mask=True,
         )  # fmt: skip
         with torch.no_grad():
-            language = model.detect_language(inputs.input_features[..., :3000])
+            detected = model.detect_language(inputs.input_features[..., :3000])
             made = model.generate(
                 **inputs, return_timestamps=True, return_segments=True, do_sample=False,
-                language=names[int(language[0])], task="transcribe",
+                language=language, task="transcribe",
             )  # fmt: skip
         found = [
             rounded(
@@ -75,7 +77,7 @@ def by_transformers(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
             )
             for one in made["segments"][0]
         ]
-        yield "transformers", name, {"language": names[int(language[0])], "segments": found}
+        yield "transformers", name, {"detected": names[int(detected[0])], "segments": found}
 
 
 def main() -> None:
@@ -89,7 +91,7 @@ def main() -> None:
     ):  # fmt: skip
         for library, name, heard in make(folder):
             found.setdefault(library, {})[name] = heard
-            print(library, name, heard["language"], [one["text"] for one in heard["segments"]])
+            print(library, name, [one["text"] for one in heard["segments"]])
     text = json.dumps(found, ensure_ascii=False, indent=1)
     (FOLDER / "references.json").write_text(f"{text}\n", encoding="utf-8")
 

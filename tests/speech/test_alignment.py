@@ -111,7 +111,7 @@ def test_words_of_a_transcript(model: trinity.SpeechModel, monkeypatch: pytest.M
     """In order, within their piece, and together its text; without the option there are none."""
     first = 334
     texts = [[first + 10, *range(40, 56), first + 300, first + 300, *range(66, 76), first + 450]]
-    monkeypatch.setattr(Search, "sample", lambda *_: Found([*texts[0]], -0.5))
+    monkeypatch.setattr(Search, "beams", lambda *_: Found([*texts[0]], -0.5))
     for language, counts in (("zh", [16, 10]), ("en", [1, 1])):
         found = model.transcribe(noise(), word_times=True, language=language)
         assert [len(one.words) for one in found.segments] == counts

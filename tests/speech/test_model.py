@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,14 @@ def said(monkeypatch: pytest.MonkeyPatch, *texts: list[int]) -> list[list[int]]:
         prompts.append(list(prompt))
         return Found(left.pop(0) if left else [], -0.5)
 
-    monkeypatch.setattr(Search, "sample", sample)
+    searched(monkeypatch, sample)
     return prompts
+
+
+def searched(monkeypatch: pytest.MonkeyPatch, found: Callable[..., Found]) -> None:
+    """Let every search have this result, with beams and without."""
+    for name in ("sample", "beams"):
+        monkeypatch.setattr(Search, name, found)
 
 
 FIRST = 334
@@ -97,8 +104,8 @@ def test_of_tries_that_all_look_wrong_the_most_probable_is_kept(
         ids = ids if ids is REPEATED else [FIRST, *ids, FIRST + 100]
         return Found(ids, mean * (len(ids) + 1))
 
-    monkeypatch.setattr(Search, "sample", sample)
-    (found,) = model.transcribe(tone(16000, 2.0), language="en", beams=1).segments
+    searched(monkeypatch, sample)
+    (found,) = model.transcribe(tone(16000, 2.0), language="en").segments
     assert (found.text, found.temperature) == (text, temperature)
     assert next(left, None) is None
 
@@ -114,8 +121,8 @@ def test_a_kept_first_try_after_a_hot_last_one_is_not_carried(
         ids = [FIRST, 40, FIRST + 1400]
         return Found(ids, (-1.5 if len(prompts) < 7 else -0.5) * (len(ids) + 1))
 
-    monkeypatch.setattr(Search, "sample", sample)
-    found = model.transcribe(tone(16000, 50.0), language="en", carry=True, beams=1)
+    searched(monkeypatch, sample)
+    found = model.transcribe(tone(16000, 50.0), language="en", carry=True)
     assert [one.temperature for one in found.segments] == [0.0, 0.0]
     assert prompts[6] == prompts[0]
 
@@ -159,12 +166,18 @@ def test_the_post_processor_of_openais_directories(
     assert found == model.transcribe(folder / "audio.wav", **options)
 
 
+@pytest.mark.parametrize(
+    ("mean", "no_speech", "text"),
+    [(-3.0, 0.9, ""), (-1.1, 0.61, ""), (-0.9, 0.61, "I"), (-0.6, 0.71, ""), (-0.4, 0.9, "I")],
+)
 def test_silence_is_no_text(
-    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
+    model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch,
+    mean: float, no_speech: float, text: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(Search, "sample", lambda *_: Found([FIRST, 40], -9.0, no_speech=0.9))
-    found = model.transcribe(np.zeros(16000 * 40), language="en")
-    assert (found.text, found.segments, found.duration, found.complete) == ("", (), 40.0, True)
+    searched(monkeypatch, lambda *_: Found([FIRST, 40], mean * 3, no_speech=no_speech))
+    found = model.transcribe(np.zeros(16000 * 20), language="en")
+    assert (found.text, len(found.segments)) == (text, len(text))
+    assert (found.duration, found.complete) == (20.0, True)
 
 
 def test_silence_shortness_and_noise_have_some_result(model: trinity.SpeechModel) -> None:
@@ -179,7 +192,7 @@ def test_silence_shortness_and_noise_have_some_result(model: trinity.SpeechModel
 def test_stereo_of_8_khz_in_a_file(model: trinity.SpeechModel, tmp_path: Path) -> None:
     samples = tone(8000, 1.0)
     write_wav(tmp_path / "a.wav", np.stack([samples, samples], 1), 8000)
-    options: dict[str, Any] = {"language": "en", "fallback": False}
+    options: dict[str, Any] = {"language": "en", "fallback": False, "beams": 1}
     found = model.transcribe(tmp_path / "a.wav", **options)
     assert found.duration == 1.0
     # The 16 bits change some hundred-thousandths, and no token.

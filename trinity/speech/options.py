@@ -43,12 +43,13 @@ class SpeechOptions:
     beams: Annotated[
         int,
         Option(
-            "Texts that are followed at the same time; 1 takes the best token each time.",
+            "Texts that are followed at the same time; 1 takes the best token each time, which is "
+            "faster and makes more mistakes.",
             ("--beams",),
             low=1,
             high=MOST_BEAMS,
         ),
-    ] = 1
+    ] = 5
     first_temperature: Annotated[
         float,
         Option(

@@ -26,6 +26,8 @@ from trinity_kernels.team import Team
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 # Beyond these a text is tried again, or is none.
 MOST_COMPRESSED, LEAST_LOGPROB, NO_SPEECH = 2.4, -1.0, 0.6
+# Of silence and noise the models write "You" or "Thank you" with a mean of -0.6 to -1.
+SURELY_NO_SPEECH, LEAST_LOGPROB_THEN = 0.7, -0.5
 _UNSURE = 0.5  # a text of a higher temperature is not shown to the next windows
 _FRAMES_OF_TIME = round(SECONDS * RATE / HOP)
 
@@ -64,7 +66,7 @@ class Windows:
             return []
         start, here = self.at, min(self._frames, self._clip.frames - self.at)
         self.at += here
-        if found.no_speech > NO_SPEECH and found.mean < LEAST_LOGPROB:
+        if _is_silence(found):
             return []
         pieces, done = pieces_of(found.ids, self._tokens.first_time, here)
         self.at = start + (done or here)  # always on
@@ -128,13 +130,19 @@ class Windows:
         return *max(kept, key=lambda one: one[0].mean), temperature
 
     def _fits(self, found: Found) -> bool:
-        if found.no_speech > NO_SPEECH and found.mean < LEAST_LOGPROB:
-            return True  # nothing is said
+        if _is_silence(found):
+            return True
         return found.mean >= LEAST_LOGPROB and not self._repeats(found)
 
     def _repeats(self, found: Found) -> bool:
         text = self._tokens.text(found.ids).strip().encode()
         return compression_ratio(text) > MOST_COMPRESSED
+
+
+def _is_silence(found: Found) -> bool:
+    """Whether nothing is said: the rule of openai/whisper, and a stricter one of our own."""
+    least = LEAST_LOGPROB_THEN if found.no_speech > SURELY_NO_SPEECH else LEAST_LOGPROB
+    return found.no_speech > NO_SPEECH and found.mean < least
 
 
 def compression_ratio(text: bytes) -> float:
