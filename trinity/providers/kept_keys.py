@@ -12,7 +12,7 @@ from trinity.formats.gguf import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
 
 # Counted up when the same files would give other keys.
-_FORMAT = 2
+_FORMAT = 3
 _SMALLEST = 1_000_000  # bytes of files; smaller ones are read as quickly as kept keys
 
 

@@ -19,6 +19,8 @@ WORDS = _WORDS.split()
 GAPS = ["", " ", "  ", "\n", "\t", "\u3000", "\u00a0", " \n ", SPACE, ".", "! ", "\u200b", "\0"]
 _ADDED = ("<x>", "<|end|>", "[M]", "<Sp A>", "ab", "abc", "bcd", "Ünd", "é")
 _REGEXES = ("llama-bpe", "qwen2", "gpt-2", "deepseek-v3")
+_APART = ("<x>", "<|end|>", "[M]", "<é>")  # none begins as another ends
+_SPECIAL = ("<unk>", "<s>", "</s>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPACES = (SPACE * 2, "  ", " ab")
 _ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _SIMPLE: tuple[dict[str, Any], ...] = (
@@ -85,10 +87,16 @@ def _usual(
     if kind == "metaspace" and draw.random() < 0.5:
         steps = [{"type": "Prepend", "prepend": SPACE}, _ESCAPE]
         normalizer = {"type": "Sequence", "normalizers": steps}
-    added = _added_tokens(draw, vocab)
-    for token in added:
-        changes = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
-        token |= changes if draw.random() < 0.9 else {}
+    special = [text for text in vocab if text in _SPECIAL]
+    apart = [t for t in draw.sample(_APART, draw.randint(0, len(_APART))) if t not in vocab]
+    ids = [*(vocab[text] for text in special), *range(len(vocab), len(vocab) + len(apart))]
+    flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
+    added = [
+        {"id": token_id, "content": text, "special": draw.random() < 0.7, **flags}
+        for token_id, text in zip(ids, [*special, *apart], strict=True)
+    ]
+    if draw.random() < 0.2 and added:
+        draw.choice(added)[draw.choice(list(flags))] = True
     return {
         "version": "1.0", "added_tokens": added, "normalizer": normalizer,
         "pre_tokenizer": splitter, "decoder": _decoder(draw, kind), "model": model,
@@ -185,6 +193,17 @@ def _merged(draw: random.Random, words: list[str], vocab: dict[str, int]) -> lis
     return [list(pair) for pair in merges]
 
 
+def _together(merges: list[list[str]], vocab: dict[str, int]) -> list[list[str]]:
+    """Every pair that makes a token, those of one token after each other."""
+    made = dict.fromkeys(left + right for left, right in merges)
+    return [
+        [token[:cut], token[cut:]]
+        for token in made
+        for cut in range(1, len(token))
+        if token[:cut] in vocab and token[cut:] in vocab
+    ]
+
+
 def _bytes(draw: random.Random) -> tuple[dict[str, Any], dict[str, int]]:
     vocab = {character: i for i, character in enumerate(BYTE_CHARACTERS.values())}
     words = [
@@ -202,12 +221,15 @@ def _bytes(draw: random.Random) -> tuple[dict[str, Any], dict[str, int]]:
 
 def _characters(draw: random.Random) -> tuple[dict[str, Any], dict[str, int]]:
     vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    in_order = draw.random() < 0.5
     vocab |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
     letters = sorted({letter for word in WORDS for letter in word} | {SPACE, "\n", ".", ","})
     for letter in letters:
         if draw.random() < 0.8:
             vocab[letter] = len(vocab)
     merges = _merged(draw, [s + w for w in WORDS for s in ("", SPACE, SPACE * 2)], vocab)
+    if in_order:  # as SentencePiece's scores can say
+        merges = _together(merges, vocab)
     model = {
         "type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": draw.random() < 0.8, "byte_fallback": True,

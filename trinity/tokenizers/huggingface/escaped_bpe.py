@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trinity.errors import UnsupportedError
-from trinity.tokenizers.huggingface.file_rules import add_rules, check_escapes, reference_of
+from trinity.tokenizers.huggingface.file_rules import (
+    add_rules,
+    check_escapes,
+    decodes_alike,
+    reference_of,
+)
 from trinity.tokenizers.huggingface.tokenizer_json import (
     BYTE_TEXT,
     ESCAPE,
@@ -57,7 +62,7 @@ def escaped_bpe_source(values: Mapping[str, object], path: str, rows: int) -> Vo
     read_vocab(model.get("vocab"), source)
     read_added_tokens(values, source)
     is_plain = normalizer == ESCAPE and splitter in (None, NO_SPLIT) and has_all_bytes(source)
-    add_rules(source, values, is_plain=is_plain)
+    add_rules(source, values, is_plain=is_plain and decodes_alike(values, prefix=False))
     source.scores = [_SCORE] * len(source.tokens)
     for token_id, token in enumerate(source.tokens):
         if token is not None and BYTE_TEXT.fullmatch(token):

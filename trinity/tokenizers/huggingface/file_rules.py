@@ -76,6 +76,12 @@ def has_normalized(values: Mapping[str, object]) -> bool:
     return any(token.get("normalized") for token in _added(values))
 
 
+def decodes_alike(values: Mapping[str, object], prefix: bool) -> bool:
+    """Whether decoding drops the first space of a text if, and only if, encoding puts it there."""
+    decoder = values.get("decoder")
+    return decoder is None or rules_of({"decoder": decoder}).drops_first_space is prefix
+
+
 def has_known_steps(pre_tokenizer: object) -> bool:
     """Whether trinity runs the steps of a pre-tokenizer as they are described."""
     try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from trinity.errors import FormatError, InputError, UnsupportedError
+from trinity.errors import FormatError, InputError, UnsupportedError, about
 from trinity.formats.huggingface.files import (
     ADDED_TOKENS,
     CONFIG,
@@ -44,6 +44,10 @@ from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY
 
 # Of kinds that a model's class means: what reads tokenizer.json for them.
 _READERS = {"gemma4": escaped_bpe_source}
+# Of kinds that the file itself tells; byte-level BPE is what remains.
+_KINDS = (
+    (is_unigram, unigram_source), (is_wordpiece, wordpiece_source), (is_metaspace, metaspace_source)
+)  # fmt: skip
 
 
 def tokenizer_metadata(
@@ -89,7 +93,7 @@ def tokenizer_metadata(
         keys["tokenizer.ggml.token_type_count"] = types if isinstance(types, int) else 2
     keys |= {f"tokenizer.ggml.{name}": value for name, value in vocabulary.more.items()}
     for name, token_id in specials.items():
-        keys[f"tokenizer.ggml.{SPECIALS[name]}_token_id"] = token_id
+        keys.setdefault(f"tokenizer.ggml.{SPECIALS[name]}_token_id", token_id)
     around = {
         name: adds_specials and adds_around(name, specials, vocabulary, tokenizer_config)
         for name in ("bos", "eos")
@@ -127,14 +131,16 @@ def _vocabulary(
 ) -> VocabularySource:
     if model in _READERS and TOKENIZER_JSON in files:
         path = files[TOKENIZER_JSON]
-        return _READERS[model](read_json_object(path, is_config=False), path, rows)
+        with about(path):
+            return _READERS[model](read_json_object(path, is_config=False), path, rows)
     if TOKENIZER_MODEL in files:
         try:
             added = optional_object(files, ADDED_TOKENS)
             found = spm_source(files[TOKENIZER_MODEL], added, tokenizer_config, rows)
             if TOKENIZER_JSON in files:
                 path = files[TOKENIZER_JSON]
-                with_json_rules(found, read_json_object(path, is_config=False), path)
+                with about(path, files[TOKENIZER_MODEL]):
+                    with_json_rules(found, read_json_object(path, is_config=False), path)
             return found
         except FormatError:  # Llama 3 has another kind of file under that name
             if TOKENIZER_JSON not in files:
@@ -142,11 +148,11 @@ def _vocabulary(
     if TOKENIZER_JSON in files:
         path = files[TOKENIZER_JSON]
         values = read_json_object(path, is_config=False)
-        if is_unigram(values):
-            return unigram_source(values, path, rows)
-        if is_wordpiece(values):
-            return wordpiece_source(values, path, rows)
-        return (metaspace_source if is_metaspace(values) else byte_level_source)(values, path, rows)
+        with about(path):
+            for is_of_kind, read in _KINDS:
+                if is_of_kind(values):
+                    return read(values, path, rows)
+            return byte_level_source(values, path, rows)
     raise InputError(
         f"{source}: no {TOKENIZER_JSON} and no {TOKENIZER_MODEL}, and a model without a tokenizer "
         "cannot be used; download the rest of the model"

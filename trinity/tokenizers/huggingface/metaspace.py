@@ -2,20 +2,22 @@
 
 transformers writes such a file: BPE over characters, with U+2581 for a space and tokens for the
 bytes of characters that are none. SentencePiece merges the pair whose result has the highest
-score, the file's BPE the pair of the lowest rank; they agree where all pairs that make a token
-stand together in the list of merges. Then minus the rank of the first is the token's score. Other
-files keep their merges and rules beside the scores.
+score, the file's BPE the listed pair of the lowest rank. They agree where every pair of tokens
+that make a token is listed, and the pairs of one token stand together. Then minus the rank of the
+first is the token's score. Other files keep their merges and rules beside the scores.
 Source: transformers convert_slow_tokenizer.py, generate_merges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from trinity.errors import UnsupportedError
 from trinity.tokenizers.huggingface.file_rules import (
     add_rules,
     check_escapes,
+    decodes_alike,
     has_normalized,
     reference_of,
 )
@@ -67,8 +69,8 @@ def metaspace_source(values: Mapping[str, object], path: str, rows: int) -> Voca
         elif token in ranks:
             source.scores[token_id] = -float(ranks[token])
     read_added_tokens(values, source)
-    is_plain = in_order and _are_reachable(source, ranks) and has_all_bytes(source)
-    add_rules(source, values, is_plain=is_plain and _escapes_only(values))
+    is_plain = in_order and _are_listed(source, merges) and has_all_bytes(source)
+    add_rules(source, values, is_plain=is_plain and _escapes_only(values, prefix))
     if source.rules is not None:
         source.merges = merges
     return source
@@ -86,17 +88,30 @@ def with_json_rules(source: VocabularySource, values: Mapping[str, object], path
             f"{path}: no BPE that falls back to bytes, as {source.source} has; remove the one that "
             "does not belong to the model"
         )
-    prefix = _adds_prefix(values)
-    is_plain = _escapes_only(values) and prefix is source.add_space_prefix
-    add_rules(source, values, is_plain=is_plain and has_all_bytes(source))
+    prefix, merges = _adds_prefix(values), merges_of(model, path)
+    ranks, in_order = _ranks(merges)
+    is_plain = (
+        prefix is source.add_space_prefix
+        and _escapes_only(values, prefix)
+        and in_order
+        and _have_scores_order(source, ranks)
+        and _are_listed(source, merges)
+        and has_all_bytes(source)
+    )
+    add_rules(source, values, is_plain=is_plain)
     if source.rules is not None:
         check_escapes(values, path)
         source.reference = reference_of(values, path, source.rows)
-        source.merges, source.add_space_prefix = merges_of(model, path), prefix
+        source.merges, source.add_space_prefix = merges, prefix
 
 
-def _escapes_only(values: Mapping[str, object]) -> bool:
-    """Whether spaces are escaped, and one put before each text or none, and nothing else."""
+def _escapes_only(values: Mapping[str, object], prefix: bool) -> bool:
+    """Whether spaces are escaped, and one put before each text or none, and nothing else.
+
+    ``prefix``: whether one is put there, which decoding then drops.
+    """
+    if not decodes_alike(values, prefix):
+        return False
     found = list(steps(values.get("normalizer")))
     if values.get("pre_tokenizer") not in (None, NO_SPLIT):
         return False
@@ -123,9 +138,22 @@ def _ranks(merges: list[str]) -> tuple[dict[str, int], bool]:
     return ranks, in_order
 
 
-def _are_reachable(source: VocabularySource, ranks: Mapping[str, int]) -> bool:
-    """Whether a pair makes each token; others come out of SentencePiece's rule nonetheless."""
-    return all(
-        token is None or kind != NORMAL or len(token) == 1 or token in ranks
-        for token, kind in zip(source.tokens, source.types, strict=True)
-    )
+def _are_listed(source: VocabularySource, merges: list[str]) -> bool:
+    """Whether every pair of tokens that make a token is a merge, and each token has such a pair."""
+    tokens = {token for token in source.tokens if token is not None}
+    listed = set(merges)
+    for token, kind in zip(source.tokens, source.types, strict=True):
+        if token is None or kind != NORMAL or len(token) == 1:
+            continue
+        cuts = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
+        pairs = [f"{left} {right}" for left, right in cuts if left in tokens and right in tokens]
+        if not pairs or not listed.issuperset(pairs):
+            return False
+    return True
+
+
+def _have_scores_order(source: VocabularySource, ranks: Mapping[str, int]) -> bool:
+    """Whether tokens that are merged earlier have higher scores."""
+    scores = dict(zip(source.tokens, source.scores or (), strict=True))
+    ordered = [scores.get(token) for token in sorted(ranks, key=ranks.__getitem__)]
+    return all(a is not None and b is not None and a > b for a, b in pairwise(ordered))

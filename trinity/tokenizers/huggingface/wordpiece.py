@@ -53,6 +53,8 @@ def wordpiece_source(values: Mapping[str, object], path: str, rows: int) -> Voca
     if isinstance(lowers.get("strip_accents"), bool):
         source.more["normalizer.strip_accents"] = lowers["strip_accents"]
     read_vocab(model.get("vocab"), source)
+    if model.get("unk_token") in source.tokens:
+        source.more["unknown_token_id"] = source.tokens.index(model["unk_token"])
     read_added_tokens(values, source)
     add_rules(source, values, is_plain=is_plain)
     for i, (token, kind) in enumerate(zip(source.tokens, source.types, strict=True)):
