@@ -5,8 +5,9 @@
 
 What follows "--" are options of `trinity serve`. A first server answers the requests one after the
 other, each prompt evaluated anew, then again from the cache, then 16 at a time in another order. A
-second one, after a restart, answers them 16 at a time with a cold cache, then 16 at a time with a
-warm one. It ends with status 1 where a hash differs, and says what each round took.
+second one, after a restart, answers them 16 at a time with a cold cache, 16 at a time with a warm
+one, and then one after the other. It ends with status 1 where a hash differs, and says what each
+round took.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ def main() -> None:
         with started(command, Path(folder, "second")) as server:
             note("restarted, 16 at a time", server.url, BESIDE, order[::-1])
             note("restarted, again", server.url, BESIDE, straight)
+            note("alone after that", server.url, 1, straight)
     first = found["alone, cold"]
     wrong = {name: sum(a != b for a, b in zip(first, hashes, strict=True))
              for name, hashes in found.items()}  # fmt: skip
