@@ -75,7 +75,8 @@ class LoadOptions:
     context_length: Annotated[
         int | None,
         Option(
-            "Context length in tokens; the model's own, at most 4096, if not given.",
+            "Context length in tokens; the model's own, at most 4096 (serve: as memory allows), if "
+            "not given.",
             ("--ctx", "-c", "--ctx-size"),
             low=1,
             high=LONGEST_CONTEXT,

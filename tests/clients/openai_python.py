@@ -42,7 +42,7 @@ class Person(BaseModel):
 
 def chat(**body: Any) -> Any:
     return client.chat.completions.create(
-        model=CHAT, **{"messages": HELLO, "max_tokens": 4, **body}
+        **{"model": CHAT, "messages": HELLO, "max_tokens": 4, **body}
     )
 
 

@@ -170,6 +170,16 @@ def test_older_functions_are_called_once(client: TestClient) -> None:
     assert found[-1]["choices"][0]["finish_reason"] == "function_call"
 
 
+def test_tools_override_functions(client: TestClient) -> None:
+    body = {"functions": [ASK_FOR["function"]], "tools": [LOOK], "tool_choice": "required"}
+    answer = post(client, **body)
+    assert answer.headers[HEADER] == "functions"
+    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "look"
+    alone = client.post(CHAT, json={"messages": ASK, "function_call": {"name": "look"}})
+    assert alone.json()["error"]["param"] == "function_call"
+
+
 def test_older_choices() -> None:
     functions = [LOOK["function"], ASK_FOR["function"]]
     assert functions_box(functions, None).choice == "auto"

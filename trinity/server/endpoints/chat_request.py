@@ -54,8 +54,11 @@ class ChatRequest(Sampling, kw_only=True):
 
     def box(self) -> Toolbox:
         """The tools that may be called. Raises: ApiError."""
-        if self.functions and not self.tools:
-            return functions_box(self.functions, self.function_call)
+        older = self.functions or self.function_call
+        if older and not self.tools:
+            return functions_box(self.functions or (), self.function_call)
+        if older:
+            ignore("functions")
         return toolbox(self.tools, self.tool_choice)
 
     def job(self, box: Toolbox, *, whole: bool) -> ChatJob:

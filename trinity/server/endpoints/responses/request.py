@@ -150,9 +150,9 @@ class ResponsesRequest(Body):
 
     def _options(self) -> dict[str, Any]:
         given = {
-            name: getattr(self, name)
-            for name in ("temperature", "top_p", "top_k", "min_p", "seed", "stop")
+            name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p", "seed")
         }
+        given["stop"] = self.stop or None
         if self.top_k is not None:
             given["top_k"] = max(self.top_k, 0)
         if self.top_p is not None:

@@ -1,0 +1,38 @@
+"""dspy: language models through LiteLLM."""
+
+# packages: dspy==3.4.1
+
+from __future__ import annotations
+
+from typing import Literal
+
+import dspy
+from rows import CHAT, URL, main, row
+
+
+def model() -> dspy.LM:
+    return dspy.LM(f"openai/{CHAT}", api_base=f"{URL}/v1", api_key="none", max_tokens=60,
+                   cache=False, num_retries=0)  # fmt: skip
+
+
+class Sentiment(dspy.Signature):
+    """Classify the sentiment."""
+
+    sentence: str = dspy.InputField()
+    sentiment: Literal["good", "bad"] = dspy.OutputField()
+
+
+@row("LM call openai/")
+def _() -> None:
+    assert model()("Say hello.")[0]
+
+
+@row("Predict JSONAdapter")
+def _() -> None:
+    with dspy.context(lm=model(), adapter=dspy.JSONAdapter()):
+        found = dspy.Predict(Sentiment)(sentence="What a fine day.").sentiment
+    assert found in ("good", "bad")
+
+
+if __name__ == "__main__":
+    main()

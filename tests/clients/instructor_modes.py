@@ -1,0 +1,55 @@
+"""instructor: structured output in its modes."""
+
+# packages: instructor==1.17.0
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import instructor
+from openai import OpenAI
+from pydantic import BaseModel
+from rows import CHAT, URL, main, row
+
+ASK: Any = [{"role": "user", "content": "Invent a person."}]
+SMALL = "SmolLM2 is too small: it writes other keys or no JSON where nothing constrains it"
+
+
+class Person(BaseModel):
+    """A person."""
+
+    name: Literal["Tom", "Ann"]
+    age: Literal[30, 40]
+
+
+def ask(mode: instructor.Mode, **more: Any) -> Any:
+    with OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0) as client:
+        made = instructor.from_openai(client, mode=mode)
+        return made.create(model=CHAT, messages=ASK, response_model=Person, max_retries=0, **more)
+
+
+for mode in ("TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"):
+    row(f"openai mode {mode}")(lambda mode=mode: ask(instructor.Mode[mode], max_tokens=100).age)
+for mode in ("JSON", "MD_JSON"):
+    row(f"openai mode {mode}", excused=SMALL)(
+        lambda mode=mode: ask(instructor.Mode[mode], max_tokens=60).age
+    )
+
+
+@row("openai mode RESPONSES_TOOLS")
+def _() -> None:
+    assert ask(instructor.Mode.RESPONSES_TOOLS, max_output_tokens=100).age in (30, 40)
+
+
+@row("create_partial stream (JSON_SCHEMA)")
+def _() -> None:
+    with OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0) as client:
+        made = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
+        found = list(made.create_partial(
+            model=CHAT, messages=ASK, response_model=Person, max_tokens=100
+        ))  # fmt: skip
+    assert found[-1].age in (30, 40)
+
+
+if __name__ == "__main__":
+    main()
