@@ -71,6 +71,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         else:
             found = await vectors(
                 call.service, name, texts, param="input", dimensions=dimensions,
+                truncate=body.truncate is not False,
             )  # fmt: skip
     if body.unloads:
         call.service.models.unload_when_idle(name)
@@ -89,7 +90,10 @@ async def embeddings(call: Call[OllamaEmbeddingsRequest]) -> ASGI:
         check(body, model)
         rows: list[Any] = [[]]
         if body.prompt:
-            found = await vectors(call.service, name, [body.prompt], param="prompt")
+            found = await vectors(
+                call.service, name, [body.prompt], param="prompt",
+                truncate=body.truncate is not False,
+            )  # fmt: skip
             rows = await written(found.rows)
     if body.unloads:
         call.service.models.unload_when_idle(name)
