@@ -141,6 +141,15 @@ def test_in_steps_of_any_size(path: Path, level: str) -> None:
     assert all(one == found[STEPS[-1]] for one in found.values()), found.keys()
 
 
+@pytest.mark.parametrize("level", available_levels())
+def test_where_the_context_is_shifted(path: Path, level: str) -> None:
+    with trinity.load(path, threads=2, context_length=40, isa=level) as model:
+        prompt, more = text(model, 9, 6), {"max_tokens": 70, "context_shift": True}
+        expected = said(model, prompt, cache_prompt=False, **more)
+        assert len(expected[0]) == 70
+        assert [said(model, prompt, **more) for _ in range(2)] == [expected] * 2
+
+
 def test_after_other_turns_of_a_chat(model: Model) -> None:
     history = text(model, 30, 4)
     for turn in range(4):
