@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from rows import CHAT, EMBEDDER, SCRIPTED, SCRIPTED_URL, URL, main, row
 
 LOOP = asyncio.new_event_loop()  # the package keeps its async client, which keeps its loop
+SMALL = "SmolLM2 is too small: it writes other keys or no JSON where nothing constrains it"
 QUESTION = "What is the weather in Paris?"
 
 
@@ -124,7 +125,10 @@ FEATURES: dict[str, Any] = {
 }  # fmt: skip
 for responses, name in ((False, "ChatOpenAI"), (True, "use_responses_api")):
     for feature, run in FEATURES.items():
-        row(f"{name} {feature}")(lambda run=run, responses=responses: run(responses))
+        excused = SMALL if feature == "json mode" and not responses else None
+        row(f"{name} {feature}", excused=excused)(
+            lambda run=run, responses=responses: run(responses)
+        )
 
 
 @row("OpenAI (completions)")

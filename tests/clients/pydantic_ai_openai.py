@@ -1,4 +1,4 @@
-"""pydantic-ai: agents by chat completions and by responses, and its vLLM-like providers."""
+"""pydantic-ai: agents by chat completions and by responses."""
 
 # packages: pydantic-ai-slim[openai]==2.62.0
 
