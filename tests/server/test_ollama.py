@@ -413,7 +413,8 @@ def test_a_call_that_was_cut_does_not_come() -> None:
 def test_vectors_are_the_models(client: TestClient, model: Model) -> None:
     texts = ["one", "two words"]
     answer = post(client, "/api/embed", model="demo", input=texts)
-    assert np.array_equal(np.array(answer["embeddings"], np.float32), model.embed(texts))
+    assert np.allclose(answer["embeddings"], model.embed(texts), atol=1e-6)
+    assert np.allclose(np.linalg.norm(answer["embeddings"], axis=1), 1, atol=1e-5)
     assert answer["prompt_eval_count"] > 2
     one = post(client, "/api/embed", model="demo", input="one", dimensions=8)
     assert np.shape(one["embeddings"]) == (1, 8)
@@ -447,6 +448,19 @@ def test_parameters_of_vectors(client: TestClient, body: dict[str, Any], names: 
         response = client.post(f"/api/{path}", json={"model": "demo", **what, **body})
         assert response.status_code == 200, response.text
         assert response.headers.get("x-trinity-ignored", "") == names
+
+
+def test_a_text_that_is_too_long_for_a_vector_is_cut(client: TestClient, model: Model) -> None:
+    long = "war and peace " * 500
+    (cut,) = post(client, "/api/embed", model="demo", input=[long])["embeddings"]
+    with pytest.warns(RuntimeWarning, match="cut to 512 tokens"):
+        assert np.allclose(cut, model.embed([long])[0], atol=1e-6)
+    old = post(client, "/api/embeddings", model="demo", prompt=long)["embedding"]
+    assert np.allclose(cut, old, atol=1e-6)
+    for path, what in (("embed", {"input": [long]}), ("embeddings", {"prompt": long})):
+        response = client.post(f"/api/{path}", json={"model": "demo", "truncate": False, **what})
+        assert response.status_code == 400
+        assert "512" in strict(response.text)["error"]
 
 
 def test_models(client: TestClient, model: Model) -> None:

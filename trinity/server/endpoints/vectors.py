@@ -70,10 +70,14 @@ async def vectors(
             )
             service.metrics.evaluated(lease.name, sum(map(len, part.rows)))
     if dimensions is not None:
-        found = found[:, :dimensions]
-        lengths = np.sqrt((found**2).sum(axis=1, keepdims=True))
-        found /= np.where(lengths == 0, np.float32(1), lengths)
+        found = unit(found[:, :dimensions])
     return Vectors(lease.name, found, sum(map(len, whole.rows)), whole.cut)
+
+
+def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each row divided by its Euclidean length; a row of zeros stays."""
+    lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    return rows / np.where(lengths == 0, np.float32(1), lengths)
 
 
 async def written(rows: NDArray[np.float32]) -> list[Any]:

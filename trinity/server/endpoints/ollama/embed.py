@@ -12,7 +12,7 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.answer import NANO
 from trinity.server.endpoints.ollama.errors import OLLAMA
 from trinity.server.endpoints.ollama.options import RUNNER, Asking
-from trinity.server.endpoints.vectors import vectors, written
+from trinity.server.endpoints.vectors import unit, vectors, written
 from trinity.server.ignored import ignore
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def embed(call: Call[EmbedRequest]) -> ASGI:
         call.service.models.unload_when_idle(name)
     if found is None:
         return Json(EmbedAnswer(body.shown, []))
-    rows = await written(found.rows)
+    rows = await written(unit(found.rows))
     spent = int((time.perf_counter() - began) * NANO)
     return Json(EmbedAnswer(body.shown, rows, spent, int((loaded - began) * NANO), found.tokens))
 
