@@ -76,8 +76,10 @@ async def vectors(
 
 def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Each row divided by its Euclidean length; a row of zeros stays."""
-    lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
-    return rows / np.where(lengths == 0, np.float32(1), lengths)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True).astype(np.float32)
+    found = rows.copy()
+    np.divide(rows, lengths, out=found, where=lengths != 0)
+    return found
 
 
 async def written(rows: NDArray[np.float32]) -> list[Any]:

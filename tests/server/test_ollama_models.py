@@ -1,0 +1,137 @@
+"""Models in Ollama's API: their names, what is known of them, unloading, management."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import trinity
+from tests.server.asgi import strict
+from tests.server.conftest import wait_for
+from tests.server.ollama_calls import CHAT, HELLO, lines, post
+from trinity.model import Model
+from trinity.server.app import make_app
+from trinity.server.endpoints.ollama.models import short_count
+from trinity.server.endpoints.ollama.names import seconds_of
+from trinity.server.models import Models, Served
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+@pytest.mark.parametrize("keep_alive", [0, "0", "0s", "0m"])
+def test_a_model_is_unloaded_when_it_is_kept_for_no_time(path: str, keep_alive: Any) -> None:
+    """`ollama stop` sends this; what comes next loads the model again."""
+    loads: list[Model] = []
+
+    def load() -> Model:
+        loads.append(trinity.load(trinity.demo_model(), threads=1))
+        return loads[-1]
+
+    models = Models([Served("demo", "demo.gguf", load)])
+    with TestClient(make_app(models), base_url="http://localhost") as client:
+        wait_for(lambda: models.ready)
+        answer = post(client, path, model="demo", keep_alive=keep_alive)
+        assert (answer["done"], answer["done_reason"]) == (True, "unload")
+        wait_for(lambda: not models.ready)
+        assert strict(client.get("/api/ps").text) == {"models": []}
+        # An answer that is under way is not cut off.
+        asked = {"messages": HELLO} if path == "/api/chat" else {"prompt": "Who?"}
+        body = {"model": "demo", "options": {"num_predict": 8}, **asked}
+        *_, last = lines(client, path, **body, keep_alive=keep_alive)
+        assert last["eval_count"] == 8
+        wait_for(lambda: not models.ready)
+        post(client, path, model="demo", keep_alive="5m")
+        assert models.ready
+    assert len(loads) == 3
+
+
+def test_names_may_have_a_tag(client: TestClient) -> None:
+    for name in ("demo:latest", "Demo", "DEMO:latest"):
+        answer = post(client, "/api/chat", **{**CHAT, "model": name}, stream=False)
+        assert answer["model"] == name
+
+
+@pytest.mark.parametrize("path", ["chat", "generate", "embed", "embeddings", "show"])
+def test_an_unknown_model_is_not_found_in_ollamas_words(client: TestClient, path: str) -> None:
+    body = {"messages": HELLO, "prompt": "a", "input": "a"}
+    response = client.post(f"/api/{path}", json={"model": "nope:7b", **body})
+    assert (response.status_code, strict(response.text)) == (
+        404, {"error": "model 'nope:7b' not found"},
+    )  # fmt: skip
+    response = client.post(f"/api/{path}", json=body)
+    assert (response.status_code, strict(response.text)) == (400, {"error": "model is required"})
+
+
+@pytest.mark.parametrize("path", ["chat", "generate", "embed", "embeddings", "show"])
+def test_the_older_name_of_the_model_parameter(client: TestClient, path: str) -> None:
+    assert client.post(f"/api/{path}", json={"name": "demo"}).status_code == 200
+
+
+def test_models(client: TestClient, model: Model) -> None:
+    (tag,) = strict(client.get("/api/tags").text)["models"]
+    assert (tag["name"], tag["details"]["family"]) == ("demo", model.config.architecture)
+    assert tag["details"]["quantization_level"] == "I2_S"
+    assert len(tag["digest"]) == 64
+    (loaded,) = strict(client.get("/api/ps").text)["models"]
+    assert loaded["context_length"] == 512
+    assert datetime.fromisoformat(loaded["expires_at"]).year == 9999
+    assert strict(client.get("/api/version").text) == {"version": trinity.__version__}
+
+
+def test_show(client: TestClient, model: Model) -> None:
+    found = post(client, "/api/show", model="demo")
+    assert found["model_info"]["general.architecture"] == model.config.architecture
+    assert found["model_info"]["tokenizer.ggml.tokens"] == []
+    assert found["model_info"]["general.parameter_count"] > 1e6
+    assert "completion" in found["capabilities"]
+    verbose = post(client, "/api/show", model="demo", verbose=True)
+    assert len(verbose["model_info"]["tokenizer.ggml.tokens"]) == model.config.vocab_size
+
+
+def test_a_pull_of_a_served_model_succeeds(client: TestClient) -> None:
+    *_, pulling, _, _, last = lines(client, "/api/pull", model="demo")
+    assert last == {"status": "success"}
+    assert pulling["completed"] == pulling["total"]
+    assert post(client, "/api/pull", name="demo", stream=False) == {"status": "success"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", "pull", {"model": "nope"}, 501, "model 'nope' not found"),
+        ("POST", "push", {"model": "demo"}, 501, "uploads no models"),
+        ("POST", "create", {"model": "mario", "from": "demo", "system": "S"}, 501, "creates no"),
+        ("POST", "copy", {"source": "demo", "destination": "b"}, 501, "copies no models"),
+        ("POST", "copy", {"source": "nope", "destination": "b"}, 404, "model 'nope' not found"),
+        ("DELETE", "delete", {"model": "demo"}, 501, "deletes no models"),
+        ("DELETE", "delete", {"model": "nope"}, 404, "model 'nope' not found"),
+        ("HEAD", "blobs/sha256:00", None, 404, ""),
+        ("POST", "blobs/sha256:00", None, 501, "takes no files"),
+    ],
+)
+def test_what_the_server_does_not_manage_says_so(
+    client: TestClient, method: str, path: str, body: Any, status: int, words: str
+) -> None:
+    response = client.request(method, f"/api/{path}", json=body)
+    assert response.status_code == status
+    if method != "HEAD":
+        assert words in strict(response.text)["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(0, 0), ("0", 0), (300, 300), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("100ms", 0.1),
+     (-1, math.inf), ("-1m", math.inf), (None, None)],
+)  # fmt: skip
+def test_lengths_of_time(text: Any, seconds: float | None) -> None:
+    assert seconds_of(text) == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(900, "900"), (5_300_000, "5.3M"), (7_615_000_000, "7.6B")]
+)
+def test_numbers_of_parameters(count: int, text: str) -> None:
+    assert short_count(count) == text
