@@ -253,3 +253,27 @@ def test_document_has_every_path(client: TestClient) -> None:
     text = client.get("/openapi.json").text
     for name in document["components"]["schemas"]:
         assert f'"$ref":"#/components/schemas/{name}"' in text
+
+
+def test_texts_of_special_tokens_are_these_tokens(client: TestClient, model: Model) -> None:
+    """As llama.cpp and vLLM have it; the log-probabilities of an echoed prompt as well."""
+    end = model.tokenizer.token_text(model.tokenizer.bos_id or 0)
+    prompt = f"war{end} and peace"
+    ids = model.tokenize(prompt, parse_special=True)
+    assert len(ids) < len(model.tokenize(prompt))
+    body = {"prompt": prompt, "max_tokens": 1, "echo": True, "logprobs": 0}
+    answer = client.post("/v1/completions", json=body).json()
+    assert answer["usage"]["prompt_tokens"] == len(ids)
+    assert len(answer["choices"][0]["logprobs"]["tokens"]) == len(ids) + 1
+    assert answer["choices"][0]["text"].startswith(prompt)
+
+
+def test_tokenize_and_detokenize_are_llama_cpps(client: TestClient, model: Model) -> None:
+    """/tokenize adds special tokens on demand; /detokenize shows all that it is given."""
+    plain = client.post("/tokenize", json={"content": "war and peace"}).json()["tokens"]
+    body = {"content": "war and peace", "add_special": True}
+    whole = client.post("/tokenize", json=body).json()["tokens"]
+    assert whole == [model.tokenizer.bos_id, *plain]
+    shown = client.post("/detokenize", json={"tokens": whole}).json()["content"]
+    assert shown == model.tokenizer.token_text(whole[0]) + "war and peace"
+    assert model.detokenize(whole) == "war and peace"
