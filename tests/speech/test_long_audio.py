@@ -56,7 +56,7 @@ RUN = """
 import json, resource, sys
 import numpy as np
 import trinity
-options = {"language": "en", "fallback": False, "times": False}
+options = {"language": "en", "fallback": False, "times": False, "beams": 1}
 with trinity.SpeechModel(sys.argv[1], threads=2) as model:
     model.transcribe(np.ones(16000), **options)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
