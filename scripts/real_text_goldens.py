@@ -82,10 +82,10 @@ class LlamaCpp:
 
 
 def token_ids(peer: LlamaCpp) -> dict[str, Any]:
-    """Ids of all texts, joined, and their counts, with special tokens read and not read."""
+    """Ids of all texts without BOS, joined, and their counts; special tokens read and not read."""
     found: dict[str, Any] = {}
     for key, special in (("plain", False), ("special", True)):
-        ids = [peer.tokens(text, special=special) for text in texts()]
+        ids = [peer.tokens(text, bos=False, special=special) for text in texts()]
         found[f"{key}_counts"] = np.array([len(one) for one in ids], np.int32)
         found[f"{key}_ids"] = np.concatenate(ids).astype(np.int32)
     return found

