@@ -61,6 +61,12 @@ def test_prompt_from_stdin_and_file(
         assert engine.evaluated == [[BOS, *ids_of("ab")]]
 
 
+def test_a_single_token_has_no_speed(run: Run, engine: ToyEngine) -> None:
+    """It comes with the prompt's step."""
+    assert "| answer 1 tokens | length" in run(*MODEL, "-p", "ab", "-n", "1").stderr
+    assert "| answer 3 tokens, " in run(*MODEL, "-p", "ab", "-n", "3").stderr
+
+
 def test_json_is_one_object(run: Run, engine: ToyEngine) -> None:
     result = run(*MODEL, "-p", "ab", "--json", "--logprobs", "2")
     found = json.loads(result.stdout)

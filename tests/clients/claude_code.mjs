@@ -22,6 +22,10 @@ const env = { PATH: process.env.PATH, HOME: home, ANTHROPIC_BASE_URL: scriptedUr
   ANTHROPIC_API_KEY: "none", ANTHROPIC_MODEL: scripted };
 
 async function claude(...options) {
+  return claudeIn(env, ...options);
+}
+
+async function claudeIn(env, ...options) {
   const started = run(program, options, { cwd: project, env, timeout: 300_000 });
   started.child.stdin.end();
   return (await started).stdout.trim();
@@ -49,6 +53,11 @@ row("claude -p with Read, and a conversation that is continued", async () => {
   const found = await claude("-p", "Which word is in secret.txt?", "--continue",
     "--allowedTools", "Read");
   assert.equal(found, "The word is zebra.");
+});
+
+row("claude -p without a model's name", async () => {
+  const { ANTHROPIC_MODEL, ...less } = env;
+  assert.equal(await claudeIn(less, "-p", "hi"), "Hello! How can I help you today?");
 });
 
 await main();

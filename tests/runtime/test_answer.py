@@ -210,6 +210,13 @@ def test_output_that_is_not_finite_is_an_error() -> None:
         completed(engine)
 
 
+def test_the_first_token_takes_no_time_of_the_answers() -> None:
+    timings = completed(talker("hello"), max_tokens=1).timings
+    assert timings.prompt_seconds > 0
+    assert (timings.completion_tokens, timings.completion_seconds) == (1, 0)
+    assert timings.tokens_per_second == 0
+
+
 def test_timings_count() -> None:
     engine = talker("hello")
     completed(engine, max_tokens=1)

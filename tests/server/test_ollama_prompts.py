@@ -132,3 +132,11 @@ def test_what_took_no_step_has_no_speed(client: TestClient) -> None:
     answer = post(client, "/api/chat", **body, stream=False)
     assert answer["eval_count"] > 10
     assert "eval_duration" not in answer
+
+
+def test_an_assistants_last_message_is_continued(client: TestClient, model: Model) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": "Pierre was a"}]
+    answer = post(client, "/api/chat", **{**CHAT, "messages": begun}, stream=False)
+    alone = model.generate(f"{PROMPT}Pierre was a", parse_special=True, temperature=0, max_tokens=8)
+    assert answer["message"]["content"] == alone.text
+    assert answer["prompt_eval_count"] == alone.prompt_tokens

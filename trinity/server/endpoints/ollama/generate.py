@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -54,14 +54,16 @@ class OllamaChatRequest(Generating, kw_only=True):
 
     def job(self, model: Model) -> ChatJob:
         """What the service runs. Raises: ApiError."""
+        messages = messages_of(self.messages)
         return ChatJob(
-            messages_of(self.messages),
+            messages,
             self.generation(model.context_length),
             tools_of(self.tools),
             whole=self.stream is False,
             effort=self.effort(),
             effort_param="think",
             cut_after=self.cut_after,
+            continues=is_begun(messages) and not can_think(template_of(model)),
         )
 
 
@@ -115,6 +117,17 @@ class OllamaGenerateRequest(Generating, kw_only=True):
             before=self.context or (),
             cut_after=self.cut_after,
         )
+
+
+def is_begun(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the last message is the beginning of the answer: the assistant's only text."""
+    *before, last = messages
+    return (
+        last["role"] == "assistant"
+        and bool(last["content"])
+        and last.keys() == {"role", "content"}
+        and not (before and before[-1]["role"] == "assistant")
+    )
 
 
 def infill(model: Model, name: str, before: str, after: str) -> list[int]:
