@@ -26,8 +26,8 @@ def tokenizer_with(*words: str) -> Tokenizer:
 
 
 def prompt_of(tokenizer: Tokenizer, **body: Any) -> str:
-    def tokenize(text: str, *, add_bos: bool = True) -> list[int]:
-        return tokenizer.encode(text, add_bos=add_bos)
+    def tokenize(text: str, *, add_bos: bool = True, add_eos: bool = False) -> list[int]:
+        return tokenizer.encode(text, add_bos=add_bos, add_eos=add_eos)
 
     model: Any = SimpleNamespace(tokenizer=tokenizer, tokenize=tokenize)
     given = {name: BODY[name] for name in ("input_prefix", "prompt", "input_suffix")}
@@ -58,7 +58,7 @@ def test_marks_that_are_written_are_text() -> None:
     assert ids is not None
     model: Any = SimpleNamespace(
         tokenizer=tokenizer,
-        tokenize=lambda text, add_bos=True: tokenizer.encode(text, add_bos=add_bos),
+        tokenize=lambda text, add_bos=True, add_eos=False: tokenizer.encode(text, add_bos=add_bos),
     )
     found = InfillRequest(input_prefix=MARKS[2], input_suffix=MARKS[0]).tokens(model)
     assert [one for one in found if one in ids] == list(ids)
