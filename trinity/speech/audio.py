@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from trinity.errors import FormatError, InputError, UnsupportedError
 from trinity.formats.mapping import path_text
 from trinity.speech.resampling import RATE, Resampler
-from trinity.speech.wav import LEAST_RATE, MOST_RATE, is_wav, read_blocks, read_header
+from trinity.speech.wav import (
+    LEAST_RATE,
+    MOST_CHANNELS,
+    MOST_RATE,
+    check_limits,
+    is_wav,
+    read_blocks,
+    read_header,
+)
 
 Blocks = Callable[[], Iterator[NDArray[np.float32]]]
 AudioLike = str | os.PathLike[str] | NDArray[Any]
@@ -51,6 +59,11 @@ def _mono(samples: NDArray[Any]) -> NDArray[np.float32]:
             f"the audio has the shape {samples.shape}; expected (samples,) or (samples, channels), "
             "and at least one sample"
         )
+    if samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS:
+        raise InputError(
+            f"the audio has {samples.shape[1]} channels, of the shape {samples.shape}; expected "
+            f"(samples, channels) and at most {MOST_CHANNELS} channels"
+        )
     if samples.dtype.kind == "i":
         values = samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.dtype.itemsize - 1))
     elif samples.dtype.kind == "f":
@@ -82,6 +95,7 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
     try:
         with soundfile.SoundFile(path) as file:
             rate = int(file.samplerate)
+            check_limits(path, rate, file.channels)
             blocks = file.blocks(blocksize=1 << 16, dtype="float32", always_2d=True)
             yield from _resampled((block.mean(1) for block in blocks), rate)
     except soundfile.SoundFileError as error:

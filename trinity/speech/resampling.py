@@ -9,14 +9,18 @@ from numpy.typing import NDArray
 
 RATE = 16000
 _ZEROS = 16  # zero crossings of the sinc on each side
-_PART = 1 << 15  # outputs at once
+_PHASES = 1024  # most filters for each input sample; interpolation between them is below -120 dB
+_VALUES = 1 << 20  # filter taps that are worked on at once
 _BETA = 8.6  # of the Kaiser window: about 90 dB
 
 
 class Resampler:
-    """From ``rate`` samples a second to RATE, by a windowed sinc in as many phases as needed.
+    """From ``rate`` samples a second to RATE, by a windowed sinc.
 
     The cut-off is 0.95 of half the lower of both rates. Output n is the input at n * rate / RATE.
+    Common rates have a filter for each position of an output between two inputs. Others would need
+    up to 16,000 filters, so their filters are interpolated between a bounded number: memory does
+    not depend on the rate, and time depends on the input's length.
     """
 
     def __init__(self, rate: int) -> None:
@@ -24,9 +28,10 @@ class Resampler:
         self._up, self._down = RATE // common, rate // common
         cutoff = 0.95 * min(1.0, RATE / rate)
         self._reach = int(np.ceil(_ZEROS / cutoff))
+        self._phases = min(self._up, int(np.ceil(_PHASES * cutoff)))
         taps = np.arange(-self._reach, self._reach + 1)
         # Of each phase, the distances of its taps in input samples.
-        at = taps[None, :] - np.arange(self._up)[:, None] / self._up
+        at = taps[None, :] - np.arange(self._phases + 1)[:, None] / self._phases
         window = np.i0(_BETA * np.sqrt(np.maximum(1 - (at / (self._reach + 1)) ** 2, 0)))
         filters = np.sinc(cutoff * at) * window
         self._filters = (filters / filters.sum(1, keepdims=True)).astype(np.float32)
@@ -50,13 +55,14 @@ class Resampler:
         count = max(0, -(-end // self._down) - self._made)
         out = np.empty(count, np.float32)
         width = 2 * self._reach + 1
-        for first in range(0, count, _PART):
-            last = min(first + _PART, count)
+        part = _VALUES // width
+        for first in range(0, count, part):
+            last = min(first + part, count)
             times = (self._made + np.arange(first, last)) * self._down
             rows = times // self._up - self._reach - self._start
             windows = np.lib.stride_tricks.sliding_window_view(held, width)
             out[first:last] = np.einsum(
-                "nk,nk->n", windows[rows], self._filters[times % self._up], optimize=False
+                "nk,nk->n", windows[rows], self._filters_at(times % self._up), optimize=False
             )
         self._made += count
         keep = self._made * self._down // self._up - self._reach
@@ -64,3 +70,14 @@ class Resampler:
         self._rest = held[dropped:].copy()
         self._start += dropped
         return out
+
+    def _filters_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The filters of outputs at ``positions`` / up after an input."""
+        lower, beyond = np.divmod(positions * self._phases, self._up)
+        if self._phases == self._up:
+            found: NDArray[np.float32] = self._filters[lower]
+            return found
+        share = (beyond / self._up).astype(np.float32)[:, None]
+        found = self._filters[lower] * (1 - share)
+        found += self._filters[lower + 1] * share
+        return found

@@ -1,4 +1,4 @@
-"""WAV files: integers of 8 to 32 bits and floats, any rate, any number of channels."""
+"""WAV files: integers of 8 to 32 bits and floats."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from trinity.errors import FormatError, UnsupportedError
 
-_BLOCK = 1 << 16  # frames at once
+_BLOCK, _BYTES = 1 << 16, 1 << 22  # most frames and bytes at once
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _WIDTHS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
 _STREAMED = (0, 0xFFFFFFFF)  # lengths that writers leave where they cannot go back
-MOST_RATE, LEAST_RATE = 768000, 1000
+MOST_RATE, LEAST_RATE, MOST_CHANNELS = 768000, 1000, 64
 
 
 class WavForm(NamedTuple):
@@ -65,10 +65,17 @@ def read_header(file: BinaryIO, path: str) -> WavForm:
             f"{path}: WAV of format {kind} with {bits} bits a sample; PCM of 8, 16, 24 or 32 bits "
             "and floats of 32 or 64 are read: convert it (ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
         )
-    if not LEAST_RATE <= rate <= MOST_RATE:
-        raise FormatError(f"{path}: {rate} samples a second; expected {LEAST_RATE} to {MOST_RATE}")
+    check_limits(path, rate, channels)
     frames = None if size in _STREAMED else size // (channels * bits // 8)
     return WavForm(kind, bits, channels, rate, frames)
+
+
+def check_limits(path: str, rate: int, channels: int) -> None:
+    """Raises: FormatError for a rate or a number of channels that no recording has."""
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise FormatError(f"{path}: {rate} samples a second; expected {LEAST_RATE} to {MOST_RATE}")
+    if channels > MOST_CHANNELS:
+        raise FormatError(f"{path}: {channels} channels; expected 1 to {MOST_CHANNELS}")
 
 
 def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np.float32]]:
@@ -78,9 +85,9 @@ def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np
     numbers.
     """
     frame = form.channels * form.bits // 8
-    seen = 0
+    most, seen = min(_BLOCK, _BYTES // frame), 0
     while form.frames is None or seen < form.frames:
-        wanted = _BLOCK if form.frames is None else min(_BLOCK, form.frames - seen)
+        wanted = most if form.frames is None else min(most, form.frames - seen)
         raw = file.read(wanted * frame)
         count = len(raw) // frame
         if count:
