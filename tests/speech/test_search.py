@@ -41,12 +41,16 @@ class NoRules:
 
 
 def texts(logs: np.ndarray[Any, Any]) -> Iterator[tuple[float, list[int]]]:
-    """Every text that ends, of fewer than MOST tokens: mean logarithm and ids."""
+    """Every text that ends, of fewer than MOST tokens: what ranks it, and ids.
+
+    openai/whisper (decoding.py, MaximumLikelihoodRanker) and CTranslate2 divide the sum, with the
+    end's logarithm, by the number of tokens without the end.
+    """
     left: list[tuple[float, list[int]]] = [(0.0, [])]
     while left:
         total, ids = left.pop()
         row = logs[ids[-1] if ids else START]
-        yield (total + row[END]) / (len(ids) + 1), ids
+        yield (total + row[END]) / max(1, len(ids)), ids
         if len(ids) < MOST - 1:
             left += [(total + row[one], [*ids, one]) for one in range(SIZE) if one != END]
 
@@ -64,7 +68,8 @@ def test_many_beams_find_the_best_of_all_texts(seed: int) -> None:
     found = search(logits).beams([START], rules, 300)
     best, ids = max(texts(log_softmax(logits.astype(np.float32))))
     assert found.ids == ids
-    assert found.mean == pytest.approx(best, abs=1e-5)
+    assert found.rank == pytest.approx(best, abs=1e-5)
+    assert found.mean == pytest.approx(best * max(1, len(ids)) / (len(ids) + 1), abs=1e-5)
     assert found.logprobs == pytest.approx(logprobs_of(logits, ids), abs=1e-5)
 
 

@@ -34,6 +34,14 @@ class Found:
         """The mean logarithm, of ids and end."""
         return self.total / (len(self.ids) + 1)
 
+    @property
+    def rank(self) -> float:
+        """What beams are compared by: the sum by the number of ids, without the end.
+
+        openai/whisper (MaximumLikelihoodRanker) and CTranslate2 do so too.
+        """
+        return self.total / max(1, len(self.ids))
+
 
 @dataclass(slots=True)
 class _Beam:
@@ -78,7 +86,7 @@ class Search:
             logits = self._decoder.run(self._team, [(chosen, history)], [0])[0].copy()
 
     def beams(self, prompt: Sequence[int], rules: Rules, count: int) -> Found:
-        """The text of the best mean logarithm among those that ``count`` beams end with.
+        """The text of the best ``rank`` among those that ``count`` beams end with.
 
         Each step keeps the ``count`` best continuations of all beams; one that ends leaves the
         beams, and when as many have ended, the search is over.
@@ -120,7 +128,7 @@ class Search:
             steps = [(beam.ids[-1], beam.history) for beam in beams]
             rows = self._decoder.run(self._team, steps, range(len(steps))).copy()
         found = [Found(beam.ids, beam.total, no_speech, beam.logprobs) for beam in (ended or beams)]
-        return max(found, key=lambda one: one.mean)
+        return max(found, key=lambda one: one.rank)
 
     def _begin(self, prompt: Sequence[int], history: History) -> tuple[NDArray[np.float32], float]:
         """The logits after the prompt, and the probability of no speech."""
