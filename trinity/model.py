@@ -28,6 +28,7 @@ from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import zeros
 from trinity.runtime.options import GenerationOptions, Request
+from trinity.runtime.paging import give_back_heap
 from trinity.runtime.perplexity import (
     DEFAULT_WINDOW,
     SMALLEST_WINDOW,
@@ -117,7 +118,7 @@ class Model(Embeddings):
     def weights(self) -> WeightProvider | None:
         """The open files that the model was loaded from: metadata, and tensors as they lie there.
 
-        Tensors must not be used once the model is closed.
+        Tensors that were taken before the model was closed keep the file open until dropped.
         """
         return self._weights
 
@@ -495,8 +496,14 @@ class Model(Embeddings):
         return prompt_of(rendered, self._tokenizer, tools or (), tool_choice, parallel_tool_calls)
 
     def close(self) -> None:
-        """End what runs as "cancelled", then release threads and file; again is harmless."""
+        """End what runs as "cancelled", then free threads, memory and files; again is harmless.
+
+        All of it is free at once, without the garbage collector. A tensor of ``weights`` or a cache
+        of the engine that the caller still has stays valid, and keeps the file or the cache's pages
+        until it is dropped.
+        """
         self._scheduler.close()
+        give_back_heap()
 
     def __enter__(self) -> Model:
         self._check_open()

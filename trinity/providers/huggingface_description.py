@@ -51,7 +51,11 @@ class HuggingFaceDescription:
         beside = {**pooling_keys(files), **logit_score_keys(files)}
         self.model |= {f"{architecture}.{k}": v for k, v in beside.items()}
         self.model |= self._text_keys()
-        self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The model's keys and the tokenizer's, which are read once when one is asked for."""
+        return LazyKeys(self.model, lambda: self._tokenizer_keys)
 
     @cached_property
     def defaults(self) -> Defaults:
@@ -76,6 +80,7 @@ class HuggingFaceDescription:
             keys[INCLUDE_PROMPT] = False
         return {**keys, **activation_keys(self.files)}
 
+    @cached_property
     def _tokenizer_keys(self) -> Mapping[str, object]:
         rows, kind = self.config.vocab_size, self.family.tokenizer
         make = partial(tokenizer_metadata, self.files, self.path, rows, kind)
@@ -122,22 +127,16 @@ class LazyKeys(Mapping[str, object]):
         self, model: Mapping[str, object], tokenizer: Callable[[], Mapping[str, object]]
     ) -> None:
         self._model = model
-        self._read = tokenizer
-        self._tokenizer: Mapping[str, object] | None = None
+        self._tokenizer = tokenizer
 
     def __getitem__(self, key: str) -> object:
         if key in self._model or not key.startswith("tokenizer."):
             return self._model[key]
-        return self._made()[key]
+        return self._tokenizer()[key]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._model
-        yield from self._made()
+        yield from self._tokenizer()
 
     def __len__(self) -> int:
-        return len(self._model) + len(self._made())
-
-    def _made(self) -> Mapping[str, object]:
-        if self._tokenizer is None:
-            self._tokenizer = self._read()
-        return self._tokenizer
+        return len(self._model) + len(self._tokenizer())

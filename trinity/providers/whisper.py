@@ -31,12 +31,17 @@ class WhisperDescription:
         self.path, self.files = path, files
         self.model = whisper_metadata(directory, files, name)
         self.end_id = end_id(files)
-        self.metadata: Mapping[str, object] = LazyKeys(self.model, self._tokenizer_keys)
         self.defaults = Defaults(source=path)
 
     def close(self) -> None:
         """Nothing is open."""
 
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The model's keys and the tokenizer's, which are read once when one is asked for."""
+        return LazyKeys(self.model, lambda: self._tokenizer_keys)
+
+    @cached_property
     def _tokenizer_keys(self) -> Mapping[str, object]:
         return kept_keys(self.files, ["whisper", self.model["whisper.vocab_size"], self.end_id],
                          self._make_tokenizer_keys)  # fmt: skip

@@ -30,6 +30,7 @@ from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.channel_squares import ChannelSquares
 from trinity.runtime.drafting import Drafter
 from trinity.runtime.embedding import Embedding
+from trinity.runtime.emptied import Emptied
 from trinity.runtime.expert_buffers import rows_that_fit
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Rows
@@ -63,9 +64,12 @@ USUAL_SEQUENCES, MEMORY_SHARE = 16, 4  # whole contexts in the pool; in a part o
 OUTPUT_ROWS = 16
 FINGER_BYTES = 64  # of each end of a tensor
 CHECK_SECONDS = 0.1  # between looks at the file
+# What an engine still has when it is closed: nothing of the model's size, and no view of its file.
+_KEPT = """_closed adapters batch_invariant config context_length drafts encodes few isa kv_type pool
+prefill_chunk threads""".split()
 
 
-class CPUEngine:
+class CPUEngine(Emptied):
     """Maps rows of tokens to logits. One step at a time; not to be called from two threads at once.
 
     ``batch_invariant``: every step is as if ``exact`` was asked for. ``reuse_answers``: prompts may
@@ -123,8 +127,9 @@ class CPUEngine:
         self.prefill_chunk = rows_that_fit(decoder, experts, rows)
         self.few = min(DECODE_ROWS, self.prefill_chunk)
         self._adapters: AdapterSet | None = None
+        scales = [scale for _, scale in lora]
+        self.adapters = tuple(zip((one.path for one in adapters), scales, strict=True))
         if adapters:
-            scales = [scale for _, scale in lora]
             self._adapters = AdapterSet(
                 adapters, scales, decoder, self._weights, tables, self.prefill_chunk
             )  # fmt: skip
@@ -143,7 +148,9 @@ class CPUEngine:
         factors += [(weight.type, float(scale)) for weight in experts for scale in weight.scales]
         warn_of_inverted_scales(factors, provider.path, progress)
         mapped = [weight.data for weight in [*linears, *heads]]
-        populate([*mapped, *(data for weight in experts for data in weight.data)])
+        self._populating = populate(
+            [*mapped, *(data for weight in experts for data in weight.data)]
+        )
         types = {w.type for w in bound} | {w.type for w in heads if w.form != "f32"}
         builder.kernel = variants.choose_kernel(isa, types, choice.work)
         of_layers = {w.type for w in self._linears} | {w.type for w in self._experts}
@@ -171,6 +178,7 @@ class CPUEngine:
             self._drafter = Drafter(
                 builder, self._buffers, self._step, output, embeddings[0], self.few
             )
+        self.drafts = self._drafter is not None
         states = builder.states(self._buffers, self._step)
         self._states = np.zeros(len(states), RECORD)
         if states:
@@ -216,12 +224,6 @@ class CPUEngine:
         large = usual > USUAL_CACHE + 2 * (self._layer_bytes + self._head_bytes)
         prepare = small_pages if large else None
         self.pool = PagePool(sizes, self._kv_memory, layout.window, prepare)
-
-    @property
-    def adapters(self) -> tuple[tuple[str, float], ...]:
-        """The adapters; see runtime/interface.py."""
-        found = self._adapters
-        return () if found is None else tuple(zip(found.paths, found.scales, strict=True))
 
     def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> AdapterWeights:
         """The weights that a request means; see runtime/interface.py."""
@@ -344,11 +346,6 @@ class CPUEngine:
             found = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
             piece.cache.append(found, hidden=hidden)
         return out[:wanted]
-
-    @property
-    def drafts(self) -> bool:
-        """Whether the file has a layer that proposes tokens."""
-        return self._drafter is not None
 
     def draft(
         self, cache: KVCache, tokens: Sequence[int], most: int, wants: Callable[[float], bool]
@@ -528,10 +525,18 @@ class CPUEngine:
         self._added.add(x, self._step.positions[:count], np.concatenate(second).astype(np.int8))
 
     def close(self) -> None:
-        """End the threads; the engine must not be used afterwards."""
-        if not self._closed:
-            self._closed = True
-            self._team.close()
+        """End the threads and free all memory; of the engine only what it is like can be asked.
+
+        A cache that a caller still has keeps its pages until it is released.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._team.close()
+        if self._populating is not None:
+            self._populating.end()
+        self.pool.close()
+        self.empty(_KEPT)
 
 
 def _tell_of_too_much(

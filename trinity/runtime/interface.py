@@ -158,5 +158,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """End the threads; the engine must not be used afterwards."""
+        """End the threads and free all memory; of the engine only what it is like can be asked."""
         ...

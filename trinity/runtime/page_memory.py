@@ -33,6 +33,7 @@ class PageMemory:
         self._prepare = prepare
         self._spare: dict[Kind, list[Part]] = {kind: [] for kind in sizes}
         self._fresh: dict[Kind, list[NDArray[np.uint8]]] = {kind: [] for kind in sizes}
+        self._closed = False
 
     @property
     def spare_bytes(self) -> int:
@@ -61,7 +62,19 @@ class PageMemory:
 
     def give_back(self, part: Part) -> None:
         """A part that nobody uses any more."""
-        self._spare[part.kind].append(part)
+        if self._closed:
+            self.nbytes -= self._sizes[part.kind]
+        else:
+            self._spare[part.kind].append(part)
+
+    def close(self) -> None:
+        """Let the system have all spare memory now, and parts in use once they are given back."""
+        self._closed = True
+        for kind, parts in self._spare.items():
+            self.nbytes -= self._sizes[kind] * len(parts)
+            parts.clear()
+        for fresh in self._fresh.values():
+            fresh.clear()
 
     def _new(self, kind: Kind) -> NDArray[np.uint8]:
         """Memory of a part that holds nothing."""

@@ -72,6 +72,22 @@ class PagePool:
         self.held: dict[int, Held] = {}  # by slot
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
+        self._closed = False
+
+    def close(self) -> None:
+        """Free what no cache holds, and what caches hold once they are released.
+
+        Pages and the pages after them refer to each other: without this they, and their memory,
+        would wait for the garbage collector.
+        """
+        self._closed = True
+        self._take_back()
+        while self._idle:
+            self._evict()
+        self._memory.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     @property
     def recurrent(self) -> bool:
@@ -255,9 +271,10 @@ class PagePool:
         if page.users == 0:
             self.claimed -= self.sizes[page.kv_type].full
             self._idle.pop(page, None)
-            if page.tokens:
+            if page.tokens and not self._closed:
                 self._idle[page] = None
             else:
+                self.cut(page, 0)
                 self._forget(page)
 
     def discard(self, page: Page) -> None:
@@ -344,7 +361,9 @@ class PagePool:
     def leave_window(self, page: Page) -> None:
         """One less uses the windowed part of ``page``, which stays until its memory is wanted."""
         page.window_users -= 1
-        if page.window_users == 0:
+        if page.window_users == 0 and self._closed:
+            self._free_window(page)
+        elif page.window_users == 0:
             self._idle[page] = None
 
     def pass_window(self, page: Page) -> None:

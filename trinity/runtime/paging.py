@@ -7,6 +7,7 @@ import mmap
 import sys
 import threading
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,33 @@ _MADV_POPULATE_READ = 22  # Linux 5.14; older kernels answer EINVAL, and pages c
 _STEP = 64 << 20
 
 
-def populate(arrays: Iterable[NDArray[np.uint8]]) -> threading.Thread | None:
+class Populating(threading.Thread):
+    """Fills the page tables of ``arrays``, in order, until it is told to end."""
+
+    def __init__(self, arrays: list[NDArray[np.uint8]]) -> None:
+        super().__init__(name="trinity-pages", daemon=True)
+        self._arrays = arrays
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        """The thread's work."""
+        arrays, self._arrays = self._arrays, []  # nothing is held afterwards
+        madvise = _madvise()
+        for array in arrays:
+            start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+            end = array.ctypes.data + array.nbytes
+            for at in range(start, end, _STEP):
+                nbytes = min(_STEP, end - at)
+                if self._ending.is_set() or madvise(at, nbytes, _MADV_POPULATE_READ) != 0:
+                    return
+
+    def end(self) -> None:
+        """End it within a step, and wait for that."""
+        self._ending.set()
+        self.join()
+
+
+def populate(arrays: Iterable[NDArray[np.uint8]]) -> Populating | None:
     """Fill the page tables of ``arrays`` from a thread of its own; None where it cannot be done.
 
     A fault for every few pages costs more than reading them: half a second for a file of 1.2 GB
@@ -31,7 +58,7 @@ def populate(arrays: Iterable[NDArray[np.uint8]]) -> threading.Thread | None:
     total = sum(array.nbytes for array in kept)
     if 2 * total > available_memory():
         return None
-    thread = threading.Thread(target=_populate, args=(kept,), name="trinity-pages", daemon=True)
+    thread = Populating(kept)
     thread.start()
     return thread
 
@@ -56,20 +83,31 @@ def _whole_pages(address: int, nbytes: int) -> tuple[int, int]:
     return start, max(0, (address + nbytes - start) // page * page)
 
 
+def give_back_heap() -> None:
+    """Let the system have freed memory that the C library keeps; only glibc has a call for it.
+
+    glibc keeps freed arrays of less than 32 MiB, and all that lies below one that is in use.
+    """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Any:
+    if sys.platform != "linux":
+        return None
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+    if trim is not None:
+        trim.argtypes = (ctypes.c_size_t,)
+    return trim
+
+
+@cache
 def _madvise() -> Any:
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return madvise
-
-
-def _populate(arrays: list[NDArray[np.uint8]]) -> None:
-    madvise = _madvise()
-    for array in arrays:
-        start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
-        end = array.ctypes.data + array.nbytes
-        for at in range(start, end, _STEP):
-            if madvise(at, min(_STEP, end - at), _MADV_POPULATE_READ) != 0:
-                return
 
 
 def available_memory() -> int:

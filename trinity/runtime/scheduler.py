@@ -148,6 +148,7 @@ class Scheduler:
                 self.finish()
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
+        worker.join()  # its frames hold the engine
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -42,7 +42,9 @@ class Worker:
         self.messages: SimpleQueue[Message] = SimpleQueue()
         # A callback in C: a Ctrl-C cannot cut it off, as it can a finalizer in Python.
         self._user = None if user is None else weakref.ref(user, self.messages.put)
-        self._scheduler = scheduler
+        # A running thread holds it; a strong one would make a cycle of the two.
+        self._scheduler = weakref.ref(scheduler)
+        self._engine = scheduler.engine
         self._owner = threading.Lock()  # held by the thread as long as it lives
         self._thread: threading.Thread | None = None
         self._renews = renews
@@ -84,7 +86,13 @@ class Worker:
 
     def abandon(self) -> None:
         """End the thread, and wait until it has ended."""
-        self._scheduler.abandon()
+        scheduler = self._scheduler()
+        if scheduler is not None:
+            scheduler.abandon()
+        self.join()
+
+    def join(self) -> None:
+        """Wait until the thread has ended, which it was told before; it holds what it ran."""
         if self._thread is not None and not self.is_own_thread():
             self._thread.join()
 
@@ -99,21 +107,23 @@ class Worker:
             try:
                 self._thread = threading.current_thread()
                 _alive.add(self)
-                self._serve()
+                scheduler = self._scheduler()
+                if scheduler is not None:
+                    self._serve(scheduler)
             finally:
+                scheduler = None
                 _alive.discard(self)
                 self._owner.release()
             again = not self.messages.empty()  # from somebody who saw the thread still there
 
-    def _serve(self) -> None:
+    def _serve(self, scheduler: Scheduler) -> None:
         """Take messages and steps in turn until the scheduler ends."""
-        scheduler = self._scheduler
         batch = self._batch
         if batch is None:
             if self._renews:
-                scheduler.engine.renew_pool()
+                self._engine.renew_pool()
             batch = self._batch = Batch(
-                scheduler.engine,
+                self._engine,
                 scheduler.target_seconds,
                 scheduler.max_sequences,
                 scheduler.batch_size,
@@ -128,7 +138,7 @@ class Worker:
                 batch.remove_ended()
                 patience = 0.0  # a lease may wait for just that
             self._take(batch, patience)
-        self._end(batch)
+        self._end(batch, scheduler)
 
     def _turn(self, batch: Batch) -> float | None:
         """One step at most; how long to wait for messages afterwards, None for ever."""
@@ -180,8 +190,8 @@ class Worker:
             batch.add(message)
         elif isinstance(message, Lease):
             self._leases.append(message)
-        elif message is not None:
-            self._scheduler.abandon()
+        elif message is not None and (scheduler := self._scheduler()) is not None:
+            scheduler.abandon()
 
     def _step(self, batch: Batch) -> bool:
         """Evaluate what comes next, and let every sequence go on; False where there is nothing."""
@@ -202,7 +212,7 @@ class Worker:
             out = self._room(sum(piece.logits for piece in pieces))
             # Proposals must not show: their rows get the bits of single tokens.
             exact = bool(pieces[0].proposals)
-            logits = self._scheduler.engine.step(rows, exact=exact, out=out)
+            logits = self._engine.step(rows, exact=exact, out=out)
         except BaseException as error:
             _fail([piece.sequence for piece in pieces], error)
             batch.remove_ended()
@@ -232,11 +242,11 @@ class Worker:
         """Memory for logits, which is used again."""
         if self._logits is None or len(self._logits) < rows:
             self._logits = None
-            vocab_size = self._scheduler.engine.config.vocab_size
+            vocab_size = self._engine.config.vocab_size
             self._logits = np.empty((1 << (rows - 1).bit_length(), vocab_size), np.float32)
         return self._logits[:rows]
 
-    def _end(self, batch: Batch) -> None:
+    def _end(self, batch: Batch, scheduler: Scheduler) -> None:
         """End every sequence as cancelled; close the engine once nobody uses it exclusively."""
         self._take(batch, 0.0)
         for sequence in batch.all():
@@ -244,7 +254,6 @@ class Worker:
         batch.drop_cancelled()
         self._logits = None
         self._aside.end()
-        scheduler = self._scheduler
         if not scheduler.closing or scheduler.closed:
             return
         for lease in self._leases:

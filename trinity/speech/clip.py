@@ -26,13 +26,13 @@ class Clip:
     """
 
     def __init__(self, blocks: Blocks, bands: int, window: int) -> None:
-        self._blocks, self._bands, self._window = blocks, bands, window
-        self.samples, self._loudest = self._measure()
+        self._bands, self._window = bands, window
+        self.samples, self._loudest = self._measure(blocks)
         if self.samples == 0:
             raise FormatError("the audio has no samples; give a recording with sound in it")
         self._end = max(self.samples, window * HOP) // HOP  # of the frames, the silent ones as well
         self.frames = min(-(-self.samples // HOP), self._end)
-        self._reader = self._chunks()
+        self._reader = _chunks(blocks, window * HOP)
         self._held = np.zeros(0, np.float32)
         self._start = 0  # the place of the first sample that is held, in the mirrored audio
 
@@ -54,31 +54,7 @@ class Clip:
         found[max(0, self._end - first) :] = 0.0
         return found
 
-    def _chunks(self) -> Iterator[NDArray[np.float32]]:
-        """The audio with its mirrored beginning and end, then silence without end."""
-        begun, last = False, np.zeros(0, np.float32)
-        for block in self._lengthened():
-            last = np.concatenate([last[-_HALF - 1 :], block])
-            if begun:
-                yield block
-            elif len(last) > _HALF:
-                begun = True
-                yield last[_HALF:0:-1]
-                yield last
-        yield last[-2 : -_HALF - 2 : -1]
-        while True:
-            yield np.zeros(self._window * HOP, np.float32)
-
-    def _lengthened(self) -> Iterator[NDArray[np.float32]]:
-        """The audio, with silence up to the length of a window."""
-        missing = max(self._window * HOP, _HALF + 1)
-        for block in self._blocks():
-            missing -= len(block)
-            yield block
-        if missing > 0:
-            yield np.zeros(missing, np.float32)
-
-    def _measure(self) -> tuple[int, float]:
+    def _measure(self, blocks: Blocks) -> tuple[int, float]:
         """How many samples there are, and the largest log-mel value of their frames."""
         counted, complete = 0, False
 
@@ -89,8 +65,7 @@ class Clip:
                 yield block
             complete = True
 
-        blocks, self._blocks = self._blocks, counting
-        reader, held = self._chunks(), np.zeros(0, np.float32)
+        reader, held = _chunks(counting, self._window * HOP), np.zeros(0, np.float32)
         loudest, done, end = -np.inf, 0, 1
         size = (_MANY - 1) * HOP + FRAME
         while done < end or not complete:
@@ -101,5 +76,33 @@ class Clip:
             loudest = max(loudest, float(log.max(initial=-np.inf)))
             done += _MANY
             held = held[_MANY * HOP :]
-        self._blocks = blocks
         return counted, loudest
+
+
+def _chunks(blocks: Blocks, window: int) -> Iterator[NDArray[np.float32]]:
+    """The audio with its mirrored beginning and end, then silence without end.
+
+    No method: a generator that a Clip holds must not hold the Clip.
+    """
+    begun, last = False, np.zeros(0, np.float32)
+    for block in _lengthened(blocks, window):
+        last = np.concatenate([last[-_HALF - 1 :], block])
+        if begun:
+            yield block
+        elif len(last) > _HALF:
+            begun = True
+            yield last[_HALF:0:-1]
+            yield last
+    yield last[-2 : -_HALF - 2 : -1]
+    while True:
+        yield np.zeros(window, np.float32)
+
+
+def _lengthened(blocks: Blocks, window: int) -> Iterator[NDArray[np.float32]]:
+    """The audio, with silence up to the length of a window of so many samples."""
+    missing = max(window, _HALF + 1)
+    for block in blocks():
+        missing -= len(block)
+        yield block
+    if missing > 0:
+        yield np.zeros(missing, np.float32)

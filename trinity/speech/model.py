@@ -18,6 +18,7 @@ from trinity.providers import open_weights
 from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.paging import give_back_heap
 from trinity.speech.alignment import Alignment
 from trinity.speech.audio import AudioLike, open_audio
 from trinity.speech.clip import Clip
@@ -199,6 +200,7 @@ class SpeechModel:
                 self._team.close()
                 del self._encoder, self._decoder, self._alignment
                 self._provider.close()
+                give_back_heap()
 
     def __enter__(self) -> Self:
         return self
