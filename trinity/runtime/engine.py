@@ -65,8 +65,8 @@ OUTPUT_ROWS = 16
 FINGER_BYTES = 64  # of each end of a tensor
 CHECK_SECONDS = 0.1  # between looks at the file
 # What an engine still has when it is closed: nothing of the model's size, and no view of its file.
-_KEPT = """_closed adapters batch_invariant config context_length drafts encodes few isa kv_type pool
-prefill_chunk threads""".split()
+_KEPT = ("_closed", "adapters", "batch_invariant", "config", "context_length", "drafts", "encodes",
+         "few", "isa", "kv_type", "pool", "prefill_chunk", "threads")  # fmt: skip
 
 
 class CPUEngine(Emptied):
