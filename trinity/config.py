@@ -133,7 +133,8 @@ class ModelConfig:
     ``intermediate_size`` is 0 where a model of experts names none. ``value_dim``: values of a head
     of V where it is not ``head_dim``, else 0. Norms with a mean have ``rms_norm_eps``, too. Of
     ``attention_scale``, ``embedding_scale``, ``residual_scale`` and ``logit_scale`` 0 means that
-    the file has none; of soft-caps, that there is none. ``temperature_scale``: see Temperature.
+    the file has none. A soft-cap of 0 means that there is none, None that the file does not say.
+    ``temperature_scale``: see Temperature.
     ``rope_finetuned`` False: the file says that positions are not rotated. ``shared_kv_layers``: so
     many last layers read earlier layers' keys and values. ``per_layer_input_size``: values of each
     layer's own embedding, 0: none. ``short_conv_kernel``: tokens that LFM 2's convolutions see.
@@ -168,8 +169,8 @@ class ModelConfig:
     embedding_scale: float = 0.0
     residual_scale: float = 0.0
     logit_scale: float = 0.0
-    attn_logit_softcap: float = 0.0
-    final_logit_softcap: float = 0.0
+    attn_logit_softcap: float | None = None
+    final_logit_softcap: float | None = None
     temperature_scale: float = 0.0
     rope_finetuned: bool = True
     shared_kv_layers: int = 0

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from trinity.formats.huggingface.families import FAMILIES
 from trinity.formats.huggingface.family import LAYER, Family
+from trinity.formats.huggingface.metadata import model_metadata
 from trinity.formats.huggingface.model import read_model
 from trinity.formats.huggingface.stored import BLOCK, Module
+from trinity.formats.huggingface.values import Values
 
 Json = dict[str, Any]
 # Each class takes what it knows.
@@ -29,9 +34,13 @@ _DELTA_RULE: Json = {
     "linear_value_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
 }  # fmt: skip
 _MAMBA: Json = {"mamba_d_state": 8, "mamba_n_groups": 2, "mamba_n_heads": 4, "mamba_expand": 2}
-_BY_CLASS: dict[str, Json] = {
+BY_CLASS: dict[str, Json] = {
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
-    "DeepseekV3ForCausalLM": {"n_routed_experts": 4, "n_group": 2, "topk_group": 1},
+    "DeepseekV2ForCausalLM": {"num_key_value_heads": 2},
+    "DeepseekV3ForCausalLM": {
+        "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_key_value_heads": 2,
+        "rope_interleave": True,
+    },
     "Qwen3NextForCausalLM": _DELTA_RULE,
     "Qwen3_5ForCausalLM": _DELTA_RULE,
     "Qwen3_5MoeForCausalLM": _DELTA_RULE,
@@ -46,7 +55,9 @@ _BY_CLASS: dict[str, Json] = {
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,
                            "norm_topk_prob": True},
-    "FalconH1ForCausalLM": {**_MAMBA, "key_multiplier": 0.5, "lm_head_multiplier": 2.0},
+    "FalconH1ForCausalLM": {
+        **_MAMBA, "mamba_d_ssm": 64, "key_multiplier": 0.5, "lm_head_multiplier": 2.0,
+    },
     "Gemma3TextModel": {"use_bidirectional_attention": True},
     "Gemma4ForCausalLM": {"layer_types": ["sliding_attention", "full_attention"]},
     "Ministral3ForCausalLM": {
@@ -71,7 +82,7 @@ def classes() -> list[str]:
 def configuration(class_name: str, vocab_size: int) -> Json:
     """config.json's object of a small model of the class."""
     family = next(family for family in FAMILIES if class_name in family.class_names)
-    values = _CONFIG | deepcopy(_BY_CLASS.get(class_name, {}))
+    values = _CONFIG | deepcopy(BY_CLASS.get(class_name, {}))
     activation = {family.terms.activation: next(iter(family.architectures))}
     sizes = {"vocab_size": vocab_size, "vocab_size_per_layer_input": vocab_size}
     return {"architectures": [class_name], **values, **activation, **sizes}
@@ -94,6 +105,23 @@ def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, tuple[int
             yield start + name, shape, stored.blocks
     if config.tied is not True:
         yield "lm_head.weight", (config.vocab_size, config.hidden_size), False
+
+
+def description(values: Json) -> str:
+    """All that a configuration says of a model; equal ones compute the same."""
+    family, config = read_model(values, "config.json")
+    rope = config.rope.scaling.tensors(config.rope.theta, family.rope_dim(config))
+    modules = [
+        (start, m.name, m.shape, m.permuted_heads, m.factors, [(f.names, f.shape) for f in m.forms])
+        for start, m in _modules(values, family)
+    ]
+    metadata = {
+        key: value.tolist() if isinstance(value, np.ndarray) else value
+        for key, value in model_metadata(config, family, "x").items()
+    }
+    rest = replace(config, values=Values({}, ""))
+    factors = {name: found.tolist() for name, found in rope.items()}
+    return repr((rest, metadata, modules, factors, family.head_factor(config)))
 
 
 def _modules(values: Json, family: Family) -> Iterator[tuple[str, Module]]:

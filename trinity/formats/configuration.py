@@ -129,8 +129,8 @@ def config_from_metadata(
         embedding_scale=reader.real_or_none("embedding_scale"),
         residual_scale=reader.real_or_none("residual_scale"),
         logit_scale=reader.real_or_none("logit_scale"),
-        attn_logit_softcap=reader.real_or_none("attn_logit_softcap"),
-        final_logit_softcap=reader.real_or_none("final_logit_softcap"),
+        attn_logit_softcap=_softcap(reader, "attn_logit_softcap"),
+        final_logit_softcap=_softcap(reader, "final_logit_softcap"),
         temperature_scale=reader.real_or_none("temperature_scale"),
         rope_finetuned=reader.boolean("rope_finetuned") is not False,
         shared_kv_layers=_shared_kv_layers(reader, num_layers),
@@ -142,6 +142,11 @@ def config_from_metadata(
         recurrent_layers=read_recurrent_layers(reader, num_layers)[: num_layers - nextn_layers],
         name=reader.text("general.name")[:_LONGEST_NAME],
     )
+
+
+def _softcap(reader: ConfigReader, name: str) -> float | None:
+    """0 where the file says that there is none, None where it says nothing."""
+    return reader.real_or_none(name) if reader.is_set(name) else None
 
 
 def _short_conv_kernel(reader: ConfigReader) -> int:

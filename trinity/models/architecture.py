@@ -69,7 +69,7 @@ class Architecture:
     encodes: bool = False
     added_rows: AddedRows = AddedRows()
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
-    logit_softcap: Callable[[ModelConfig], float] = lambda config: config.final_logit_softcap
+    logit_softcap: Callable[[ModelConfig], float] = lambda config: config.final_logit_softcap or 0.0
     window: int | None = None
     needs: tuple[tuple[str, str], ...] = ()
     unread: frozenset[str] = frozenset()

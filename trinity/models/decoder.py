@@ -31,6 +31,7 @@ _LAYER_TENSOR = re.compile(r"blk\.(\d{1,18})\.(.+)")
 # Which a drafting layer may have of its own; else it uses the model's.
 DRAFT_NORM, DRAFT_HEAD = "nextn.shared_head_norm.weight", "nextn.shared_head_head.weight"
 DRAFT_EMBEDDING = "nextn.embed_tokens.weight"
+_OF_ENDS = ("output", "token_embd")  # the tensors before and after the layers
 _UNREAD = frozenset({"attn_rot_embd.weight"})  # tables of old files, which everybody computes
 
 
@@ -226,6 +227,8 @@ class Decoder:
         for name in filter(None, (self.head, self.architecture.output_norm)):
             width = self.config.vocab_size if name == self.head else self.config.hidden_size
             yield f"{name}.bias", (width,)
+        if self.head:
+            yield f"{self.head}.scale", (1,)
         if self.drafting:
             shape = (self.config.vocab_size, self.config.hidden_size)
             yield self.drafting_prefix + DRAFT_NORM, shape[1:]
@@ -253,6 +256,8 @@ class Decoder:
         unread = _UNREAD | self.architecture.unread
         for name in self._names:
             match = _LAYER_TENSOR.fullmatch(name)
+            if match is None and name.startswith(_OF_ENDS) and name not in read:
+                raise self._unread(name, source)
             if match is None or name in read or match[2] in unread:
                 continue
             layer = int(match[1]) - self.config.num_layers
@@ -263,10 +268,13 @@ class Decoder:
                     f"{source}: the metadata says {self.config.num_layers} layers, but there is a "
                     f"tensor {name!r}; the file contradicts itself: convert the model again"
                 )
-            raise UnsupportedError(
-                f"{source}: nothing in trinity's {self.config.architecture!r} reads tensor "
-                f"{name!r}: it would run another model than the file's; a newer trinity may know it"
-            )
+            raise self._unread(name, source)
+
+    def _unread(self, name: str, source: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{source}: nothing in trinity's {self.config.architecture!r} reads tensor {name!r}: "
+            "it would run another model than the file's; a newer trinity may know it"
+        )
 
     def _check_shared_caches(self, source: str) -> None:
         for index, mine in enumerate(self.attention):

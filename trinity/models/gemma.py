@@ -44,7 +44,7 @@ def _layer_of_2(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         blocks.rotation_of(config, window),
         window=window,
         scale=_scale(config, _LAYERS_OF_2_27B),
-        softcap=config.attn_logit_softcap or _SCORE_CAP_OF_2,
+        softcap=_default(config.attn_logit_softcap, _SCORE_CAP_OF_2),
     )
     return _between_norms(config, [*blocks.projections(config, has), *attention])
 
@@ -76,6 +76,10 @@ def _between_norms(config: ModelConfig, attention: list[Operation]) -> list[Oper
     ]
 
 
+def _default(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
 def _scale(config: ModelConfig, layers_of_27b: int) -> float:
     """Of scores; the 27B models have another one than their heads' width gives, without a key."""
     if config.attention_scale:
@@ -93,7 +97,7 @@ ARCHITECTURES = (
     Architecture(("gemma",), _layer, rope_halves=True, embedding_scale=_embedding_scale),
     Architecture(
         ("gemma2",), _layer_of_2, rope_halves=True, embedding_scale=_embedding_scale,
-        logit_softcap=lambda config: config.final_logit_softcap or _LOGIT_CAP_OF_2,
+        logit_softcap=lambda config: _default(config.final_logit_softcap, _LOGIT_CAP_OF_2),
         window=_WINDOW_OF_2, needs=(("sliding_window", "attention.sliding_window"),),
     ),
     Architecture(("gemma3",), _layer_of_3, rope_halves=True, embedding_scale=_embedding_scale),

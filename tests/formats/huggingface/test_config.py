@@ -92,8 +92,15 @@ def test_quantization(quantization: dict[str, object], expected: Ternary) -> Non
 
 
 def test_sliding_window() -> None:
-    assert config(sliding_window=128).sliding_window == 128
-    assert config(sliding_window=128, use_sliding_window=False).sliding_window == 0
+    """Llama's class in transformers does not read it."""
+    mistral: dict[str, object] = {"architectures": ["MistralForCausalLM"], "sliding_window": 128}
+    assert config(sliding_window=128).sliding_window == 0
+    assert config(**mistral).sliding_window == 128
+    assert config(**{**mistral, "sliding_window": None}).sliding_window == 0
+    assert config(**mistral, use_sliding_window=False).sliding_window == 0
+    qwen = {**mistral, "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True}
+    assert config(**qwen).windowed == (False, False)  # max_window_layers is 28 where absent
+    assert config(**qwen, max_window_layers=1).windowed == (False, True)
 
 
 REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [

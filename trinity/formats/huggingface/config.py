@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.config_limits import MAX_CACHED_HEADS, MAX_QUERY_WIDTH
@@ -16,6 +17,16 @@ from trinity.formats.huggingface.rope import Rope, read_rope
 from trinity.formats.huggingface.values import Values, shown
 
 _KINDS = ("full_attention", "sliding_attention")
+# What null says where a class of transformers allows it and its default is another. Other keys are
+# as good as absent where they are null: transformers fills them in, or refuses null.
+_NULL: Mapping[str, object] = {
+    "attn_logit_softcapping": None, "final_logit_softcapping": None, "mamba_d_ssm": None,
+    "n_shared_experts": None, "num_key_value_heads": None, "q_lora_rank": None,
+    "sliding_window": None, "partial_rotary_factor": 1.0, "mamba_conv_bias": False,
+    "mamba_norm_before_gate": False, "mamba_proj_bias": False, "mamba_rms_norm": False,
+    "norm_topk_prob": False, "projectors_bias": False, "rope_interleave": False,
+    "use_qk_norm": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +50,13 @@ class ExpertTerms:
 class Terms:
     """What a class calls the values that every configuration has.
 
-    ``defaults`` hold for keys that are absent, not for null; those of transformers' class belong
-    here where configurations lack the key. ``window_period``: where layers are not listed, each
-    last of so many has no window; 0: all have it. ``rope_types``: scaling that GGUF can say of the
-    architecture. ``partial_rope``: a part of a head may rotate. ``quantization``: known methods.
-    ``windows``: layers may see a window of positions, which ``layer_types`` tells. ``kinds``: what
-    has an entry for each layer, where their number may be missing. ``older``: what values without
-    their key are called in older configurations.
+    ``defaults`` hold for keys that are absent; those of transformers' class belong here.
+    ``window_period``: where layers are not listed, each last of so many has no window; 0: all have
+    it. ``rope_types``: scaling that GGUF can say of the architecture. ``partial_rope``: a part of a
+    head may rotate. ``quantization``: known methods. ``windows``: the class reads sliding_window,
+    which others ignore. ``max_window_layers``: where layers are not listed, only those after so
+    many, or before, have a window. ``kinds``: what has an entry for each layer, where their number
+    may be missing. ``older``: what values without their key are called in older configurations.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -57,7 +68,8 @@ class Terms:
     rope_types: tuple[str, ...] = ("linear", "llama3", "yarn")
     partial_rope: bool = False
     quantization: tuple[str, ...] = ()
-    windows: bool = True
+    windows: bool = False
+    max_window_layers: Literal["", "after", "before"] = ""
     kinds: tuple[str, ...] = ()
     older: Mapping[str, str] = field(default_factory=dict)
 
@@ -138,7 +150,7 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
     what trinity cannot read.
     """
     older = {key: given[name] for key, name in terms.older.items() if name in given}
-    values = Values({**terms.defaults, **older, **given}, source)
+    values = Values({**terms.defaults, **_without_nulls({**older, **given})}, source)
     hidden_size = values.size("hidden_size", "hidden_size")
     num_heads = values.size("num_attention_heads", "num_heads")
     num_kv_heads = values.size("num_key_value_heads", "num_kv_heads", num_heads)
@@ -179,6 +191,15 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
         tied=values.flag("tie_word_embeddings") if values.has("tie_word_embeddings") else None,
         quantization=read_quantization(values, terms.quantization),
     )
+
+
+def _without_nulls(given: Mapping[str, object]) -> dict[str, object]:
+    """The values, with what null means in the place of null."""
+    return {
+        key: _NULL[key] if value is None else value
+        for key, value in given.items()
+        if value is not None or key in _NULL
+    }
 
 
 def check_heads(
@@ -250,7 +271,12 @@ def _windowed(values: Values, terms: Terms, num_layers: int) -> tuple[bool, ...]
     period = values.size(
         "sliding_window_pattern", "sliding_window_pattern", terms.window_period, smallest=0
     )
-    return every_layer_but_each_last_of(period, num_layers)
+    windowed = every_layer_but_each_last_of(period, num_layers)
+    if not terms.max_window_layers:
+        return windowed
+    after = terms.max_window_layers == "after"
+    number = values.size("max_window_layers", "num_layers", 28, smallest=0)
+    return tuple(one and (layer >= number) == after for layer, one in enumerate(windowed))
 
 
 def every_layer_but_each_last_of(period: int, num_layers: int) -> tuple[bool, ...]:

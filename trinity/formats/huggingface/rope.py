@@ -162,9 +162,9 @@ def read_rope(values: Values, types: Collection[str], context_length: int, head_
 
     Raises ConfigError for impossible values, UnsupportedError for other types.
     """
-    parameters = values.inner(
-        "rope_parameters" if values.has("rope_parameters") else "rope_scaling"
-    )
+    # In transformers, too, the older name overrides the newer one.
+    older = values.values.get("rope_scaling")
+    parameters = values.inner("rope_scaling" if older else "rope_parameters")
     by_kind = parameters.has(_FULL) or parameters.has(_SLIDING)
     full = parameters.inner(_FULL) if by_kind else parameters
     theta = full.real("rope_theta", "rope_theta", values.real("rope_theta", "rope_theta", 10_000.0))

@@ -184,8 +184,10 @@ def _tensors(config: HFConfig, family: Family, names: Mapping[str, str]) -> Iter
     within = names.get(embedding) == "embed_tokens.weight" and _HEAD not in names
     separate = (config.tied is False and not within) or (config.tied is None and _HEAD in names)
     factor = family.head_factor(config)
-    # Tied weights that are multiplied in one place, or by unlike factors, are two tensors here.
+    # Tied weights that are multiplied in one place, or by unlike factors, are two tensors here; so
+    # are those with a bias at the output alone.
     unlike = first.factors != (((factor,),) if factor != 1.0 else ())
+    unlike |= any(module.name == "output.bias" for module in others)
     if (separate or unlike) and not family.headless:
         shape = (config.vocab_size, config.hidden_size)
         stored = Stored((_HEAD if separate else embedding,), shape)

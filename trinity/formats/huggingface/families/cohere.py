@@ -52,6 +52,7 @@ FAMILIES = (
         layer=_layer,
         keys=_keys,
         terms=Terms(
+            windows=True,
             defaults={**_DEFAULTS, "sliding_window": 4096},
             epsilon="layer_norm_eps",
             window_period=4,

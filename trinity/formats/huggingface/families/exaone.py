@@ -25,7 +25,11 @@ FAMILIES = (
         architectures={"silu": "exaone4"},
         layer=_layer,
         keys=window_keys,
-        terms=Terms(defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096}, window_period=4),
+        terms=Terms(
+            windows=True,
+            defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
+            window_period=4,
+        ),
         window_in_keys=True,
     ),
 )

@@ -19,6 +19,8 @@ from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Module
 
 _TANH = "gelu_pytorch_tanh"
+_LOGIT_CAP = "final_logit_softcapping"
+_NO_CAP = 1e6  # which changes no value; readers of GGUF have defaults of their own without a key
 _TIED = {"tie_word_embeddings": True}
 
 
@@ -67,7 +69,10 @@ def _gemma2_keys(config: HFConfig) -> Keys:
 
 def _gemma3_keys(config: HFConfig) -> Keys:
     _check_causal(config)
-    return {**_scale(config, layers_by_width=62), **_softcaps(config), **window_keys(config, 6)}
+    keys = {**_scale(config, layers_by_width=62), **window_keys(config, 6)}
+    if config.values.has(_LOGIT_CAP):  # the class caps no scores, whatever its configuration says
+        keys[_LOGIT_CAP] = config.values.real(_LOGIT_CAP, "final_logit_softcap")
+    return keys
 
 
 def _embedding_keys(config: HFConfig) -> Keys:
@@ -81,12 +86,10 @@ def _embedding_keys(config: HFConfig) -> Keys:
 
 
 def _softcaps(config: HFConfig) -> dict[str, object]:
-    names = ("attn_logit_softcapping", "final_logit_softcapping")
-    fields = ("attn_logit_softcap", "final_logit_softcap")
+    names = {"attn_logit_softcapping": "attn_logit_softcap", _LOGIT_CAP: "final_logit_softcap"}
     return {
-        name: config.values.real(name, field)
-        for name, field in zip(names, fields, strict=True)
-        if config.values.has(name)
+        name: config.values.real(name, field) if config.values.has(name) else _NO_CAP
+        for name, field in names.items()
     }
 
 
@@ -142,6 +145,7 @@ FAMILIES = (
         ends=_ends,
         keys=_gemma2_keys,
         terms=Terms(
+            windows=True,
             defaults={
                 "head_dim": 256,
                 "hidden_activation": _TANH,
@@ -163,6 +167,7 @@ FAMILIES = (
         ends=_ends,
         keys=_gemma3_keys,
         terms=Terms(
+            windows=True,
             defaults=_OF_3,
             activation="hidden_activation",
             window_period=6,
@@ -176,7 +181,7 @@ FAMILIES = (
         layer=_gemma3_layer,
         ends=_ends,
         keys=_embedding_keys,
-        terms=Terms(defaults=_OF_3, activation="hidden_activation", window_period=6),
+        terms=Terms(windows=True, defaults=_OF_3, activation="hidden_activation", window_period=6),
         window_in_keys=True,
         renames=WITHOUT_HEAD,
         headless=True,

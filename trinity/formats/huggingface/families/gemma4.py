@@ -225,6 +225,7 @@ FAMILIES = (
         unused=_unused,
         tokenizer="gemma4",
         terms=Terms(
+            windows=True,
             defaults={
                 "head_dim": 256,
                 "global_head_dim": 512,

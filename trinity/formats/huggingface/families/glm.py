@@ -65,6 +65,8 @@ FAMILIES = (
                 "first_k_dense_replace": 1,
                 "n_shared_experts": 1,
                 "norm_topk_prob": True,
+                "n_group": 1,
+                "topk_group": 1,
             },
             partial_rope=True,
             experts=ExpertTerms(("n_routed_experts", "num_experts")),

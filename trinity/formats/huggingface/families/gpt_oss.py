@@ -18,6 +18,11 @@ from trinity.formats.huggingface.keys import window_keys
 from trinity.formats.huggingface.stored import Module, Stored, View, as_it_is, transposed
 
 _LIMITS = {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
+# Of the class, where the configuration has neither rope_parameters nor rope_scaling.
+_YARN = {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
 
 
 def _every_second(start: int) -> View:
@@ -88,11 +93,13 @@ FAMILIES = (
         layer=_layer,
         keys=_keys,
         terms=Terms(
+            windows=True,
             defaults={
                 "head_dim": 64,
                 "num_key_value_heads": 8,
                 "rms_norm_eps": 1e-5,
                 "rope_theta": 150_000.0,
+                "rope_parameters": _YARN,
                 "sliding_window": 128,
                 "attention_bias": True,
                 "num_experts_per_tok": 4,

@@ -136,20 +136,21 @@ def _expert_keys(config: HFConfig) -> Keys:
 # Older configurations give the width by block_ff_dim alone.
 _DEFAULTS: dict[str, object] = {
     "rope_theta": 1000000.0, "tie_word_embeddings": True, "intermediate_size": 12288,
+    "norm_eps": 1e-5,
 }  # fmt: skip
 FAMILIES = (
     Family(
         class_names=("Lfm2ForCausalLM",),
         architectures={"silu": "lfm2"},
         layer=_layer, ends=_ends, keys=_keys, mlx_turns=True,
-        terms=Terms(windows=False, epsilon="norm_eps", defaults=_DEFAULTS),
+        terms=Terms(epsilon="norm_eps", defaults=_DEFAULTS),
     ),
     Family(
         class_names=("Lfm2MoeForCausalLM",),
         architectures={"silu": "lfm2moe"},
         layer=_layer, ends=_ends, keys=_expert_keys, mlx_turns=True,
         terms=Terms(
-            windows=False, epsilon="norm_eps", defaults=_DEFAULTS,
+            epsilon="norm_eps", defaults=_DEFAULTS,
             experts=ExpertTerms(("num_experts",)),
         ),
     ),

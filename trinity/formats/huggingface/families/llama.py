@@ -30,6 +30,6 @@ FAMILIES = (
         class_names=("MistralForCausalLM",),
         architectures={"silu": "llama"},
         layer=_layer,
-        terms=Terms(defaults={"sliding_window": 4096}, quantization=("bitnet",)),
+        terms=Terms(windows=True, defaults={"sliding_window": 4096}, quantization=("bitnet",)),
     ),
 )

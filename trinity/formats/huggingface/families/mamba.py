@@ -383,7 +383,6 @@ FAMILIES = (
         keys=_granite_keys,
         mlx_turns=True,
         terms=Terms(
-            windows=False,
             experts=ExpertTerms(("num_local_experts",), width="intermediate_size", optional=True),
         ),
     ),
@@ -392,7 +391,8 @@ FAMILIES = (
         architectures={"relu2": "nemotron_h"},
         layer=_nemotron_layer, ends=_nemotron_ends, keys=_nemotron_keys,
         terms=Terms(
-            windows=False, activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
+            activation="mlp_hidden_act", epsilon="layer_norm_epsilon",
+            defaults={"layer_norm_epsilon": 1e-5},
             experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
             kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
         ),
@@ -404,7 +404,12 @@ FAMILIES = (
         architectures={"silu": "falcon-h1"},
         layer=_falcon_layer, ends=_falcon_ends, keys=_falcon_keys,
         terms=Terms(
-            windows=False, defaults={"mlp_multipliers": [1.0, 1.0], "ssm_multipliers": [1.0] * 5},
+            defaults={
+                "mlp_multipliers": [1.0, 1.0],
+                "ssm_multipliers": [1.0] * 5,
+                "mamba_d_ssm": 1024,
+                "rms_norm_eps": 1e-5,
+            },
         ),
         head_factor=lambda config: _factor(config, "lm_head_multiplier"),
     ),

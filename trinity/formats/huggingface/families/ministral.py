@@ -50,6 +50,7 @@ FAMILIES = (
         layer=_layer,
         keys=_keys,
         terms=Terms(
+            windows=True,
             defaults={"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5},
             rope_types=("yarn",),
         ),

@@ -26,6 +26,7 @@ FAMILIES = (
         # What it is where there is no key: feed_forward_length.
         keys=lambda config: {"expert_feed_forward_length": None},
         terms=Terms(
+            windows=True,
             defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6},
             experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
         ),

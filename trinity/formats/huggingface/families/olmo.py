@@ -34,6 +34,7 @@ FAMILIES = (
         layer=_layer,
         keys=window_keys,
         terms=Terms(
+            windows=True,
             defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "sliding_window": 4096},
             window_period=4,
         ),

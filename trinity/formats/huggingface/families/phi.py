@@ -76,6 +76,7 @@ FAMILIES = (
         layer=_phi3_layer,
         keys=_phi3_keys,
         terms=Terms(
+            windows=True,
             defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
             rope_types=("longrope", "su"),
             partial_rope=True,

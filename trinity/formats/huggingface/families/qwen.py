@@ -39,14 +39,14 @@ _QWEN2 = Family(
     class_names=("Qwen2ForCausalLM",),
     architectures={"silu": "qwen2"},
     layer=_qwen2_layer,
-    terms=Terms(defaults=WINDOW_OFF),
+    terms=Terms(windows=True, max_window_layers="after", defaults=WINDOW_OFF),
 )
 _QWEN3 = Family(
     class_names=("Qwen3ForCausalLM",),
     architectures={"silu": "qwen3"},
     layer=_qwen3_layer,
     renames=WITHOUT_HEAD,
-    terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
+    terms=Terms(windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}),
 )
 FAMILIES = (
     _QWEN2,
@@ -60,6 +60,8 @@ FAMILIES = (
         renames=WITHOUT_HEAD,
         unused=lambda config: r"lm_head\..*",
         headless=True,
-        terms=Terms(defaults={"head_dim": 128, **WINDOW_OFF}),
+        terms=Terms(
+            windows=True, max_window_layers="after", defaults={"head_dim": 128, **WINDOW_OFF}
+        ),
     ),
 )

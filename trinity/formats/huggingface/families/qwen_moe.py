@@ -78,13 +78,19 @@ FAMILIES = (
         architectures={"silu": "qwen2moe"},
         layer=_qwen2_layer,
         keys=_qwen2_keys,
-        terms=Terms(defaults={"qkv_bias": True, **WINDOW_OFF}, experts=_EXPERTS),
+        terms=Terms(
+            windows=True,
+            window_period=2,
+            max_window_layers="before",
+            defaults={"qkv_bias": True, **WINDOW_OFF},
+            experts=_EXPERTS,
+        ),
     ),
     Family(
         class_names=("Qwen3MoeForCausalLM",),
         architectures={"silu": "qwen3moe"},
         layer=_qwen3_layer,
         keys=_qwen3_keys,
-        terms=Terms(defaults=WINDOW_OFF, experts=_EXPERTS),
+        terms=Terms(windows=True, defaults=WINDOW_OFF, experts=_EXPERTS),
     ),
 )

@@ -41,6 +41,7 @@ FAMILIES = (
         layer=_layer,
         keys=_keys,
         terms=Terms(
+            windows=True,
             defaults={
                 "num_key_value_heads": 4,
                 "rope_theta": 2_000_000.0,

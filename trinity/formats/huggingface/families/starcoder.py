@@ -34,6 +34,7 @@ FAMILIES = (
         layer=_layer,
         ends=_ends,
         terms=Terms(
+            windows=True,
             defaults={
                 "hidden_act": _TANH,
                 "num_key_value_heads": 2,

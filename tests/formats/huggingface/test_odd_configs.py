@@ -1,0 +1,53 @@
+"""Configurations with a key left out, null, default or extreme compute what transformers does.
+
+The data are of scripts/odd_configs.py, which runs more cases beside transformers itself.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import trinity
+from scripts.fuzzing.hf_families import description, stored_tensors
+from scripts.make_directory import byte_tokenizer
+from tests.formats.huggingface.drawn import drawn_tensor
+from tests.formats.raw_safetensors import write_safetensors
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "odd_configs.json").read_text("utf-8"))
+CLASSES = [name for name in GOLDEN if name != "transformers"]
+LARGEST_DIFFERENCE = 1e-3
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("class_name", CLASSES)
+def test_odd_configurations(class_name: str, tmp_path: Path) -> None:
+    golden, computed = GOLDEN[class_name], dict[tuple[str, int], NDArray[np.float32]]()
+    for case in golden["cases"]:
+        values = {key: value for key, value in golden["base"].items() if key != case["key"]}
+        values |= case["change"]
+        described = description(values), case["form"]
+        if described not in computed:
+            folder = tmp_path / str(len(computed))
+            computed[described] = logits(values, case["form"], golden["prompt"], folder)
+        expected = golden["logits"][str(case["logits"])]
+        difference = np.abs(computed[described][: len(expected)] - expected).max()
+        assert difference < LARGEST_DIFFERENCE, (case["key"], case["change"])
+
+
+def logits(
+    values: dict[str, Any], form: int, prompt: list[int], folder: Path
+) -> NDArray[np.float32]:
+    """Of the last token of the prompt."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(values), "utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
+    drawn = {name: drawn_tensor(name, shape) for name, shape, _ in stored_tensors(values, form)}
+    write_safetensors(folder / "model.safetensors", drawn)
+    with trinity.load(folder, kv_type="f32", threads=1) as model:
+        return model.logits(prompt)[-1]
