@@ -118,6 +118,8 @@ def test_a_tensor_that_nothing_reads() -> None:
     with pytest.raises(UnsupportedError, match=r"reads tensor 'blk\.1\.attn_sinks\.weight'"):
         checked(LLAMA | {"blk.1.attn_sinks.weight": (8,)})
     checked(LLAMA | {"blk.1.attn_rot_embd.weight": (4,), "another.weight": (1,)})
+    with pytest.raises(UnsupportedError, match=r"reads tensor 'output_scores\.weight'"):
+        checked(LLAMA | {"output_scores.weight": (8,)})
 
 
 def test_one_weight_for_q_k_and_v() -> None:

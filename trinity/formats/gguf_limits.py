@@ -31,7 +31,7 @@ def check_limits(
     source: str,
 ) -> None:  # fmt: skip
     """Raise UnsupportedError where the model has what a GGUF file cannot say."""
-    reason = _dense(config, shapes, metadata) or _rope(config, shapes)
+    reason = _dense(config, shapes, metadata) or _rope(config, shapes) or _softcaps(config)
     if reason:
         raise UnsupportedError(
             f"{source}: {reason}; a GGUF file would give other results: run the directory instead"
@@ -69,6 +69,13 @@ def _rope(config: ModelConfig, names: Collection[str]) -> str:
             f"beta_slow {rope.yarn_beta_slow:g}, but llama.cpp computes {architecture} with true, "
             f"{read.yarn_beta_fast:g} and {read.yarn_beta_slow:g}"
         )
+    return ""
+
+
+def _softcaps(config: ModelConfig) -> str:
+    caps = (config.attn_logit_softcap, config.final_logit_softcap)
+    if config.architecture == "gemma2" and 0.0 in caps:
+        return "its scores or logits are not capped, and llama.cpp divides by gemma2's caps"
     return ""
 
 

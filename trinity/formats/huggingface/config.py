@@ -25,7 +25,7 @@ _NULL: Mapping[str, object] = {
     "sliding_window": None, "partial_rotary_factor": 1.0, "mamba_conv_bias": False,
     "mamba_norm_before_gate": False, "mamba_proj_bias": False, "mamba_rms_norm": False,
     "norm_topk_prob": False, "projectors_bias": False, "rope_interleave": False,
-    "use_qk_norm": False,
+    "use_qk_norm": False, "head_dim": None,
 }  # fmt: skip
 
 

@@ -162,9 +162,7 @@ def read_rope(values: Values, types: Collection[str], context_length: int, head_
 
     Raises ConfigError for impossible values, UnsupportedError for other types.
     """
-    # In transformers, too, the older name overrides the newer one.
-    older = values.values.get("rope_scaling")
-    parameters = values.inner("rope_scaling" if older else "rope_parameters")
+    parameters = rope_parameters(values)
     by_kind = parameters.has(_FULL) or parameters.has(_SLIDING)
     full = parameters.inner(_FULL) if by_kind else parameters
     theta = full.real("rope_theta", "rope_theta", values.real("rope_theta", "rope_theta", 10_000.0))
@@ -183,6 +181,12 @@ def read_rope(values: Values, types: Collection[str], context_length: int, head_
     if isinstance(scaling, Proportional):
         share = 1.0
     return Rope(theta, share, scaling, theta_swa)
+
+
+def rope_parameters(values: Values) -> Values:
+    """The object of rotary positions; as in transformers the older name overrides the newer one."""
+    older = values.values.get("rope_scaling")
+    return values.inner("rope_scaling" if older else "rope_parameters")
 
 
 def yarn_magnitude(factor: float, mscale: float) -> float:

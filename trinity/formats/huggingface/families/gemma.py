@@ -20,7 +20,7 @@ from trinity.formats.huggingface.stored import Module
 
 _TANH = "gelu_pytorch_tanh"
 _LOGIT_CAP = "final_logit_softcapping"
-_NO_CAP = 1e6  # which changes no value; readers of GGUF have defaults of their own without a key
+_NO_CAP = 0.0  # without a key readers of GGUF have a default of their own
 _TIED = {"tie_word_embeddings": True}
 
 

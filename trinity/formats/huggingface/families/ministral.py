@@ -8,8 +8,15 @@ from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.blocks import attention, gated, norm
 from trinity.formats.huggingface.config import HFConfig, Terms
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.rope import YarnScaling, yarn_magnitude
+from trinity.formats.huggingface.rope import YarnScaling, rope_parameters, yarn_magnitude
 from trinity.formats.huggingface.stored import Module
+
+# Of the class, where the configuration has neither rope_parameters nor rope_scaling.
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    "original_max_position_embeddings": 16384, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
 
 
 def _layer(config: HFConfig, index: int) -> Iterator[Module]:
@@ -21,7 +28,7 @@ def _layer(config: HFConfig, index: int) -> Iterator[Module]:
 
 def _keys(config: HFConfig) -> Keys:
     """Queries grow with their position, in steps of the original context of YaRN."""
-    parameters = config.values.inner("rope_parameters")
+    parameters = rope_parameters(config.values)
     yarn = config.rope.scaling
     if not isinstance(yarn, YarnScaling):
         if parameters.has("llama_4_scaling_beta"):
@@ -51,7 +58,12 @@ FAMILIES = (
         keys=_keys,
         terms=Terms(
             windows=True,
-            defaults={"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5},
+            defaults={
+                "head_dim": 128,
+                "num_key_value_heads": 8,
+                "rms_norm_eps": 1e-5,
+                "rope_parameters": _YARN,
+            },
             rope_types=("yarn",),
         ),
     ),

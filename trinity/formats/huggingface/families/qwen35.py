@@ -28,6 +28,7 @@ from trinity.formats.huggingface.config import ExpertTerms, HFConfig, Terms
 from trinity.formats.huggingface.families.qwen_moe import check_routing
 from trinity.formats.huggingface.family import Family, Group, Keys
 from trinity.formats.huggingface.recurrent import States, convolution, decay, layer_kinds
+from trinity.formats.huggingface.rope import rope_parameters
 from trinity.formats.huggingface.stored import Module, Stored, View, heads_in_turns, rows
 
 _KINDS = {"linear_attention": True, "full_attention": False}
@@ -185,8 +186,7 @@ def _next_keys(config: HFConfig) -> Keys:
 
 def _newer_keys(config: HFConfig) -> Keys:
     """With the shares of a rotation's dimensions that images turn by time, height and width."""
-    values = config.values
-    rope = values.inner("rope_parameters" if values.has("rope_parameters") else "rope_scaling")
+    rope = rope_parameters(config.values)
     sections = rope.values.get("mrope_section")
     if not isinstance(sections, list) or not all(isinstance(one, int) for one in sections):
         sections = _SECTIONS
