@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from trinity.formats.gguf_order import GGUFOrder
 from trinity.formats.made_tensor import MadeTensor
 from trinity.formats.provider import Tensor, WeightProvider
+from trinity.loading import demo_model, open_weights
 from trinity_kernels.quants import TYPES
 
 
@@ -19,9 +21,13 @@ class Experts:
     """A provider of experts that have tensors of their own."""
 
     rope_interleaved = True
+    path = "experts"
 
     def __init__(self, values: NDArray[np.float32], types: list[str]) -> None:
         self._values, self._types = values, types
+        self.metadata: dict[str, object] = {}
+        with closing(open_weights(demo_model())) as demo:
+            self.config = demo.config
 
     def tensor_names(self) -> list[str]:
         return [f"blk.0.ffn_up_exps.{number}.weight" for number in range(len(self._types))]

@@ -43,7 +43,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered(model: Model) -> str:
-    return model.detokenize(model.apply_chat_template(QUESTION))
+    return model.detokenize(model.apply_chat_template(QUESTION), remove_special=False)
 
 
 def test_store_of_ollama(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,8 @@ def test_template_outside_of_the_subset_without_another(root: Path, gguf: Path) 
     with trinity.load("ollama:m") as model:
         with pytest.raises(UnsupportedError, match=r"its layer sha256:.*'break_me', a function"):
             rendered(model)
-        assert model.detokenize(model.apply_chat_template(QUESTION, template="x")) == "<s>x"
+        ids = model.apply_chat_template(QUESTION, template="x")
+        assert model.detokenize(ids, remove_special=False) == "<s>x"
 
 
 def test_model_without_a_template(root: Path, gguf: Path) -> None:

@@ -25,6 +25,8 @@ MESSAGES = [{"role": "user", "content": "x"}]
 class Provider:
     """A provider with nothing but defaults."""
 
+    path = "model.gguf"
+
     def __init__(self, **given: Any) -> None:
         self.defaults = Defaults(source="d.json", **given)
         self.metadata: dict[str, object] = {}

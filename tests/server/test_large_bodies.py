@@ -112,10 +112,9 @@ def test_no_more_wait_than_may_and_who_leaves_makes_room(
         ("/v1/completions", {"prompt": ["x", LONG]}),
         ("/v1/responses", {"input": LONG}),
         ("/v1/messages", {"messages": [{"role": "user", "content": LONG}], "max_tokens": 4}),
-        ("/v1/embeddings", {"input": LONG}),
         ("/api/chat", {"model": "demo", "messages": [{"role": "user", "content": LONG}],
                        "truncate": False}),
-        ("/api/embed", {"model": "demo", "input": LONG}),
+        ("/api/embed", {"model": "demo", "input": LONG, "truncate": False}),
         ("/completion", {"prompt": LONG}),
     ],
 )  # fmt: skip

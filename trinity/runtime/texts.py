@@ -10,7 +10,7 @@ import numpy as np
 
 from trinity.errors import ContextLengthError, InputError
 from trinity.formats.text_rules import TextRules
-from trinity.runtime.prompts import LONG_TEXT, check_ids, checked_ids
+from trinity.runtime.prompts import LONG_TEXT, check_ids, check_length, checked_ids
 
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
@@ -76,6 +76,8 @@ class TextReader:
         rows, cut = [], []
         for number, text in enumerate(texts):
             if isinstance(text, str):
+                if not truncate:
+                    check_length(prompt + text, self.tokenizer, self.limit)
                 ids = self._whole(prompt + text)
             else:
                 ids = checked_ids(text, self.vocab_size)
