@@ -27,6 +27,7 @@ def test_client(name: str, url: str, scripted_url: str) -> None:
         pytest.skip(f"not installed: python tests/clients/environments.py {name}")
     install(script)  # copies a changed script to its packages
     environment = {**os.environ, "TRINITY_URL": url, "TRINITY_SCRIPTED_URL": scripted_url,
+                   "TRINITY_SPOKEN": str(ROOT / "tests" / "data" / "real" / "spoken"),
                    "HF_HUB_OFFLINE": "1"}  # fmt: skip
     ran = subprocess.run(
         command_of(script), env=environment, capture_output=True, text=True, timeout=MOST_SECONDS

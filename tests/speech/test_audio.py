@@ -203,28 +203,38 @@ def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize("count", [1500, 1599, 1600, 1601, 1700, 1760, 1920, 5000])
-def test_audio_is_mirrored_at_its_end(count: int) -> None:
-    """As torch.stft centres its frames; an audio of a window at least, a frame for each hop."""
+def test_silence_follows_the_audio(count: int) -> None:
+    """As openai/whisper: log_mel_spectrogram(audio, padding=N_SAMPLES), then pad_or_trim.
+
+    The spectrum is mirrored at the beginning and goes on into silence at the end; of a window,
+    the frames after the end are 0. A window that detects a language has frames of silence there.
+    """
     samples = np.random.default_rng(0).normal(size=count).astype(np.float32)
     samples *= np.linspace(0.1, 1, count, dtype=np.float32) ** 4  # the loudest is at the end
-    long = np.concatenate([samples, np.zeros(max(0, 1600 - count), np.float32)])
-    log = log_mel(np.pad(long, 200, "reflect"), 20)[: len(long) // 160]
-    wanted = np.zeros((len(log) + 10, 20), np.float32)
-    wanted[: len(log)] = scaled(log, log.max())
-    clip = Clip(lambda: iter(np.array_split(samples, 7)), 20, 10)
-    assert clip.frames == (10 if count < 1600 else count // 160)
-    for first in (0, 1, 6, len(log) - 1):
-        np.testing.assert_allclose(clip.features(first), wanted[first : first + 10], atol=1e-5)
+    mirrored = np.pad(np.pad(samples, (0, 3200)), (200, 0), "reflect")
+    log = log_mel(np.pad(mirrored, (0, 200)), 20)
+    silent = scaled(log, log.max())
+    wanted = silent.copy()
+    wanted[count // 160 :] = 0
+    for silence, frames in ((False, wanted), (True, silent)):
+        clip = Clip(lambda: iter(np.array_split(samples, 7)), 20, 10)
+        assert clip.frames == count // 160
+        for first in (0, 1, 6, count // 160 - 1):
+            found = clip.features(first, silence)
+            np.testing.assert_allclose(found, frames[first : first + 10], atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 100, 200, 201, 300])
 def test_shortest_audio(count: int) -> None:
     """Shorter than half a frame, which is mirrored with the silence that follows."""
     samples = np.random.default_rng(0).normal(size=count).astype(np.float32)
-    one = Clip(lambda: iter([samples]), 20, 10).features(0)
+    short = Clip(lambda: iter([samples]), 20, 10)
+    assert short.frames == 1
     longer = np.concatenate([samples, np.zeros(1000, np.float32)])
-    padded = Clip(lambda: iter([longer]), 20, 10).features(0)
-    np.testing.assert_allclose(one, padded, atol=1e-6)
+    padded = Clip(lambda: iter([longer]), 20, 10).features(0, silence=True)
+    np.testing.assert_allclose(short.features(0, silence=True), padded, atol=1e-6)
+    np.testing.assert_allclose(short.features(0)[:1], padded[:1], atol=1e-6)
+    assert not short.features(0)[1:].any()
 
 
 def test_no_samples() -> None:

@@ -28,13 +28,13 @@ def golden(folder: Path) -> dict[str, Any]:
 def model(folder: Path) -> Iterator[SpeechModel]:
     with SpeechModel(folder / "hf", threads=2) as loaded:
         clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
-        loaded._encoder.run(loaded._team, clip.features(0))
+        loaded._encoder.run(loaded._team, clip.features(0, silence=True))
         yield loaded
 
 
 def test_features(folder: Path, golden: dict[str, Any]) -> None:
     clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
-    features, wanted = clip.features(0), np.load(folder / "features.npy").T
+    features, wanted = clip.features(0, silence=True), np.load(folder / "features.npy").T
     assert features.shape == (3000, 80)
     np.testing.assert_allclose(features[: len(wanted)], wanted, atol=1e-3)
     np.testing.assert_allclose(features[len(wanted) :], golden["features_rest"], atol=1e-3)
@@ -42,7 +42,7 @@ def test_features(folder: Path, golden: dict[str, Any]) -> None:
 
 def test_encoder(model: SpeechModel, folder: Path) -> None:
     clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
-    states = model._encoder.run(model._team, clip.features(0))
+    states = model._encoder.run(model._team, clip.features(0, silence=True))
     wanted = np.load(folder / "encoder.npy")
     np.testing.assert_allclose(states[: len(wanted)], wanted, atol=2e-3)
 
@@ -61,7 +61,7 @@ def test_quantized(folder: Path, golden: dict[str, Any]) -> None:
     """8 bits a weight: states and logits point the same way, the language is the same."""
     with SpeechModel(folder / "hf", threads=2, quantize="Q8_0") as model:
         clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
-        states = model._encoder.run(model._team, clip.features(0))
+        states = model._encoder.run(model._team, clip.features(0, silence=True))
         wanted = np.load(folder / "encoder.npy")
         found = states[: len(wanted)]
         cosines = (found * wanted).sum(1)
@@ -90,7 +90,7 @@ def test_tokens_of_a_quantized_file(folder: Path, tmp_path: Path) -> None:
     quantize(folder / "hf", tmp_path / "small.gguf", "Q8_0")
     with SpeechModel(tmp_path / "small.gguf", threads=2) as model:
         clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
-        model._encoder.run(model._team, clip.features(0))
+        model._encoder.run(model._team, clip.features(0, silence=True))
         history = model._decoder.begin()
         found = [model._decoder.run(model._team, [(one, history)], [0])[0].copy() for one in ids]
     errors = np.abs(np.array(found) - wanted).max(1)
@@ -226,7 +226,7 @@ BEAMS = {
 def test_beams(model: SpeechModel, golden: dict[str, Any], count: int) -> None:
     noise = np.random.default_rng(5).normal(size=320000) * np.linspace(0, 1, 320000)
     clip = Clip(open_audio(noise.astype(np.float32)), 80, 3000)
-    model._encoder.run(model._team, clip.features(0))
+    model._encoder.run(model._team, clip.features(0, silence=True))
     search = Search(model._decoder, model._team, model._tokens, 24, lambda: False)
     rules = Rules(model.config, model._tokens, False)
     assert search.beams(golden["prompt_ids"], rules, count).ids == BEAMS[count]
@@ -242,8 +242,11 @@ def test_language(model: SpeechModel, folder: Path, golden: dict[str, Any]) -> N
 
 
 def test_transcript_is_that_of_the_golden_tokens(
-    model: SpeechModel, folder: Path, golden: dict[str, Any]
+    model: SpeechModel, folder: Path, golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In windows as transformers fills them: with frames of silence after the recording."""
+    features = Clip.features
+    monkeypatch.setattr(Clip, "features", lambda self, first: features(self, first, True))
     found = model.transcribe(folder / "audio.wav", language="en", fallback=False)
     assert (found.language, found.duration, found.complete) == ("en", 3.0, True)
     first, *_ = found.segments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,10 @@ _MANY = 3000  # frames at once while the loudest is sought
 class Clip:
     """Frames of one audio: ``frames`` with sound in them, HOP samples apart.
 
-    An audio shorter than a window is lengthened to one by silence. Frames behind the end are 0, and
-    a frame at the end sees the audio mirrored, both as in transformers. The audio is read twice,
-    once for its length and its loudest value, by which all others are scaled, and once for
-    ``features``, whose windows go forwards.
+    As in openai/whisper, silence follows the audio, and the frames of a window after its end are
+    0. faster-whisper has the same windows; transformers fills them with frames of silence. The
+    audio is read twice, once for its length and its loudest value, by which all others are scaled,
+    and once for ``features``, whose windows go forwards.
     """
 
     def __init__(self, blocks: Blocks, bands: int, window: int) -> None:
@@ -30,8 +31,7 @@ class Clip:
         self.samples, self._loudest = self._measure(blocks)
         if self.samples == 0:
             raise FormatError("the audio has no samples; give a recording with sound in it")
-        self._end = max(self.samples, window * HOP) // HOP  # of the frames, the silent ones as well
-        self.frames = min(-(-self.samples // HOP), self._end)
+        self.frames = max(1, self.samples // HOP)
         self._reader = _chunks(blocks, window * HOP)
         self._held = np.zeros(0, np.float32)
         self._start = 0  # the place of the first sample that is held, in the mirrored audio
@@ -41,8 +41,12 @@ class Clip:
         """How long it is."""
         return self.samples / RATE
 
-    def features(self, first: int) -> NDArray[np.float32]:
-        """The window that begins at that frame, (window, bands); no earlier than the last one."""
+    def features(self, first: int, silence: bool = False) -> NDArray[np.float32]:
+        """The window that begins at that frame, (window, bands); no earlier than the last one.
+
+        ``silence``: frames after the audio's end are those of silence instead of 0. openai/whisper
+        detects the language by such a window.
+        """
         begin = first * HOP
         end = begin + (self._window - 1) * HOP + FRAME
         while self._start + len(self._held) < end:
@@ -51,7 +55,8 @@ class Clip:
             self._start += drop
         samples = self._held[begin - self._start : end - self._start]
         found = scaled(log_mel(samples, self._bands), self._loudest)
-        found[max(0, self._end - first) :] = 0.0
+        if not silence:
+            found[max(0, self.frames - first) :] = 0.0
         return found
 
     def _measure(self, blocks: Blocks) -> tuple[int, float]:
@@ -66,43 +71,34 @@ class Clip:
             complete = True
 
         reader, held = _chunks(counting, self._window * HOP), np.zeros(0, np.float32)
-        loudest, done, end = -np.inf, 0, 1
+        loudest, done = -np.inf, 0
         size = (_MANY - 1) * HOP + FRAME
-        while done < end or not complete:
+        while not complete or done * HOP < counted + FRAME:
             while len(held) < size:
                 held = np.concatenate([held, next(reader)])
-            end = max(counted, self._window * HOP) // HOP
-            log = log_mel(held[:size], self._bands)[: max(0, end - done)]
-            loudest = max(loudest, float(log.max(initial=-np.inf)))
+            loudest = max(loudest, float(log_mel(held[:size], self._bands).max()))
             done += _MANY
             held = held[_MANY * HOP :]
         return counted, loudest
 
 
-def _chunks(blocks: Blocks, window: int) -> Iterator[NDArray[np.float32]]:
-    """The audio with its mirrored beginning and end, then silence without end.
+def _chunks(blocks: Blocks, size: int) -> Iterator[NDArray[np.float32]]:
+    """The audio with its mirrored beginning, then silence without end, ``size`` samples at a time.
 
     No method: a generator that a Clip holds must not hold the Clip.
     """
-    begun, last = False, np.zeros(0, np.float32)
-    for block in _lengthened(blocks, window):
-        last = np.concatenate([last[-_HALF - 1 :], block])
+    begun, first = False, np.zeros(0, np.float32)
+    for block in chain(blocks(), _silence(size)):
         if begun:
             yield block
-        elif len(last) > _HALF:
+            continue
+        first = np.concatenate([first, block])
+        if len(first) > _HALF:
             begun = True
-            yield last[_HALF:0:-1]
-            yield last
-    yield last[-2 : -_HALF - 2 : -1]
+            yield first[_HALF:0:-1]
+            yield first
+
+
+def _silence(size: int) -> Iterator[NDArray[np.float32]]:
     while True:
-        yield np.zeros(window, np.float32)
-
-
-def _lengthened(blocks: Blocks, window: int) -> Iterator[NDArray[np.float32]]:
-    """The audio, with silence up to the length of a window of so many samples."""
-    missing = max(window, _HALF + 1)
-    for block in blocks():
-        missing -= len(block)
-        yield block
-    if missing > 0:
-        yield np.zeros(missing, np.float32)
+        yield np.zeros(size, np.float32)

@@ -214,7 +214,7 @@ class SpeechModel:
         return next(iter(self._languages(clip)))
 
     def _languages(self, clip: Clip) -> dict[str, float]:
-        self._encoder.run(self._team, clip.features(0))
+        self._encoder.run(self._team, clip.features(0, silence=True))
         rows = [(self._tokens.start, self._decoder.begin())]
         logits = self._decoder.run(self._team, rows, [0])[0]
         codes = self._tokens.languages
