@@ -311,7 +311,6 @@ def test_qwen_35_within_a_model_that_sees(
         ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is 16"),
         ("nemotron_h", {"hybrid_override_pattern": "ME*EM"}, "E stands for a layer with experts"),
         ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before the norm"),
-        ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": None}, "before the norm"),
         ("falcon_h1", {"ssm_multipliers": [1.0]}, "expected a list of 5"),
         ("lfm2", {"conv_bias": True}, "conv_bias is true"),
         ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "conv, full_attention"),
@@ -329,6 +328,15 @@ def test_what_is_refused_of_layers_with_a_state(
     with pytest.raises(TrinityError) as caught:
         open_weights(directory(folder(name), tmp_path, config=values))
     assert message in str(caught.value)
+
+
+def test_a_norm_without_a_word_of_the_gate_is_refused(folder: Folder, tmp_path: Path) -> None:
+    """Absent is true in transformers' class, and null is false."""
+    values = json.loads((folder("falcon_h1") / "hf" / "config.json").read_text("utf-8"))
+    values["mamba_rms_norm"] = True
+    values.pop("mamba_norm_before_gate", None)
+    with pytest.raises(TrinityError, match="before the norm"):
+        open_weights(directory(folder("falcon_h1"), tmp_path, config=values))
 
 
 @pytest.mark.parametrize("end", [float("inf"), {"__float__": "Infinity"}])
