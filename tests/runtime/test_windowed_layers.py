@@ -204,7 +204,8 @@ def test_a_benchmark_fills_a_context_once(load: Load, monkeypatch: pytest.Monkey
         rows.append(sum(len(piece.tokens) for piece in pieces))
         return step(pieces, **options)
 
-    monkeypatch.setattr(engine, "step", counted)
-    for repetition in range(3):
-        bench.generation(170, depth=300)
-        assert sum(rows) == 300 + 170 * (repetition + 1)
+    with monkeypatch.context() as patch:  # undone before the engine is closed
+        patch.setattr(engine, "step", counted)
+        for repetition in range(3):
+            bench.generation(170, depth=300)
+            assert sum(rows) == 300 + 170 * (repetition + 1)
