@@ -50,7 +50,10 @@ def _() -> None:
 
 @row("--schema")
 def _() -> None:
-    found = json.loads(llm("-m", "smol", "--schema", "name, age int", "Invent a dog."))
+    answer = llm(
+        "-m", "smol", "--schema", "name, age int", "Invent a dog.", "-o", "temperature", "0"
+    )
+    found = json.loads(answer)
     assert isinstance(found["name"], str)
     assert isinstance(found["age"], int)
 

@@ -195,3 +195,25 @@ def test_quotes_and_backslashes_are_characters(pattern: str) -> None:
         raw = list(json.dumps(character, ensure_ascii=False).encode())
         taken = matcher.try_consume_tokens(raw) == len(raw) and matcher.is_accepting()
         assert taken == validator.is_valid(character), character
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken", "refused"),
+    [
+        ({"type": "integer"}, ["9007199254740992", "-9007199254740992", "0"], ["9007199254740993"]),
+        ({"type": ["null", "integer"]}, ["null", "7"], ["-10000000000000000"]),
+        ({"type": "integer", "minimum": 3}, ["3", "9007199254740992"], ["2", "9007199254740993"]),
+        ({"type": "integer", "exclusiveMaximum": 3}, ["2"], ["3", "-9007199254740993"]),
+        ({"type": "number"}, ["10000000000000000", "1e300", "0.25"], []),
+        ({"anyOf": [{"type": "integer"}, {"const": "x"}]}, ['"x"', "7"], ["10000000000000000"]),
+        ({"not": {"type": "number"}}, ["null"], ["7"]),
+    ],
+)
+def test_integers_have_at_most_53_bits(schema: Any, taken: list[str], refused: list[str]) -> None:
+    grammar = Grammar.json_schema(schema)
+    table = LLTokenizer("byte")
+    for text, expected in [*((one, True) for one in taken), *((one, False) for one in refused)]:
+        matcher = grammar.compiled(table, {})
+        ids = table.tokenize_str(text)
+        whole = matcher.try_consume_tokens(ids) == len(ids)
+        assert (whole and matcher.is_accepting()) is expected, text

@@ -87,6 +87,7 @@ def read_schema(schema: Mapping[str, Any] | str | bool, *, closed: bool = False)
     """
     reader = _Reader(loaded(schema))
     reader.read(closed)
+    reader.bound_integers()
     return Schema(reader.root, reader.keywords)
 
 
@@ -133,7 +134,7 @@ class _Reader:
         own = root.get("$id", root.get("id")) if isinstance(root, dict) else None
         self._id = own.removesuffix("#") if isinstance(own, str) else None
         self._anchors: dict[str, str] = {}
-        self._seen: set[int] = set()
+        self._seen: dict[int, dict[str, Any]] = {}
         self._bases: list[str] = []  # parts in which references are taken from elsewhere
         self._left: list[tuple[Any, str]] = []
         self._disjoint = Disjoint(self._resolved)
@@ -148,6 +149,19 @@ class _Reader:
         self._left.append((self.root, "#"))
         while self._left:
             self._schema(*self._left.pop(0))
+
+    def bound_integers(self) -> None:
+        """Give each integer that has no bound one of 53 bits, which every reader of JSON can read.
+
+        Without it a model can write digits until its context is full. llama.cpp has 16 digits.
+        """
+        for node in self._seen.values():
+            types = node.get("type", ())
+            if types == "integer" or ("integer" in types and "number" not in types):
+                if "exclusiveMinimum" not in node:
+                    node.setdefault("minimum", -LARGEST_INTEGER)
+                if "exclusiveMaximum" not in node:
+                    node.setdefault("maximum", LARGEST_INTEGER)
 
     def close(self) -> None:
         self._look(self.root, "#", 0)
@@ -181,7 +195,7 @@ class _Reader:
                 path, "", "refused", f"a schema is an object, true or false, not {_kind(node)}"
             )
             return
-        self._seen.add(id(node))
+        self._seen[id(node)] = node
         more: list[Any] = []  # schemas that say keywords in other words
         for key in list(node):
             if key in DEFINITIONS or key not in node:
