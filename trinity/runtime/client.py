@@ -130,13 +130,13 @@ class Client:
         """All answers at once, checked and submitted when this returns, in an event loop.
 
         ``whole``: each comes as one chunk, so that the loop is not woken for every token. Grammars
-        are compiled outside of the loop's thread.
+        and large sets of stop strings are compiled outside of the loop's thread.
         """
         inbox = AsyncInbox()
         sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
         if whole:
             sinks = [Collector(sink.put, joined) for sink in sinks]
-        if any(request.grammar is not None for _, request in prompts):
+        if any(request.takes_time for _, request in prompts):
             answers = await asyncio.to_thread(self._answers, prompts, sinks)
         else:
             answers = self._answers(prompts, sinks)

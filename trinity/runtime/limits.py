@@ -10,18 +10,21 @@ from trinity.checks import check_integer
 from trinity.errors import InputError
 from trinity.option import Option, check_options
 
+# Of the stop strings of one request, and of their characters together.
+MOST_STOP_STRINGS, MOST_STOP_CHARACTERS = 1024, 8192
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When an answer ends, and what is noted of it; checked as ``SamplingParams`` is.
 
     ``max_tokens`` None goes on until the context is full: prompt and answer have its length
-    together, and a prompt of that length gets one token. ``stop`` is a string, several, or None;
-    the field holds a tuple. ``stop_tokens`` end the answer as end-of-generation tokens do; none of
-    either is chosen before the answer has ``min_tokens``. ``ignore_eos`` makes end-of-generation
-    tokens ordinary ones. ``logprobs`` n notes each token's log-probability and the n best;
-    ``processed_logprobs``: those with which tokens are drawn, behind all options of sampling,
-    rather than the model's own.
+    together, and a prompt of that length gets one token. ``stop`` is a string, several (1,024 at
+    most, of 8,192 characters together), or None; the field holds a tuple. ``stop_tokens`` end the
+    answer as end-of-generation tokens do; none of either is chosen before the answer has
+    ``min_tokens``. ``ignore_eos`` makes end-of-generation tokens ordinary ones. ``logprobs`` n
+    notes each token's log-probability and the n best; ``processed_logprobs``: those with which
+    tokens are drawn, behind all options of sampling, rather than the model's own.
 
     ``context_shift``: an answer with ``max_tokens`` goes on when the context is full, without the
     older half of the tokens behind the first ``keep``, which None makes those of the prompt. What
@@ -100,7 +103,7 @@ class Limits:
 
 
 def stop_strings(name: str, value: object) -> tuple[str, ...]:
-    """One stop string, several or None as a tuple. Raises InputError."""
+    """One stop string, several or None as a tuple. Raises InputError; also for too many."""
     if value is None:
         return ()
     try:
@@ -109,9 +112,19 @@ def stop_strings(name: str, value: object) -> tuple[str, ...]:
         raise InputError(
             f"{name} is {value!r} ({type(value).__name__}); it must be text, or several"
         ) from None
+    if len(texts) > MOST_STOP_STRINGS:
+        raise InputError(
+            f"{name} has {len(texts)} strings; at most {MOST_STOP_STRINGS} are supported"
+        )
     for text in texts:
         if not isinstance(text, str) or not text:
-            raise InputError(f"a stop string is {text!r}; it must be text, and not empty")
+            raise InputError(f"a stop string is {text!r:.80}; it must be text, and not empty")
+    characters = sum(map(len, texts))
+    if characters > MOST_STOP_CHARACTERS:
+        raise InputError(
+            f"{name} has strings of {characters} characters together; at most "
+            f"{MOST_STOP_CHARACTERS} are supported"
+        )
     return texts
 
 

@@ -98,6 +98,7 @@ class GenerationOptions(TypedDict, total=False):
 
 
 PROPOSALS = 15
+LONG_STOP = 256  # characters of stop strings
 SAMPLING = frozenset(one.name for one in declared(SamplingParams))
 LIMITS = frozenset(one.name for one in declared(Limits))
 
@@ -212,6 +213,14 @@ class Request:
     def proposals(self) -> int:
         """The most tokens to guess at once."""
         return PROPOSALS if self.speculative is True else int(self.speculative)
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether preparing the answer takes more than a moment: it is no work for an event loop.
+
+        A grammar is compiled, and many stop strings become an automaton.
+        """
+        return self.grammar is not None or sum(map(len, self.limits.stop)) > LONG_STOP
 
     def sample(self, number: int) -> Request:
         """The request for one of several answers: a seed is followed by others."""

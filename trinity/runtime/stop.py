@@ -1,8 +1,68 @@
-"""Stop strings in a stream of text, where one may begin in one piece and end in another."""
+"""Stop strings in a stream of text, where one may begin in one piece and end in another.
+
+The strings of a request become an automaton (Aho and Corasick, Communications of the ACM 18(6),
+1975), so that a piece of text costs in proportion to its length, however many strings there are.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+
+class StopStrings:
+    """The automaton of a set of stop strings.
+
+    A state stands for the longest end of the text so far that begins a stop string; 0 is the empty
+    one. Building it takes time and memory in proportion to the length of all strings together.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._next: dict[tuple[int, str], int] = {}
+        self.depth = [0]  # the length of what each state stands for
+        self._fallback = [0]  # the state of the longest proper end of that
+        self.ends = [0]  # the length of the longest stop string that it ends with
+        children: list[list[tuple[str, int]]] = [[]]
+        for string in strings:
+            state = 0
+            for character in string:
+                found = self._next.get((state, character))
+                if found is None:
+                    found = self._next[state, character] = len(self.depth)
+                    children[state].append((character, found))
+                    children.append([])
+                    self.depth.append(self.depth[state] + 1)
+                    self._fallback.append(0)
+                    self.ends.append(0)
+                state = found
+            self.ends[state] = len(string)
+        waiting = deque(child for _, child in children[0])
+        while waiting:  # by depth, as each state needs those of its shorter ends
+            state = waiting.popleft()
+            fallback = self._fallback[state]
+            self.ends[state] = self.ends[state] or self.ends[fallback]
+            for character, child in children[state]:
+                self._fallback[child] = self.after(fallback, character)
+                waiting.append(child)
+
+    def after(self, state: int, character: str) -> int:
+        """The state after one more character."""
+        while (found := self._next.get((state, character))) is None and state:
+            state = self._fallback[state]
+        return found or 0
+
+
+_shared: WeakValueDictionary[tuple[str, ...], StopStrings] = WeakValueDictionary()
+
+
+def automaton_of(strings: Sequence[str]) -> StopStrings:
+    """The automaton of these strings; requests that run at the same time share it."""
+    key = tuple(strings)
+    found = _shared.get(key)
+    if found is None:
+        found = _shared[key] = StopStrings(key)
+    return found
 
 
 class StopMatcher:
@@ -13,8 +73,9 @@ class StopMatcher:
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
-        self.stop = tuple(stop)
         self.found: str | None = None  # the stop string that ended the text
+        self._automaton = automaton_of(stop) if stop else None
+        self._state = 0
         self._held = ""
 
     @property
@@ -23,26 +84,30 @@ class StopMatcher:
         return self.found is not None
 
     def push(self, text: str) -> str:
-        """What is certain to be output after ``text``. Sets ``found`` at a stop string."""
+        """What is certain to be output after ``text``. Sets ``found`` at a stop string.
+
+        Of several strings that ``text`` completes, the one that begins first ends the text, the
+        shortest of those that begin there.
+        """
         if self.stopped:
             return ""
+        automaton = self._automaton
+        if automaton is None:
+            return text
+        state, at = self._state, None
+        size = len(self._held)
         self._held += text
-        found = [(at, s) for s in self.stop if (at := self._held.find(s)) >= 0]
-        if found:
-            at, self.found = min(found)
-            out, self._held = self._held[:at], ""
-            return out
-        certain = len(self._held) - max((overlap(self._held, s) for s in self.stop), default=0)
-        out, self._held = self._held[:certain], self._held[certain:]
+        for end, character in enumerate(text, size + 1):
+            state = automaton.after(state, character)
+            length = automaton.ends[state]
+            if length and (at is None or end - length < at):
+                at, self.found = end - length, self._held[end - length : end]
+        self._state = state
+        certain = len(self._held) - automaton.depth[state] if at is None else at
+        out, self._held = self._held[:certain], "" if self.stopped else self._held[certain:]
         return out
 
     def finish(self) -> str:
         """What was held back, once no more text comes."""
         out, self._held = self._held, ""
         return out
-
-
-def overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` that begins ``stop`` without completing it."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

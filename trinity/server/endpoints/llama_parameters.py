@@ -70,7 +70,7 @@ class LlamaParameters(Forms, kw_only=True):
     presence_penalty: Penalty | None = None
     repeat_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    stop: str | Annotated[list[str | None], Meta(max_length=64)] | None = None
+    stop: str | list[str | None] | None = None
     logit_bias: list[Bias] | dict[str, float | bool] | None = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
