@@ -3,8 +3,8 @@
     python scripts/clients_table.py           # print it
     python scripts/clients_table.py --write   # write it
 
-`make test-clients` writes the rows of each client into build/clients/rows. Run it for all clients
-first.
+`make test-clients` writes the rows of each client into build/clients/rows. A client that was not
+run keeps the line that the document has.
 """
 
 from __future__ import annotations
@@ -33,35 +33,42 @@ def title_of(script: Path) -> str:
     return text.splitlines()[0].removeprefix("// ").rstrip(".")
 
 
-def line_of(name: str, script: Path) -> str | None:
-    """The row of one client; None if it was not run."""
+def line_of(name: str, script: Path, documented: str) -> str | None:
+    """The line of one client; if it was not run, the one in the document, or None."""
     file = rows_file(name)
     if not file.exists():
-        return None
+        begin = f"| {_cell(title_of(script))} |"
+        return next((line for line in documented.splitlines() if line.startswith(begin)), None)
     rows = json.loads(file.read_text(encoding="utf-8"))
     failed = [row for row in rows if row["error"]]
     told = "; ".join(f"{row['row']}: {row['excused'] or 'a fault here'}" for row in failed)
     packages = ", ".join(f"`{package}`" for package in packages_of(script))
     cells = (title_of(script), packages, str(len(rows)), str(len(rows) - len(failed)), told)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
-def table() -> str:
-    """The table of all clients that were run, and their sum."""
-    lines = [line for name, script in scripts().items() if (line := line_of(name, script))]
-    return "\n".join((HEAD, *lines)) + "\n"
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def table(documented: str) -> str:
+    """The table of all clients; ``documented`` is the table that the document has."""
+    found = (line_of(name, script, documented) for name, script in scripts().items())
+    return "\n".join((HEAD, *filter(None, found))) + "\n"
 
 
 def main() -> int:
     """Print or write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true")
-    if not parser.parse_args().write:
-        print(table(), end="")
-        return 0
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    DOCUMENT.write_text(before + BEGIN + table() + END + rest.split(END)[1], encoding="utf-8")
+    write = parser.parse_args().write
+    before, rest = DOCUMENT.read_text(encoding="utf-8").split(BEGIN)
+    documented, after = rest.split(END)
+    made = table(documented)
+    if write:
+        DOCUMENT.write_text(before + BEGIN + made + END + after, encoding="utf-8")
+    else:
+        print(made, end="")
     return 0
 
 

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import instructor
 from openai import OpenAI
 from pydantic import BaseModel
-from rows import CHAT, URL, main, row
+from rows import CHAT, SCRIPTED, SCRIPTED_URL, URL, main, row
 
 ASK: Any = [{"role": "user", "content": "Invent a person."}]
-SMALL = "SmolLM2 is too small: it writes other keys or no JSON where nothing constrains it"
 
 
 class Person(BaseModel):
@@ -30,10 +29,19 @@ def ask(mode: instructor.Mode, **more: Any) -> Any:
 
 for mode in ("TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"):
     row(f"openai mode {mode}")(lambda mode=mode: ask(instructor.Mode[mode], max_tokens=100).age)
+
+
+def unconstrained(mode: instructor.Mode) -> None:
+    """A mode that asks for JSON in the prompt, which SmolLM2 is too small to follow."""
+    asked: Any = [{"role": "user", "content": "A Person called Ann as JSON, please."}]
+    with OpenAI(base_url=f"{SCRIPTED_URL}/v1", api_key="none", max_retries=0) as client:
+        made = instructor.from_openai(client, mode=mode)
+        found = made.create(model=SCRIPTED, messages=asked, response_model=Person, max_retries=0)
+    assert (found.name, found.age) == ("Ann", 40)
+
+
 for mode in ("JSON", "MD_JSON"):
-    row(f"openai mode {mode}", excused=SMALL)(
-        lambda mode=mode: ask(instructor.Mode[mode], max_tokens=60).age
-    )
+    row(f"openai mode {mode}")(lambda mode=mode: unconstrained(instructor.Mode[mode]))
 
 
 @row("openai mode RESPONSES_TOOLS")

@@ -89,7 +89,10 @@ for provider in ("ollama", "ollama_chat", "anthropic"):
 
 
 def required(provider: str) -> None:
-    answer = ask(provider, messages=QUESTION, tools=TOOLS, tool_choice="required", max_tokens=300)
+    answer = ask(
+        provider, messages=QUESTION, tools=TOOLS, tool_choice="required", max_tokens=300,
+        temperature=0,
+    )  # fmt: skip
     (call,) = answer.choices[0].message.tool_calls
     assert "city" in json.loads(call.function.arguments)
 

@@ -28,7 +28,11 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Row:
-    """A row. ``excused``: why a failure is not the server's; docs/clients.md has the same words."""
+    """A row. ``excused``: why it always fails, through no fault of the server.
+
+    docs/clients.md has the same words. The test fails if an excused row is right, so such a row
+    must not depend on chance: its temperature is 0, or the client fails before it asks.
+    """
 
     run: Run
     excused: str | None = None
