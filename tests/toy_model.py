@@ -19,6 +19,7 @@ from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
+from trinity.runtime.page import COMMON, Domain
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_pool import PagePool
 from trinity.runtime.sampling_params import SamplingParams
@@ -170,11 +171,11 @@ class ToyEngine:
 
     def new_cache(
         self, kv_type: str | None = None, adapters: tuple[float, ...] | None = None,
-        slot: int | None = None,
+        domain: Domain = COMMON,
     ) -> KVCache:  # fmt: skip
         assert not self.closed
         kind = kv_type or self.kv_type
-        return KVCache(self.pool, kind, self.context_length, adapters or (), slot)
+        return KVCache(self.pool, kind, self.context_length, adapters or (), domain)
 
     def renew_pool(self) -> None:
         sizes = part_sizes(self._window)

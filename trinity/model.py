@@ -400,7 +400,7 @@ class Model(Embeddings):
         kv_type = answer.kv_type or engine.kv_type
         if not answer.shares:
             return 0
-        return engine.pool.known(kv_type, answer.adapters or (), answer.slot, answer.tokens)
+        return engine.pool.known(kv_type, answer.adapters or (), answer.domain, answer.tokens)
 
     def keep_prefixes(self, folder: str | os.PathLike[str], limit: int) -> None:
         """Keep what is evaluated in a folder, too, of ``limit`` bytes; before the first request.

@@ -14,7 +14,7 @@ from tests.toy_model import HIDDEN, PART_BYTES, held, part_sizes, seen, write
 from trinity.errors import InputError, TrinityError
 from trinity.runtime import page_memory
 from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.page import Page
+from trinity.runtime.page import Domain, Page
 from trinity.runtime.page_layout import Window
 from trinity.runtime.page_pool import PagePool
 from trinity_kernels.ops.kv_layout import PAGE
@@ -194,7 +194,7 @@ def test_two_that_evaluate_the_same_end_with_the_same_pages() -> None:
 
 def test_hidden_tokens_are_for_their_own_sequence() -> None:
     pool = pool_of(8)
-    first, second, third = (KVCache(pool, "F16", CONTEXT, slot=0) for _ in range(3))
+    first, second, third = (KVCache(pool, "F16", CONTEXT, domain=Domain(0)) for _ in range(3))
     tokens = text(0, 3 * PAGE)
     write(first, tokens[:50])
     write(first, tokens[50 : 2 * PAGE + 20], hidden=True)
@@ -204,7 +204,7 @@ def test_hidden_tokens_are_for_their_own_sequence() -> None:
     assert (held(second), held(first)[50]) == (tokens[:PAGE], tokens[50] + HIDDEN)
     assert third.reuse(tokens) == PAGE
     first.remember()
-    assert pool.held[0].tokens == tokens[:50]
+    assert pool.held[Domain(0)].tokens == tokens[:50]
     for cache in (first, second, third):
         cache.release()
     assert pool.idle_bytes - pool._memory.spare_bytes == 2 * PART_BYTES  # nothing of the others

@@ -21,6 +21,7 @@ from trinity.runtime import engine as module
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.page import Domain
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import PAGE
 
@@ -277,16 +278,16 @@ def test_a_profile_takes_nothing_in(load: Load, count: int) -> None:
 
 def test_a_saved_slot_goes_on(load: Load, tmp_path: Path) -> None:
     engine, other = load("falcon_h1"), load("falcon_h1")
-    tokens, cache = text_of(engine, 203), engine.new_cache(slot=0)
+    tokens, cache = text_of(engine, 203), engine.new_cache(domain=Domain(0))
     expected = evaluate(engine, tokens, cache)
     cache.truncate(0)
     evaluate(engine, tokens[:200], cache)
     cache.remember()
     cache.release()
     path = str(tmp_path / "slot.bin")
-    assert slot_file.save(engine, 0, path)[0] == 200
-    assert slot_file.restore(other, 0, path)[0] == 200
-    again = other.new_cache(slot=0)
+    assert slot_file.save(engine, Domain(0), path)[0] == 200
+    assert slot_file.restore(other, Domain(0), path)[0] == 200
+    again = other.new_cache(domain=Domain(0))
     assert again.reuse(tokens) == 200
     assert np.array_equal(evaluate(other, tokens[200:], again), expected[200:])
 

@@ -15,6 +15,7 @@ from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.quantization.quantization import quantize
 from trinity.runtime import slot_file
+from trinity.runtime.page import Domain
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import PAGE
 
@@ -123,11 +124,11 @@ def test_after_a_restart(path: Path, tmp_path: Path, level: str) -> None:
         expected = cold(model, prompt)
         said(model, prompt, slot=3)
         with model.exclusive() as engine:
-            slot_file.save(engine, 3, str(tmp_path / "slot"))
+            slot_file.save(engine, Domain(3), str(tmp_path / "slot"))
     assert found == [expected] * 3
     with load(path, isa=level) as model:
         with model.exclusive() as engine:
-            slot_file.restore(engine, 5, str(tmp_path / "slot"))
+            slot_file.restore(engine, Domain(5), str(tmp_path / "slot"))
         assert said(model, prompt, slot=5) == expected
 
 

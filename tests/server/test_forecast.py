@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from trinity.runtime.page import COMMON, Domain
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.step_times import StepTimes, pairs
 from trinity.runtime.work import Work
@@ -120,7 +121,7 @@ def answer(tokens: int, *, length: int | None = None, done: int = 0) -> Any:
     own = [len(_made), *range(1, tokens)]
     _made.append(own)
     return SimpleNamespace(tokens=own, cache=cache, ended=False, timings=timings, shares=True,
-                           adapters=(), most_left=10)  # fmt: skip
+                           adapters=(), domain=COMMON, most_left=10)  # fmt: skip
 
 
 def model_of(work: Work, cached: int = 0) -> Any:
@@ -145,6 +146,14 @@ def test_what_another_evaluates_is_not_counted_twice() -> None:
     second.tokens = [*first.tokens[:60], *range(500, 540)]
     assert forecast.first_token(model_of(work), [first]) == pytest.approx(1.0)
     assert forecast.first_token(model_of(work), [second]) == pytest.approx(1.4)
+
+
+def test_what_one_evaluates_in_another_domain_is_no_help() -> None:
+    work, forecast = ROWS, Forecast()
+    first, second = answer(100), answer(100)
+    second.tokens, second.domain = first.tokens, Domain(None, "a")
+    assert forecast.first_token(model_of(work), [first]) == pytest.approx(1.0)
+    assert forecast.first_token(model_of(work), [second]) == pytest.approx(2.0)
 
 
 def test_what_came_corrects_what_is_predicted() -> None:

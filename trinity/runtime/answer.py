@@ -47,7 +47,7 @@ class Answer(Sequence):
         check_context(len(prompt), context_length)
         super().__init__(
             list(prompt), sink, shares=request.cache_prompt, priority=request.priority,
-            cancel=request.cancel, adapters=adapters, slot=request.slot,
+            cancel=request.cancel, adapters=adapters, domain=request.domain,
         )  # fmt: skip
         self.timings = Timings(prompt_tokens=len(prompt))
         self.accepted = 0  # proposals of the newest step that were right

@@ -296,7 +296,7 @@ class Batch:
         """
         if not self._may_enter(sequence, pieces):
             return
-        cache = self._engine.new_cache(sequence.kv_type, sequence.adapters, sequence.slot)
+        cache = self._engine.new_cache(sequence.kv_type, sequence.adapters, sequence.domain)
         found = False
         try:
             if sequence.shares:
@@ -368,7 +368,7 @@ def _evaluates_for(piece: Piece, sequence: Sequence) -> bool:
     """Whether a piece evaluates tokens that ``sequence`` begins with, too, and may share."""
     if not (sequence.shares and piece.sequence.shares):
         return False
-    if (piece.sequence.adapters, piece.sequence.slot) != (sequence.adapters, sequence.slot):
+    if (piece.sequence.adapters, piece.sequence.domain) != (sequence.adapters, sequence.domain):
         return False
     count = piece.cache.length + WORTH_WAITING
     tokens = sequence.tokens

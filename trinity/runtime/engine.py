@@ -37,7 +37,7 @@ from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.kv_cache import KVCache, check_different
 from trinity.runtime.memory import enough_memory, zeros
-from trinity.runtime.page import AdapterWeights
+from trinity.runtime.page import COMMON, AdapterWeights, Domain
 from trinity.runtime.page_layout import PageLayout
 from trinity.runtime.page_pool import PagePool
 from trinity.runtime.paging import available_memory, populate, small_pages
@@ -252,7 +252,7 @@ class CPUEngine(Emptied):
 
     def new_cache(
         self, kv_type: str | None = None, adapters: AdapterWeights | None = None,
-        slot: int | None = None,
+        domain: Domain = COMMON,
     ) -> KVCache:  # fmt: skip
         """An empty cache of the engine's type or another, which grows to ``context_length``.
 
@@ -262,7 +262,7 @@ class CPUEngine(Emptied):
         if kind not in KV_TYPES:
             raise InputError(f"kv_type must be f16 or f32, got {kv_type!r}")
         weights = self.adapter_weights() if adapters is None else adapters
-        return KVCache(self.pool, kind, self.context_length, weights, slot)
+        return KVCache(self.pool, kind, self.context_length, weights, domain)
 
     @property
     def rounding(self) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
+from trinity.runtime.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:  # else every import of the API would load the compiler
     from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page import AdapterWeights
     from trinity.runtime.page_pool import PagePool
 
 
@@ -118,12 +118,12 @@ class Engine(Protocol):
 
     def new_cache(
         self, kv_type: str | None = None, adapters: AdapterWeights | None = None,
-        slot: int | None = None,
+        domain: Domain = COMMON,
     ) -> KVCache:  # fmt: skip
         """An empty cache, of the engine's element type or another (F16, F32).
 
         ``adapters``: the weights with which its tokens are evaluated, of ``adapter_weights``;
-        None: as loaded. ``slot``: it shares with caches of that slot alone.
+        None: as loaded. ``domain``: it shares with caches of that domain alone.
         """
         ...
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
-from trinity.runtime.page import AdapterWeights, Page
+from trinity.runtime.page import COMMON, AdapterWeights, Domain, Page
 from trinity.runtime.page_pool import Held, Holding, PagePool
 from trinity.runtime.page_search import find, usable
 from trinity.runtime.states_apart import MOST_APART, StatesApart
@@ -23,12 +23,12 @@ class KVCache:
     windowed parts at ``window_address``. Of these a cache has only those that the next step's
     tokens see: it gives the others back before the step. Pages go back to the pool by ``release``,
     or when the cache is collected. ``adapters``: the weights of the adapters that it is filled
-    with, the only ones with which its pages are shared. Those of a ``slot`` share among themselves.
+    with, the only ones with which its pages are shared. So is ``domain``.
     """
 
     def __init__(
         self, pool: PagePool, kv_type: str, context_length: int, adapters: AdapterWeights = (),
-        slot: int | None = None,
+        domain: Domain = COMMON,
     ) -> None:  # fmt: skip
         self._pages: list[Page] = []
         self._booked = 0
@@ -36,8 +36,8 @@ class KVCache:
         self._pool = pool
         self._kv_type = kv_type
         self._adapters = adapters
-        self._slot = slot
-        self._root = self._shared = pool.root(kv_type, adapters, slot)
+        self._domain = domain
+        self._root = self._shared = pool.root(kv_type, adapters, domain)
         self._table = np.zeros(-(-context_length // PAGE), np.int64)
         self._address = int(self._table.ctypes.data)
         self._window = pool.window
@@ -100,8 +100,9 @@ class KVCache:
         """
         assert not self._pages
         known = 0
-        if self._root is self._shared and self._slot is None:
-            known = self._pool.recall(self._root, self._adapters, tokens)
+        if self._root is self._shared and self._domain.slot is None:
+            salt = self._domain.salt
+            known = self._pool.recall(self._root, self._adapters, salt, tokens)
         found = find(self._root, tokens, self._window)
         self.keep(found.parting)
         self.keep(len(tokens) - self._pool.recurrent)
@@ -223,10 +224,10 @@ class KVCache:
 
     def remember(self) -> None:
         """Note for its slot, if it has one and may share, what others can find of what it holds."""
-        if self._slot is not None and self._root is self._shared:
+        if self._domain.slot is not None and self._root is self._shared:
             tokens = [token for page in self._pages for token in page.tokens][: self._length]
             tokens = list(takewhile(lambda token: token >= 0, tokens))
-            self._pool.held[self._slot] = Held(self._kv_type, self._adapters, tokens)
+            self._pool.held[self._domain] = Held(self._kv_type, self._adapters, tokens)
 
     def release(self) -> None:
         """Give all pages back; what they hold can be reused as long as it is there."""
@@ -265,9 +266,10 @@ class KVCache:
 
     def _save(self, index: int) -> None:
         """Let the store have a page that is full."""
-        if self._root is self._shared and self._slot is None:
+        slot, salt = self._domain
+        if self._root is self._shared and slot is None:
             windowed = any(index in saved for saved in self._saved)
-            self._pool.save(self._pages[index], self._adapters, windowed=windowed)
+            self._pool.save(self._pages[index], self._adapters, salt, windowed=windowed)
 
     def _last(self) -> Page:
         return self._pages[-1] if self._pages else self._root

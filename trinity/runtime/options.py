@@ -13,6 +13,7 @@ from trinity.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import Limits
+from trinity.runtime.page import Domain
 from trinity.runtime.sampling_params import SamplingParams
 
 
@@ -51,7 +52,8 @@ class GenerationOptions(TypedDict, total=False):
     loaded with them, to their weights; those that it does not name have 0.
 
     ``slot`` (None): the number of a cache of its own, which the answer shares with others of that
-    slot alone.
+    slot alone. ``cache_salt`` (none): a text; prompts share keys and values only with those that
+    were given the same one.
 
     ``progress`` (False): every chunk of a stream has timings so far, and while the prompt is
     evaluated chunks without text say how much of it is.
@@ -92,6 +94,7 @@ class GenerationOptions(TypedDict, total=False):
     priority: int
     lora: Mapping[int, float] | None
     slot: int | None
+    cache_salt: str
     progress: bool
     resumed: Sequence[int] | None
     cancel: Cancel | None
@@ -188,6 +191,10 @@ class Request:
         int | None,
         Option("Number of a cache that is shared with other answers of that slot alone.", low=0),
     ] = None
+    cache_salt: Annotated[
+        str,
+        Option("Requests share cached prompts only with requests of the same salt.", values="text"),
+    ] = ""
     progress: Annotated[
         bool, Option("Give timings with every chunk, and chunks while the prompt is evaluated.")
     ] = False
@@ -208,6 +215,11 @@ class Request:
         check_options(self)
         if self.resumed and self.limits.logprobs is not None:
             raise InputError("resumed cannot be used with logprobs: they are not known any more")
+
+    @property
+    def domain(self) -> Domain:
+        """With which texts its pages are shared."""
+        return Domain(self.slot, self.cache_salt)
 
     @property
     def proposals(self) -> int:

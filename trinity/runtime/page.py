@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Kind = tuple[str, bool]  # element type, whether of windowed layers
 AdapterWeights = tuple[float, ...]  # of all adapters; () where none is used
+
+
+class Domain(NamedTuple):
+    """Which texts share pages: those with the same salt that are in the same slot, or in none."""
+
+    slot: int | None = None
+    salt: str = ""
+
+
+COMMON = Domain()
 
 
 class Part:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from trinity.errors import TrinityError
-from trinity.runtime.page import AdapterWeights, Kind, Page, Part
+from trinity.runtime.page import COMMON, AdapterWeights, Domain, Kind, Page, Part
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
 from trinity.runtime.page_search import find
@@ -67,9 +67,9 @@ class PagePool:
         }
         self._memory = PageMemory(kinds, limit, prepare)
         # They live as long as a page or a cache refers to them.
-        self._roots: WeakValueDictionary[tuple[str, AdapterWeights, int | None], Page]
+        self._roots: WeakValueDictionary[tuple[str, AdapterWeights, Domain], Page]
         self._roots = WeakValueDictionary()
-        self.held: dict[int, Held] = {}  # by slot
+        self.held: dict[Domain, Held] = {}  # of those with a slot
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
         self._closed = False
@@ -112,39 +112,43 @@ class PagePool:
         )
 
     def root(
-        self, kv_type: str, adapters: AdapterWeights = (), slot: int | None = None
+        self, kv_type: str, adapters: AdapterWeights = (), domain: Domain = COMMON
     ) -> Page:  # fmt: skip
         """What the first page of every sequence with these weights of adapters has as its parent.
 
-        What was evaluated with others is another text. So are those of each slot.
+        What was evaluated with others is another text. So are those of each domain.
         """
-        key = kv_type, adapters, slot
+        key = kv_type, adapters, domain
         found = self._roots.get(key)
         if found is None:
             found = self._roots[key] = Page(kv_type)
         return found
 
     def known(
-        self, kv_type: str, adapters: AdapterWeights, slot: int | None, tokens: Sequence[int]
+        self, kv_type: str, adapters: AdapterWeights, domain: Domain, tokens: Sequence[int]
     ) -> int:
         """About how many first ``tokens`` are there; any thread may ask while the pool is used."""
-        root = self._roots.get((kv_type, adapters, slot))
+        root = self._roots.get((kv_type, adapters, domain))
         try:
             return 0 if root is None else find(root, tokens, self.window).length
         except (IndexError, ValueError):  # a page was given back meanwhile
             return 0
 
-    def recall(self, root: Page, adapters: AdapterWeights, tokens: Sequence[int]) -> int:
+    def recall(
+        self, root: Page, adapters: AdapterWeights, salt: str, tokens: Sequence[int]
+    ) -> int:  # fmt: skip
         """Put whole pages of ``tokens``' beginning behind ``root`` that the store has, if any.
 
-        With windowed layers as many as have behind them what the next token sees. Returns of how
-        many there is anything. Raises: TrinityError where the system gives no memory.
+        ``root`` is the one of ``adapters`` and ``salt`` without a slot. With windowed layers as
+        many as have behind them what the next token sees. Returns of how many there is anything.
+        Raises: TrinityError where the system gives no memory.
         """
         store = self.store
         if store is None:
             return 0
         self._take_back()
-        path, known = self._stored_path(store, root, adapters, tokens)
+        start = store.start(stored_kind(root.kv_type, adapters, salt))
+        path, known = self._stored_path(store, root, start, tokens)
         parent, held = root, list[Page]()
         first = self.window.first_page(len(path) * PAGE) if self.window else len(path)
         for index, (name, wanted) in enumerate(path):
@@ -163,8 +167,10 @@ class PagePool:
             self.give_back(page)
         return known
 
-    def save(self, page: Page, adapters: AdapterWeights, *, windowed: bool) -> None:
-        """Let the store have a page that is full, and stands behind the root of all texts.
+    def save(
+        self, page: Page, adapters: AdapterWeights, salt: str, *, windowed: bool
+    ) -> None:  # fmt: skip
+        """Let the store have a page that is full, and stands behind a root as in ``recall``.
 
         ``windowed``: also its windowed part.
         """
@@ -176,7 +182,7 @@ class PagePool:
             path.append(parent)
         if any(one.hides for one in path):
             return
-        name = store.start(f"{page.kv_type} {adapters}")
+        name = store.start(stored_kind(page.kv_type, adapters, salt))
         for one in reversed(path[:-1]):
             name = store.name(name, one.tokens)
         if page.full is not None:
@@ -185,17 +191,18 @@ class PagePool:
             store.save(store.windowed(name), page.tokens, page.windowed.data)
 
     def _stored_path(
-        self, store: PrefixStore, root: Page, adapters: AdapterWeights, tokens: Sequence[int]
+        self, store: PrefixStore, root: Page, start: bytes, tokens: Sequence[int]
     ) -> tuple[list[tuple[bytes, list[int]]], int]:
         """Names and tokens of the pages to begin with, which are in memory or in the store.
 
-        And how many there are without what windowed layers need.
+        ``start``: the store's name of ``root``. And how many there are without what windowed
+        layers need.
         """
-        name, parent = store.start(f"{root.kv_type} {adapters}"), [root]
+        name, parent = start, [root]
         path: list[tuple[bytes, list[int]]] = []
         count = first = 0  # first: of the windowed parts without a gap
-        for start in range(0, len(tokens) - PAGE, PAGE):
-            wanted = list(tokens[start : start + PAGE])
+        for place in range(0, len(tokens) - PAGE, PAGE):
+            wanted = list(tokens[place : place + PAGE])
             name = store.name(name, wanted)
             parent = [one for of in parent for one in of.children if one.tokens == wanted]
             if not parent and self.sizes[root.kv_type].full and not store.has(name):
@@ -300,12 +307,12 @@ class PagePool:
         for part in holding.apart:
             self.give_back_apart(part)
 
-    def erase(self, slot: int) -> None:
+    def erase(self, domain: Domain) -> None:
         """Forget what a slot holds and nobody uses."""
         self._take_back()
-        self.held.pop(slot, None)
+        self.held.pop(domain, None)
         for (_, _, of), root in list(self._roots.items()):
-            for page in [*root.children] if of == slot else ():
+            for page in [*root.children] if of == domain else ():
                 if page.users == 0:
                     del self._idle[page]
                     self.cut(page, 0)
@@ -443,3 +450,9 @@ class PagePool:
     def _take_back(self) -> None:
         while self.dropped:
             self.release(self.dropped.popleft())
+
+
+def stored_kind(kv_type: str, adapters: AdapterWeights, salt: str) -> str:
+    """What the store's names of pages depend on, besides the model and the tokens."""
+    found = f"{kv_type} {adapters}"
+    return f"{found} {salt}" if salt else found

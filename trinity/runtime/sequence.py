@@ -16,12 +16,12 @@ from trinity.errors import ContextLengthError
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
+from trinity.runtime.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:
     from trinity.runtime.aside import Aside
     from trinity.runtime.cancel import Cancel
     from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page import AdapterWeights
 
 Logits = NDArray[np.float32]
 States = NDArray[np.float32]  # (n, hidden size), behind the output norm
@@ -33,10 +33,10 @@ class Sequence(ABC):
 
     ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. With a ``slot``
-    it shares with others of that slot alone. One that is ``of_states`` goes on by the hidden states
-    of all its tokens, and no logits are computed for it. ``whole``: all its tokens are evaluated in
-    one step. ``second``: where the second text of a pair begins.
+    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. It shares with
+    others of its ``domain`` alone. One that is ``of_states`` goes on by the hidden states of all
+    its tokens, and no logits are computed for it. ``whole``: all its tokens are evaluated in one
+    step. ``second``: where the second text of a pair begins.
     """
 
     of_states = False
@@ -46,13 +46,13 @@ class Sequence(ABC):
     def __init__(
         self, tokens: list[int], sink: Sink, *, kv_type: str | None = None, shares: bool = False,
         priority: int = 0, cancel: Cancel | None = None, adapters: AdapterWeights | None = None,
-        slot: int | None = None,
+        domain: Domain = COMMON,
     ) -> None:  # fmt: skip
         self.tokens = tokens
         self.kv_type = kv_type
         self.shares = shares
         self.adapters = adapters
-        self.slot = slot
+        self.domain = domain
         self.rank = (priority, 0)
         self.cache: KVCache | None = None
         self.ended = False

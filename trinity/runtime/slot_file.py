@@ -1,7 +1,7 @@
 """What a slot holds, in a file: tokens, and their keys and values, to go on from in another run.
 
 A slot is a number that requests give; its texts share pages among themselves alone. All integers
-are of 32 bits, little-endian:
+are of 32 bits, little-endian. Functions take the domain of a slot:
 
     magic "TSLT", version
     number of words, words: -1, 1, number of tokens, tokens; or the tokens alone
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.interface import Engine
-from trinity.runtime.page import Page
+from trinity.runtime.page import Domain, Page
 from trinity.runtime.page_search import find
 from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE
 from trinity_kernels.whole_file import whole_file
@@ -57,14 +57,14 @@ class Header:
     window: int
 
 
-def erase(engine: Engine, slot: int) -> int:
+def erase(engine: Engine, slot: Domain) -> int:
     """Forget what a slot holds; how many tokens those were."""
     held = engine.pool.held.get(slot)
     engine.pool.erase(slot)
     return 0 if held is None else len(held.tokens)
 
 
-def save(engine: Engine, slot: int, path: str) -> tuple[int, int]:
+def save(engine: Engine, slot: Domain, path: str) -> tuple[int, int]:
     """Write what a slot's last sequence left, as far as it is there; numbers of tokens and bytes.
 
     The file appears whole or not at all. Nobody else uses the engine meanwhile.
@@ -79,7 +79,7 @@ def save(engine: Engine, slot: int, path: str) -> tuple[int, int]:
         # One token more, for a sequence never begins with all of its own.
         pages, length, _ = find(root, [*held.tokens, -1], pool.window)
     if held is None or not length:
-        raise InputError(f"slot {slot} holds nothing that could be saved: use it first")
+        raise InputError(f"slot {slot.slot} holds nothing that could be saved: use it first")
     tokens = np.asarray(held.tokens[:length], "<i4")
     header = _header(engine, held.kv_type, held.adapters)
     text = json.dumps(asdict(header)).encode()
@@ -98,7 +98,7 @@ def save(engine: Engine, slot: int, path: str) -> tuple[int, int]:
         raise TrinityError(f"{path}: the slot cannot be saved: {error}") from error
 
 
-def restore(engine: Engine, slot: int, path: str) -> tuple[int, int]:
+def restore(engine: Engine, slot: Domain, path: str) -> tuple[int, int]:
     """Let a slot hold what a file has, in place of what it holds; numbers of tokens and bytes.
 
     The file is checked before anything is forgotten. Nobody else uses the engine meanwhile.
@@ -145,7 +145,7 @@ class _Reader:
         return InputError(f"{self.path}: it is no saved slot that can be used here: {what}")
 
 
-def _restored(engine: Engine, slot: int, file: _Reader) -> int:
+def _restored(engine: Engine, slot: Domain, file: _Reader) -> int:
     """Check and read a file; the number of tokens."""
     if file.take(4) != MAGIC:
         raise file.wrong(f"it does not begin with {MAGIC.decode()}")

@@ -49,7 +49,8 @@ def make_app(
     """
     settings = settings or ServerOptions()
     service = Service(settings, models, Metrics(), defaults, speech)
-    service.kept.repeat = partial(repeated, service, ENDPOINTS)
+    for one in service.owned.values():
+        one.kept.repeat = partial(repeated, service, ENDPOINTS)
 
     async def load_first() -> None:
         try:
@@ -75,7 +76,8 @@ def make_app(
                 answering.cancel()
             if loading is not None:
                 loading.cancel()
-            service.kept.close()
+            for one in service.owned.values():
+                one.kept.close()
             service.threads.close()
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -110,7 +112,9 @@ def make_app(
         Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()
     ]
     open_paths = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.open)
-    guard = Middleware(Guard, settings=settings, refuse=refuse, open_paths=open_paths)
+    guard = Middleware(
+        Guard, settings=settings, keys=service.keys, refuse=refuse, open_paths=open_paths
+    )
     app = Starlette(
         routes=routes,
         middleware=[guard],

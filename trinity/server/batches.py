@@ -36,20 +36,27 @@ RETRIES, RETRY_SECONDS = 600, 1.0
 SAVE_SECONDS = 1.0  # between writings of how many rows are answered
 
 
-class Batches:
-    """The files and batches of a server. ``run`` answers; the endpoints change the stores."""
+class Traffic:
+    """What batches wait for: ``live`` requests that are no row of a batch, and news of batches."""
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
+    def __init__(self) -> None:
+        self.live = 0
+        self.news = asyncio.Event()
+
+
+class Batches:
+    """The files and batches of one owner. ``take`` answers; the endpoints change the stores."""
+
+    def __init__(self, folder: Path, most_bytes: int, traffic: Traffic) -> None:
         self.files = FileStore(folder / "files", most_bytes)
         self.store = BatchStore(folder / "batches")
-        self.live = 0  # requests under way that are no row of a batch
+        self._traffic = traffic
         self._current: BatchObject | None = None
-        self._news = asyncio.Event()
 
     def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
         """Begin a batch. Raises: as ``BatchStore.add``."""
         batch = self.store.add(input_file, endpoint, metadata)
-        self._news.set()
+        self._traffic.news.set()
         return batch
 
     def get(self, name: str) -> BatchObject:
@@ -69,7 +76,7 @@ class Batches:
             if not begun:
                 batch.become("cancelled")
             self.store.cancel(batch)
-            self._news.set()
+            self._traffic.news.set()
         return batch
 
     def delete_file(self, name: str) -> None:
@@ -80,25 +87,20 @@ class Batches:
             )
         self.files.delete(name)
 
-    async def run(self, endpoints: Mapping[str, ASGIApp]) -> None:
-        """Answer batches until cancelled. ``endpoints``: what answers, by path."""
-        while True:
-            self._news.clear()
-            waiting = [batch for batch in self.store.all() if batch.status not in ENDED]
-            for found in sorted(waiting, key=lambda one: (one.created_at, one.id)):
-                try:
-                    await self._take(found.id, endpoints)
-                except ApiError as error:  # its file has been removed meanwhile
-                    log.warning("batch %s cannot go on: %s", found.id, error)
-                except Exception:
-                    log.exception("batch %s cannot go on", found.id)
-                finally:
-                    self._current = None
-            if not self._news.is_set():
-                try:
-                    await asyncio.wait_for(self._news.wait(), 60.0)
-                except TimeoutError:
-                    continue
+    def waiting(self) -> list[BatchObject]:
+        """The batches that have not ended."""
+        return [batch for batch in self.store.all() if batch.status not in ENDED]
+
+    async def take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
+        """Answer a batch, unless it has ended by now; ``endpoints``: what answers, by path."""
+        try:
+            await self._take(name, endpoints)
+        except ApiError as error:  # its file has been removed meanwhile
+            log.warning("batch %s cannot go on: %s", name, error)
+        except Exception:
+            log.exception("batch %s cannot go on", name)
+        finally:
+            self._current = None
 
     async def _take(self, name: str, endpoints: Mapping[str, ASGIApp]) -> None:
         """Answer a batch, unless it has ended by now. Raises: ApiError 404; what answering does."""
@@ -158,7 +160,7 @@ class Batches:
         """Status and body, once nobody else is served; None where the batch has to end."""
         row.body["priority"] = LAST
         for left in reversed(range(RETRIES)):
-            while self.live and not self._over(batch):
+            while self._traffic.live and not self._over(batch):
                 await asyncio.sleep(0.02)
             if self._over(batch):
                 return None

@@ -62,7 +62,7 @@ class Dispatch:
         batches = self._service.batches
         live = int(batches is not None and not scope.get("trinity.of_batch", False))
         if batches is not None:
-            batches.live += live
+            batches.traffic.live += live
         try:
             await self._answer(scope, receive, watched)
         except LeftError:
@@ -73,7 +73,7 @@ class Dispatch:
             await refusal(self._endpoint.family, error)(scope, receive, watched)
         finally:
             if batches is not None:
-                batches.live -= live
+                batches.traffic.live -= live
             self._service.metrics.answered(self._endpoint.path, status)
             if dropped.names:
                 log.info("%s %s ignored: %s", scope["method"], self._endpoint.path, dropped.header)
@@ -91,7 +91,7 @@ class Dispatch:
         if self._endpoint.form is not None:
             most = getattr(settings, self._endpoint.limit)
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
-                folder = self._service.batches.files.folder
+                folder = self._service.batches.own.files.folder
         try:
             async with asyncio.timeout_at(deadline):
                 body = await read_body(scope, receive, most, folder)
@@ -119,10 +119,10 @@ class Dispatch:
     async def _work(
         self, content: Any, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        endpoint, request, kept = self._endpoint, Request(scope, receive), self._service.kept
+        endpoint, request = self._endpoint, Request(scope, receive)
         name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
         if name and last and endpoint.event is not None:
-            await kept.resume(name, last, endpoint.path)(scope, receive, send)
+            await self._service.kept.resume(name, last, endpoint.path)(scope, receive, send)
             return
         query = None
         if endpoint.query is not None:
@@ -131,7 +131,7 @@ class Dispatch:
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
-            answer = kept.answer(name, answer, endpoint.path, body)
+            answer = self._service.kept.answer(name, answer, endpoint.path, body)
         await answer(scope, receive, send)
 
 

@@ -92,7 +92,9 @@ def evaluated(answer: Answer, cached: int) -> int:
 
 def common(answer: Answer, other: Answer) -> int:
     """How many first tokens an answer need not evaluate because another one does."""
-    if not (answer.shares and other.shares) or answer.adapters != other.adapters:
+    if not (answer.shares and other.shares):
+        return 0
+    if (answer.adapters, answer.domain) != (other.adapters, other.domain):
         return 0
     both = zip(answer.tokens, other.tokens, strict=False)
     return next((place for place, (a, b) in enumerate(both) if a != b), 0)

@@ -15,6 +15,7 @@ from trinity.errors import TrinityError
 from trinity.server.errors import ApiError
 from trinity.server.forecast import Forecast
 from trinity.server.ignored import ignore
+from trinity.server.owner import owner
 from trinity.server.places import Places, asker
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Served:
     """A model that may be asked for: its name, what it is called elsewhere, how it is loaded.
 
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
-    ``lora`` are the weights of adapters for requests that do not give them; None: as loaded.
+    ``lora`` are the weights of adapters for an owner's requests that do not give them.
     ``aliases`` are further names of it, ``tags`` words that the list of models has about it.
     ``leaving``: it is to be unloaded once nobody uses it.
     """
@@ -51,7 +52,7 @@ class Served:
     bytes: int = 0
     loading: bool = False
     leaving: bool = False
-    lora: Mapping[int, float] | None = None
+    lora: dict[str, Mapping[int, float]] = field(default_factory=dict)
     aliases: Sequence[str] = ()
     tags: Sequence[str] = ()
     forecast: Forecast = field(default_factory=Forecast)
@@ -71,8 +72,8 @@ class Lease:
 
     @property
     def lora(self) -> Mapping[int, float] | None:
-        """Weights of adapters for requests that do not give them."""
-        return self._served.lora
+        """Weights of adapters for requests that do not give them; None: as loaded."""
+        return self._served.lora.get(owner.get())
 
     @property
     def forecast(self) -> Forecast:

@@ -36,13 +36,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from trinity.server.batches import Batches
+from trinity.server.batch_queue import BatchQueue
 from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
@@ -50,6 +50,7 @@ from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
+from trinity.server.owner import Keys, folder_of, owner, salt_of
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
@@ -187,8 +188,16 @@ class Later(Generic[S]):
         return self._make().__await__()
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What the server keeps in memory for one owner."""
+
+    kept: KeptStreams
+    responses: KeptResponses
+
+
 class Service:
-    """The settings, the models, the figures and the kept streams of a server."""
+    """The settings, the models, the figures and what is kept for each owner of a server."""
 
     def __init__(
         self, settings: ServerOptions, models: Models, metrics: Metrics,
@@ -199,11 +208,21 @@ class Service:
         self.models = models
         self.metrics = metrics
         self.speech = speech
-        self.kept = KeptStreams(stream_logs(settings))
-        self.responses = KeptResponses()
-        self.batches = batches_in(settings)
+        self.keys = Keys(settings.all_keys())
+        self.owned = {name: owned_by(name, settings) for name in self.keys.owners}
+        self.batches = batches_in(settings, self.keys)
         self.threads = Threads()
         self.canary = Canary(models)
+
+    @property
+    def kept(self) -> KeptStreams:
+        """The kept streams of the current request's owner."""
+        return self.owned[owner.get()].kept
+
+    @property
+    def responses(self) -> KeptResponses:
+        """The stored responses of the current request's owner."""
+        return self.owned[owner.get()].responses
 
     def start(self, name: str | None, job: ChatJob | TextJob) -> Awaitable[Answers]:
         """Check a job and submit it to the model ``name``, None for the first, once awaited.
@@ -218,7 +237,7 @@ class Service:
         lease = await self.models.lease(name)
         try:
             defaults = {**self.defaults, "lora": lease.lora}
-            job = replace(job, options={**defaults, **job.options})
+            job = replace(job, options=self._salted({**defaults, **job.options}))
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await self.threads.run(prepared, lease.model, job, self.template_names)
@@ -235,6 +254,11 @@ class Service:
     def template_names(self) -> Mapping[str, Any]:
         """The server's variables for chat templates that have them."""
         return self.settings.chat_template_kwargs or {}
+
+    def _salted(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options of an answer whose cached prompts are the owner's; slots are so in any case."""
+        shared = self.settings.share_prefix_cache and options.get("slot") is None
+        return {**options, "cache_salt": salt_of(options.get("cache_salt", ""), shared=shared)}
 
     def _check_size(self, job: ChatJob | TextJob) -> None:
         most = self.settings.max_answers
@@ -253,14 +277,19 @@ class Service:
             raise ApiError(400, f"{count} answers are asked for; at most {most} are given", "n")
 
 
-def batches_in(settings: ServerOptions) -> Batches | None:
+def batches_in(settings: ServerOptions, keys: Keys) -> BatchQueue | None:
     """Where files and batches are kept. Raises: InputError."""
-    return None if settings.state is None else Batches(Path(settings.state), settings.max_files)
+    if settings.state is None:
+        return None
+    return BatchQueue(Path(settings.state), settings.max_files, keys.owners)
 
 
-def stream_logs(settings: ServerOptions) -> StreamLogs | None:
-    """Where streams are kept that outlive the process. Raises: InputError."""
-    return None if settings.state is None else StreamLogs(Path(settings.state, "streams"))
+def owned_by(name: str, settings: ServerOptions) -> Owned:
+    """What is kept for an owner; with a folder, streams outlive the process. Raises: InputError."""
+    logs = None
+    if settings.state is not None:
+        logs = StreamLogs(folder_of(Path(settings.state), name) / "streams")
+    return Owned(KeptStreams(logs), KeptResponses())
 
 
 def recorded(

@@ -330,6 +330,14 @@ class ServerOptions:
             metavar="WORDS",
         ),
     ] = None
+    share_prefix_cache: Annotated[
+        bool,
+        Option(
+            "Let requests with different API keys share cached prompts; otherwise each of several "
+            "keys has its own.",
+            ("--share-prefix-cache",),
+        ),
+    ] = False
     memory_limit: Annotated[
         int | None,
         Option(

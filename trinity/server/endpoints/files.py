@@ -62,7 +62,7 @@ def batches_of(service: Service) -> Batches:
             501, "files and batches need a folder; start the server with --state FOLDER",
             code="no_state",
         )  # fmt: skip
-    return service.batches
+    return service.batches.own
 
 
 def page_of(

@@ -9,6 +9,7 @@ import msgspec
 from trinity.runtime.options import Request
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import Lora
+from trinity.server.owner import owner
 
 
 class Adapter(msgspec.Struct):
@@ -27,8 +28,9 @@ class Changed(msgspec.Struct):
 
 async def adapters(call: Call[Any]) -> ASGI:
     """All adapters."""
-    with await call.service.models.lease(None) as model:
-        lora = call.service.models.first.lora
+    lease = await call.service.models.lease(None)
+    with lease as model:
+        lora = lease.lora
         loaded = enumerate(model.adapters)
         return Json(
             [
@@ -43,7 +45,7 @@ async def weigh(call: Call[list[Lora]]) -> ASGI:
     lora = {one.id: one.scale for one in call.body}
     with await call.service.models.lease(None) as model:
         model.engine.adapter_weights(Request.of(lora=lora).lora)  # raises what is wrong
-        call.service.models.first.lora = lora
+        call.service.models.first.lora[owner.get()] = lora
     return Json(Changed())
 
 

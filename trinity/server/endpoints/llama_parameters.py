@@ -54,8 +54,9 @@ class LlamaParameters(Forms, kw_only=True):
     ``n``.
 
     ``id_slot`` counts where slots can be saved; else it changes nothing, for what is evaluated of a
-    prompt is there for all. Nor do ``n_discard``, for a context that is shifted always loses half,
-    and ``backend_sampling``, for there is one way to sample.
+    prompt is there for all. With ``cache_salt``, which is vLLM's, it never counts. Nor do
+    ``n_discard``, for a context that is shifted always loses half, and ``backend_sampling``, for
+    there is one way to sample.
     """
 
     model: str | None = None
@@ -77,6 +78,7 @@ class LlamaParameters(Forms, kw_only=True):
     samplers: Ignorable[list[Sampler] | None] = None
     lora: list[Lora] | None = None
     id_slot: Annotated[int, Meta(ge=-1)] | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None
     n_keep: Annotated[int, Meta(ge=-1)] | None = None
@@ -123,6 +125,7 @@ class LlamaParameters(Forms, kw_only=True):
             "stop": self.stops(),
             "ignore_eos": self.ignore_eos,
             "cache_prompt": self.cache_prompt,
+            "cache_salt": self.cache_salt,
         }
 
     def stops(self) -> list[str] | None:
@@ -172,7 +175,9 @@ class LlamaParameters(Forms, kw_only=True):
         with await service.models.lease(self.model) as model:
             if slot is not None:
                 check_slot(model, slot, "id_slot")
-                if service.settings.slot_save_path is not None:
+                if self.cache_salt is not None:
+                    ignore("id_slot")
+                elif service.settings.slot_save_path is not None:
                     found["slot"] = slot
             if self.logit_bias:
                 found["logit_bias"] = await service.threads.run(bias_of, model, self.logit_bias)

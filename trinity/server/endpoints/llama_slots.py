@@ -6,15 +6,18 @@ import os
 import re
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from trinity.runtime.page import Domain
 from trinity.runtime.slot_file import erase, restore, save
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import check_slot
 from trinity.server.errors import ApiError
+from trinity.server.owner import folder_of, owner, salt_of
 from trinity.server.schemas import Body
 
 if TYPE_CHECKING:
@@ -63,20 +66,24 @@ async def change(call: Call[SlotFile]) -> ASGI:
     if folder is None:
         raise ApiError(400, "slots cannot be saved here: start the server with --slot-save-path")
     slot, action, name = number_of(call), call.query.action, call.body.filename or ""
-    path = "" if action == "erase" else path_of(os.fspath(folder), name, new=action == "save")
+    own = folder_of(Path(folder), owner.get())
+    path = "" if action == "erase" else path_of(own, name, new=action == "save")
     with await call.service.models.lease(None) as model:
         check_slot(model, slot, "id")
-        work = partial(changed, model, slot, action, name, path)
+        work = partial(changed, model, slot, salt_of(), action, name, path)
         return Json(await call.service.threads.run(work))
 
 
-def changed(model: Model, slot: int, action: str, name: str, path: str) -> SlotAnswer:
+def changed(
+    model: Model, slot: int, salt: str, action: str, name: str, path: str
+) -> SlotAnswer:  # fmt: skip
     """Do it; it takes its time, so not in the event loop. Raises: as the functions of files."""
+    domain = Domain(slot, salt)
     with model.exclusive() as engine:
         began = time.perf_counter()
         if action == "erase":
-            return SlotAnswer(slot, n_erased=erase(engine, slot))
-        tokens, size = (save if action == "save" else restore)(engine, slot, path)
+            return SlotAnswer(slot, n_erased=erase(engine, domain))
+        tokens, size = (save if action == "save" else restore)(engine, domain, path)
         took = 1000 * (time.perf_counter() - began)
     if action == "save":
         timings = SaveTimings(save_ms=took)
@@ -93,14 +100,19 @@ def number_of(call: Call[Any]) -> int:
     return int(text)
 
 
-def path_of(folder: str, name: str, *, new: bool) -> str:
+def path_of(folder: Path, name: str, *, new: bool) -> str:
     """Where a file of that name is. Raises: ApiError for what is no plain name of a file."""
     if not NAME.fullmatch(name):
         raise ApiError(
             400, f"filename is {name!r:.80}; it must be a name without a path, of letters, digits, "
             "'.', '_', '-' and spaces, at most 200", "filename",
         )  # fmt: skip
-    path = os.path.join(folder, name)
+    path = os.fspath(folder / name)
+    if new:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ApiError(507, f"the slot cannot be saved: {error.strerror}") from error
     if os.path.lexists(path):
         if os.path.islink(path) or not os.path.isfile(path):
             raise ApiError(400, f"{name!r} is no file of a saved slot", "filename")

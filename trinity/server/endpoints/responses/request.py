@@ -48,9 +48,10 @@ class ResponsesRequest(Body):
 
     ``store`` keeps the response, unless it is false, for ``previous_response_id`` and the endpoints
     that read it. ``metadata``, ``user``, ``safety_identifier`` and ``prompt_cache_key`` come back
-    in the response and change nothing else: prompts are shared without a key. ``max_tool_calls`` is
-    about tools that run here, of which there are none. A ``background`` response is complete when
-    the answer comes. ``truncation`` has no effect: what does not fit is refused.
+    in the response and change nothing else: prompts are shared without a key. ``cache_salt`` is
+    vLLM's. ``max_tool_calls`` is about tools that run here, of which there are none. A
+    ``background`` response is complete when the answer comes. ``truncation`` has no effect: what
+    does not fit is refused.
     """
 
     input: str | list[dict[str, Any]] | None = None
@@ -79,6 +80,7 @@ class ResponsesRequest(Body):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     prompt_cache_retention: Ignorable[Literal["in_memory"] | None] = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
@@ -150,7 +152,8 @@ class ResponsesRequest(Body):
 
     def _options(self) -> dict[str, Any]:
         given = {
-            name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p", "seed")
+            name: getattr(self, name)
+            for name in ("temperature", "top_p", "top_k", "min_p", "seed", "cache_salt")
         }
         given["stop"] = self.stop or None
         if self.top_k is not None:

@@ -1,0 +1,50 @@
+"""The batches of all owners, which a server answers one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from trinity.server.batches import Batches, Traffic
+from trinity.server.owner import folder_of, owner
+
+
+class BatchQueue:
+    """The files and batches of each of ``owners``, who may have equal parts of ``most_bytes``.
+
+    Raises: InputError where a folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int, owners: Collection[str]) -> None:
+        self.traffic = Traffic()
+        part = most_bytes // len(owners)
+        self._by_owner = {
+            name: Batches(folder_of(folder, name), part, self.traffic) for name in owners
+        }
+
+    @property
+    def own(self) -> Batches:
+        """Those of the current request's owner."""
+        return self._by_owner[owner.get()]
+
+    async def run(self, endpoints: Mapping[str, ASGIApp]) -> None:
+        """Answer batches until cancelled. ``endpoints``: what answers, by path."""
+        news = self.traffic.news
+        while True:
+            news.clear()
+            waiting = [
+                (batch.created_at, batch.id, name)
+                for name, batches in self._by_owner.items()
+                for batch in batches.waiting()
+            ]
+            for _, batch_id, name in sorted(waiting):
+                owner.set(name)
+                await self._by_owner[name].take(batch_id, endpoints)
+            if not news.is_set():
+                try:
+                    await asyncio.wait_for(news.wait(), 60.0)
+                except TimeoutError:
+                    continue

@@ -1,0 +1,55 @@
+"""To which API key belongs what a server keeps, and which requests share cached prompts.
+
+Where a server has several keys, each owns its files, batches, kept streams, stored responses, slots
+and cached prompts: for any other key they do not exist. With one key, or none, the owner is "".
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from contextvars import ContextVar
+from hashlib import blake2b, sha256
+from pathlib import Path
+
+# The owner of what the current request asks for.
+owner: ContextVar[str] = ContextVar("owner", default="")
+
+
+class Keys:
+    """The API keys of a server. ``owners``: a name for each of several, else "" alone."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        distinct = tuple(dict.fromkeys(keys))
+        several = len(distinct) > 1
+        self.owners = tuple(map(name_of, distinct)) if several else ("",)
+        hashes = (sha256(key.encode()).digest() for key in distinct)
+        self._owners = list(zip(hashes, self.owners, strict=False))
+
+    def __bool__(self) -> bool:
+        return bool(self._owners)
+
+    def owner_of(self, key: str) -> str | None:
+        """Who owns what a key has, in a time that does not depend on it; None for a wrong key."""
+        given = sha256(key.encode()).digest()
+        found = [name for known, name in self._owners if hmac.compare_digest(given, known)]
+        return found[0] if found else None
+
+
+def name_of(key: str) -> str:
+    """The owner's name of a key: 32 hexadecimal digits, of which the key cannot be computed."""
+    return blake2b(key.encode(), digest_size=16, person=b"trinity owner").hexdigest()
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """Where the owner's part of a folder is."""
+    return folder / "keys" / name if name else folder
+
+
+def salt_of(given: str = "", *, shared: bool = False) -> str:
+    """The salt of the current request's cached prompts, which has ``given`` as its own one.
+
+    ``shared``: all owners have it in common.
+    """
+    name = "" if shared else owner.get()
+    return f"{name}/{given}" if name or given else ""
