@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
@@ -138,6 +137,11 @@ class Model(Embeddings):
     def engine(self) -> Engine:
         """The layer below. Steps of one's own need ``exclusive``."""
         return self._engine
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The layer between: the thread that runs the engine, and calls between its steps."""
+        return self._scheduler
 
     @overload
     def generate(
@@ -409,13 +413,9 @@ class Model(Embeddings):
         Raises: InputError where the folder cannot be used.
         """
         # Only now, for this import loads the compiler.
-        from trinity.runtime.prefix_store import PrefixStore
+        from trinity.runtime.prefix_store import store_of
 
-        engine = self.engine
-        sizes = sorted((name, *parts) for name, parts in engine.pool.sizes.items())
-        of = (engine.fingerprint, engine.isa, engine.rounding, engine.context_length, sizes)
-        identity = " ".join(map(str, (*of, sys.byteorder)))
-        engine.pool.store = PrefixStore(Path(folder), limit, identity)
+        self.engine.pool.store = store_of(self.engine, Path(folder), limit)
 
     def exclusive(self) -> AbstractContextManager[Engine]:
         """``with model.exclusive() as engine``: steps of one's own, which nobody else runs beside.

@@ -29,6 +29,7 @@ from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
     from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.page import Domain
 
 LOGITS_BYTES = 64 << 20  # of one step
 CANDIDATES = 64  # of those that wait, looked at before a step
@@ -77,6 +78,7 @@ class Batch:
         self.waiting: list[Sequence] = []
         self.admitted: list[Sequence] = []
         self.closed = False  # nobody is admitted
+        self.held: dict[Domain, int] = {}  # slots: who arrived later has to wait
         self.costs = StepCosts(target_seconds)
         self._fit = StepFit()
         self.account = Account()
@@ -186,7 +188,7 @@ class Batch:
             pieces = self._alone(self.admitted[0])
             if pieces:
                 return pieces
-        present = self.admitted + self.waiting[:CANDIDATES]
+        present = self.admitted + self._candidates()
         self._yielding = len({sequence.yields for sequence in present}) == 2
         pieces = self._pieces(present)
         if not pieces and self._yielding:  # what the others wait for may be theirs
@@ -276,8 +278,26 @@ class Batch:
         """Those with tokens to evaluate that do not run, by rank."""
         found = [s for s in self._going_on() if not s.running]
         if not self.closed:
-            found += [s for s in self.waiting[:CANDIDATES] if not (self._yielding and s.yields)]
+            found += [s for s in self._candidates() if not (self._yielding and s.yields)]
         return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
+
+    def _candidates(self) -> list[Sequence]:
+        """The first of those that wait, without those whose slot is held."""
+        waiting = self.waiting
+        if self.held:
+            waiting = [s for s in waiting if self._arrived_before_hold(s)]
+        return waiting[:CANDIDATES]
+
+    def _arrived_before_hold(self, sequence: Sequence) -> bool:
+        """Whether it need not wait for one who holds its slot."""
+        since = self.held.get(sequence.domain)
+        return since is None or sequence.rank[1] < since
+
+    def is_free(self, slot: Domain, arrival: int) -> bool:
+        """Whether no sequence of a slot runs, or waits and came before."""
+        return not any(s.domain == slot for s in self.admitted) and not any(
+            s.domain == slot and s.rank[1] < arrival for s in self.waiting
+        )
 
     def _may_enter(self, sequence: Sequence, pieces: list[Piece]) -> bool:
         if len(self.admitted) >= self._most and not self._make_room():

@@ -110,12 +110,29 @@ class KVCache:
             ends = (known, found.parting // PAGE, (len(tokens) - 1) // PAGE)
             self._saved = [range(self._window.first_page(end * PAGE), end) for end in ends]
         length = found.length
-        if self._enter(found.pages, length) and length % PAGE and not self._own_part():
+        if self.enter(found.pages, length) and length % PAGE and not self._own_part():
             self.truncate(length // PAGE * PAGE)
         for index in {index for saved in self._saved for index in saved}:
             if index < self._length // PAGE:
                 self._save(index)
         return self._length
+
+    def enter(self, path: Sequence[Page], length: int) -> bool:
+        """Begin with ``length`` positions in ``path``; False where there is no room for them.
+
+        Nobody else writes into its pages until it gives them back.
+        """
+        for page in path:
+            if not self._pool.share(page):
+                self.release()
+                return False
+            self._put(page)
+        self._length = length
+        self._low = self._high = len(path)
+        if self._window is not None and not self._look_back():
+            self.release()
+            return False
+        return True
 
     def keep(self, length: int) -> None:
         """Let windowed parts stay, while there is room, from which it can go on at ``length``.
@@ -229,13 +246,16 @@ class KVCache:
             tokens = list(takewhile(lambda token: token >= 0, tokens))
             self._pool.held[self._domain] = Held(self._kv_type, self._adapters, tokens)
 
-    def release(self) -> None:
-        """Give all pages back; what they hold can be reused as long as it is there."""
+    def release(self, *, discard: bool = False) -> None:
+        """Give all pages back; what they hold can be reused as long as it is there.
+
+        ``discard``: nobody shall find it.
+        """
         holding = self._holding()
         self._pages, self._booked, self._kept, self._saved = [], 0, [], []
         self._apart = StatesApart(self._pool, self._kv_type)
         self._length = self._low = self._high = 0
-        self._pool.release(holding, discard=self._root is not self._shared)
+        self._pool.release(holding, discard=discard or self._root is not self._shared)
 
     def __del__(self) -> None:
         if self._pages or self._booked:  # perhaps in another thread than the pool's
@@ -324,20 +344,6 @@ class KVCache:
         for index in range(first, low):
             self._see(index)
         self._low = first
-        return True
-
-    def _enter(self, path: Sequence[Page], length: int) -> bool:
-        """Begin with ``length`` positions in ``path``; False where there is no room for them."""
-        for page in path:
-            if not self._pool.share(page):
-                self.release()
-                return False
-            self._put(page)
-        self._length = length
-        self._low = self._high = len(path)
-        if self._window is not None and not self._look_back():
-            self.release()
-            return False
         return True
 
     def _own_part(self) -> bool:

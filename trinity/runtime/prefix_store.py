@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Full, Queue
 from threading import Lock, Thread
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,9 @@ from numpy.typing import NDArray
 from trinity.errors import InputError
 from trinity_kernels.ops.kv_layout import PAGE
 from trinity_kernels.whole_file import check_writable, whole_file
+
+if TYPE_CHECKING:
+    from trinity.runtime.interface import Engine
 
 try:
     import fcntl
@@ -159,6 +164,13 @@ class PrefixStore:
 
     def _path(self, name: bytes) -> Path:
         return self.folder / (name.hex()[:40] + SUFFIX)
+
+
+def store_of(engine: Engine, folder: Path, limit: int) -> PrefixStore:
+    """The store of an engine's pages. Raises: InputError where the folder cannot be used."""
+    sizes = sorted((name, *parts) for name, parts in engine.pool.sizes.items())
+    of = (engine.fingerprint, engine.isa, engine.rounding, engine.context_length, sizes)
+    return PrefixStore(folder, limit, " ".join(map(str, (*of, sys.byteorder))))
 
 
 def _check(name: bytes, head: bytes, data: Bytes) -> bytes:

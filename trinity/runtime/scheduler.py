@@ -13,16 +13,21 @@ import weakref
 from collections.abc import Callable
 from itertools import count
 from queue import Empty
-from typing import Any
+from typing import Any, TypeVar
 
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.inbox import Inbox, result_of
+from trinity.runtime.inbox import Inbox, Sink, result_of
 from trinity.runtime.interface import Engine
 from trinity.runtime.lease import Exclusive, Lease
+from trinity.runtime.page import Domain
 from trinity.runtime.sequence import Sequence
+from trinity.runtime.slot_hold import SlotHold
+from trinity.runtime.visit import Visit
 from trinity.runtime.work import Work
 from trinity.runtime.worker import Worker
 from trinity_kernels import forks
+
+T = TypeVar("T")
 
 TARGET_SECONDS = 0.1
 # Between looks at whether there still is a thread; and for a Ctrl-C that does not end a wait.
@@ -67,19 +72,8 @@ class Scheduler:
         scheduler's own thread, which would wait for itself;
         TrinityError where the system gives no thread.
         """
-        if self.closing:
-            raise InputError("the model is closed; load it again")
-        worker = self._worker()
-        if worker.is_own_thread():
-            raise InputError(
-                "the model was called by the thread that runs it, from a request's cancel: only "
-                "its other methods, and those of other models, can be used there"
-            )
-        lease = worker.lease
-        if lease is not None and lease.thread == threading.get_ident():
-            raise InputError(
-                "this thread uses the model's engine exclusively: end that before the next call"
-            )
+        self._check_open()
+        worker = self._outside()
         for sequence in sequences:
             sequence.submitted(next(self._arrivals))
             worker.messages.put(sequence)
@@ -115,13 +109,44 @@ class Scheduler:
         """What is to be done, and what it costs; from any thread."""
         return self._worker().work()
 
+    def between(self, function: Callable[[], T]) -> T:
+        """What ``function`` returns, called by the scheduler's thread between two steps.
+
+        All requests wait for it. Raises: what it raises, and as ``submit``.
+        """
+        inbox = Inbox()
+        self.visit(function, inbox)
+        found: T = self.wait(inbox)
+        return found
+
+    def visit(self, function: Callable[[], object], sink: Sink) -> None:
+        """As ``between``, for a sink that gets the result."""
+        worker = self._outside()
+        worker.messages.put(Visit(function, sink))
+        worker.ensure()
+
+    def hold(self, slot: Domain, sink: Sink) -> SlotHold:
+        """A slot whose answers wait, once those that were submitted before have ended.
+
+        ``sink`` gets None when it is granted. Raises: as ``submit``.
+        """
+        self._check_open()
+        worker = self._outside()
+        hold = SlotHold(slot, sink, next(self._arrivals))
+        worker.messages.put(hold)
+        worker.ensure()
+        return hold
+
+    def wake(self) -> None:
+        """Let the thread see that something has changed."""
+        self._worker().messages.put(None)
+
     def exclusive(self) -> Exclusive:
         """The engine, for steps of one's own: what runs has ended, new requests wait."""
         return Exclusive(self._lend)
 
     def _lend(self, lease: Lease) -> Engine:
-        if self.closing:
-            raise InputError("the model is closed; load it again")
+        self._check_open()
         worker = self._worker()
         worker.messages.put(lease)
         worker.ensure()
@@ -171,6 +196,25 @@ class Scheduler:
             self._error = error
         finally:
             self.closed = True
+
+    def _check_open(self) -> None:
+        if self.closing:
+            raise InputError("the model is closed; load it again")
+
+    def _outside(self) -> Worker:
+        """The worker, for callers that it does not wait for. Raises: InputError for others."""
+        worker = self._worker()
+        if worker.is_own_thread():
+            raise InputError(
+                "the model was called by the thread that runs it, from a request's cancel: only "
+                "its other methods, and those of other models, can be used there"
+            )
+        lease = worker.lease
+        if lease is not None and lease.thread == threading.get_ident():
+            raise InputError(
+                "this thread uses the model's engine exclusively: end that before the next call"
+            )
+        return worker
 
     def _worker(self) -> Worker:
         """This process's."""

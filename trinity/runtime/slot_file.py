@@ -19,16 +19,18 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import BinaryIO
+from functools import partial
+from typing import BinaryIO, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.interface import Engine
-from trinity.runtime.page import Domain, Page
+from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.page import Domain
 from trinity.runtime.page_search import find
 from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE
 from trinity_kernels.whole_file import whole_file
@@ -37,6 +39,20 @@ MAGIC, VERSION = b"TSLT", 2
 PACKED = (-1, 1)  # what the words begin with where the number of tokens comes next
 LARGEST_HEADER = 1 << 16
 STEP = 1 << 20
+T = TypeVar("T")
+
+
+class Between(Protocol):
+    """Calls a function while nobody else uses the engine, such as between two of its steps."""
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        """What the function returns."""
+        ...
+
+
+def at_once(function: Callable[[], T]) -> T:
+    """For callers that nobody else uses the engine beside."""
+    return function()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,57 +80,76 @@ def erase(engine: Engine, slot: Domain) -> int:
     return 0 if held is None else len(held.tokens)
 
 
-def save(engine: Engine, slot: Domain, path: str) -> tuple[int, int]:
+def save(engine: Engine, slot: Domain, path: str, between: Between = at_once) -> tuple[int, int]:
     """Write what a slot's last sequence left, as far as it is there; numbers of tokens and bytes.
 
-    The file appears whole or not at all. Nobody else uses the engine meanwhile.
-    Raises: InputError where the slot holds nothing; TrinityError where it cannot be written.
+    The file appears whole or not at all. ``between`` calls what needs the engine for itself, which
+    is short; meanwhile the pages are in use, so that nobody writes into them.
+    Raises: InputError where the slot holds nothing; TrinityError where it cannot be written, or
+    where requests have all pages.
     """
-    pool = engine.pool
-    held = pool.held.get(slot)
-    pages: Sequence[Page] = ()
-    length = 0
-    if held is not None:
-        root = pool.root(held.kv_type, held.adapters, slot)
-        # One token more, for a sequence never begins with all of its own.
-        pages, length, _ = find(root, [*held.tokens, -1], pool.window)
-    if held is None or not length:
-        raise InputError(f"slot {slot.slot} holds nothing that could be saved: use it first")
-    tokens = np.asarray(held.tokens[:length], "<i4")
-    header = _header(engine, held.kv_type, held.adapters)
-    text = json.dumps(asdict(header)).encode()
+    cache, found = between(partial(_taken, engine, slot))
     try:
-        with whole_file(path) as file:
-            file.write(struct.pack("<4sIIiiI", MAGIC, VERSION, 3 + length, *PACKED, length))
-            file.write(tokens.tobytes())
-            file.write(struct.pack("<I", len(text)) + text)
-            check = zlib.crc32(text, zlib.crc32(tokens.tobytes()))
-            for part in _parts(engine, pages, length):
-                file.write(part.data)
-                check = zlib.crc32(part.data, check)
-            file.write(struct.pack("<I", check))
-            return length, file.tell()
+        return _written(engine, cache, found, path)
     except OSError as error:
         raise TrinityError(f"{path}: the slot cannot be saved: {error}") from error
+    finally:
+        between(cache.release)
 
 
-def restore(engine: Engine, slot: Domain, path: str) -> tuple[int, int]:
+def restore(engine: Engine, slot: Domain, path: str, between: Between = at_once) -> tuple[int, int]:
     """Let a slot hold what a file has, in place of what it holds; numbers of tokens and bytes.
 
-    The file is checked before anything is forgotten. Nobody else uses the engine meanwhile.
+    The file is checked before anything is forgotten. ``between`` is as in ``save``; no sequence of
+    the slot begins meanwhile.
     Raises: InputError where the file is not there, is damaged or of another model; TrinityError
     where there is no room.
     """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return _restored(engine, slot, _Reader(file, path, size)), size
+            return _restored(engine, slot, _Reader(file, path, size), between), size
     except OSError as error:
         raise InputError(f"{path}: no saved slot can be read: {error}") from error
 
 
+def _taken(engine: Engine, slot: Domain) -> tuple[KVCache, list[int]]:
+    """A cache of what is there of a slot's last sequence, and its tokens."""
+    pool = engine.pool
+    held = pool.held.get(slot)
+    if held is not None:
+        root = pool.root(held.kv_type, held.adapters, slot)
+        # One token more, for a sequence never begins with all of its own.
+        pages, length, _ = find(root, [*held.tokens, -1], pool.window)
+        if length:
+            cache = engine.new_cache(held.kv_type, held.adapters, slot)
+            if not cache.enter(pages, length):
+                raise TrinityError(
+                    f"slot {slot.slot} cannot be saved now: requests that run need all of the "
+                    f"{pool.limit} bytes for keys and values; try again"
+                )
+            return cache, held.tokens[:length]
+    raise InputError(f"slot {slot.slot} holds nothing that could be saved: use it first")
+
+
+def _written(engine: Engine, cache: KVCache, found: Sequence[int], path: str) -> tuple[int, int]:
+    """Write the file."""
+    tokens = np.asarray(found, "<i4")
+    text = json.dumps(asdict(_header(engine, cache.kv_type, cache.adapters))).encode()
+    with whole_file(path) as file:
+        file.write(struct.pack("<4sIIiiI", MAGIC, VERSION, 3 + len(tokens), *PACKED, len(tokens)))
+        file.write(tokens.tobytes())
+        file.write(struct.pack("<I", len(text)) + text)
+        check = zlib.crc32(text, zlib.crc32(tokens.tobytes()))
+        for data in _parts(engine, cache):
+            file.write(data.data)
+            check = zlib.crc32(data.data, check)
+        file.write(struct.pack("<I", check))
+        return len(tokens), file.tell()
+
+
 class _Reader:
-    """A saved slot of ``left`` bytes; reading past its end is said to be damage."""
+    """A saved slot of ``left`` bytes; an end before those is reported as damage."""
 
     def __init__(self, file: BinaryIO, path: str, left: int) -> None:
         self.path = path
@@ -129,6 +164,21 @@ class _Reader:
             raise self.wrong(f"{count} bytes were expected where {self.left} are left")
         self.left -= count
         return data
+
+    def fill(self, data: NDArray[np.uint8]) -> None:
+        """Put the next bytes into ``data``."""
+        if self._file.readinto(data.data) != len(data):  # type: ignore[attr-defined]
+            raise self.wrong("it was cut short")
+        self.left -= len(data)
+
+    def rewind(self, start: int, size: int) -> None:
+        """Go back to ``start``, from which ``size`` bytes are wanted."""
+        self._file.seek(start)
+        self.left = size
+
+    def place(self) -> int:
+        """Where the next byte is."""
+        return self._file.tell()
 
     def counted(self, count: int) -> bytes:
         """The next bytes, which the sum at the end is made of."""
@@ -145,7 +195,7 @@ class _Reader:
         return InputError(f"{self.path}: it is no saved slot that can be used here: {what}")
 
 
-def _restored(engine: Engine, slot: Domain, file: _Reader) -> int:
+def _restored(engine: Engine, slot: Domain, file: _Reader, between: Between) -> int:
     """Check and read a file; the number of tokens."""
     if file.take(4) != MAGIC:
         raise file.wrong(f"it does not begin with {MAGIC.decode()}")
@@ -156,38 +206,49 @@ def _restored(engine: Engine, slot: Domain, file: _Reader) -> int:
     window = engine.pool.window
     count, full_bytes = -(-len(tokens) // PAGE), header.part_bytes[0]
     first = 0 if window is None else window.first_page(len(tokens))
-    seen = header.part_bytes[1]
-    size = count * full_bytes + (count - first) * seen
+    size = count * full_bytes + (count - first) * header.part_bytes[1]
     if file.left != size + 4:
         raise file.wrong(f"{len(tokens)} tokens take {size + 4} bytes at its end, not {file.left}")
-    start = file._file.tell()
+    start = file.place()
     while file.left > 4:
         file.counted(min(STEP, file.left - 4))
     if file.number() != file.check:
         raise file.wrong("its sum is another one, so it is damaged")
-    file._file.seek(start)
-    file.left = size
+    file.rewind(start, size)
+    cache = between(partial(_room, engine, slot, header, tokens, file.path))
+    try:
+        for data in _parts(engine, cache):
+            file.fill(data)
+    except BaseException:
+        between(partial(cache.release, discard=True))
+        raise
+    between(partial(_keep, cache))
+    return len(tokens)
+
+
+def _room(engine: Engine, slot: Domain, header: Header, tokens: list[int], path: str) -> KVCache:
+    """A cache with pages for these tokens, still to be filled, in place of what the slot holds."""
     erase(engine, slot)
     cache = engine.new_cache(header.kv_type, header.adapters, slot)
     try:
-        for index in range(count):
-            end = min((index + 1) * PAGE, len(tokens))
-            if not cache.reserve(end):
+        for start in range(0, len(tokens), PAGE):
+            if not cache.reserve(min(start + PAGE, len(tokens))):
                 raise TrinityError(
-                    f"{file.path}: {len(tokens)} tokens find no room in the {cache.pool.limit} "
-                    "bytes that keys and values may have: give more kv_memory (--kv-memory)"
+                    f"{path}: {len(tokens)} tokens find no room in the {cache.pool.limit} bytes "
+                    "that keys and values may have: give more kv_memory (--kv-memory)"
                 )
-            page = cache.page(index)
-            if page.full is not None:
-                page.full.data[:] = np.frombuffer(file.take(full_bytes), np.uint8)
-            if page.windowed is not None and index >= first:
-                page.windowed.data[:] = np.frombuffer(file.take(seen), np.uint8)
-            cache.append(tokens[index * PAGE : end])
+            cache.append(tokens[start : start + PAGE])
         cache.reserve(len(tokens))  # lets go of windowed parts that hold nothing
-        cache.remember()
-    finally:
-        cache.release()
-    return len(tokens)
+    except BaseException:
+        cache.release(discard=True)
+        raise
+    return cache
+
+
+def _keep(cache: KVCache) -> None:
+    """Let the slot's next sequence find what a cache holds."""
+    cache.remember()
+    cache.release()
 
 
 def _tokens(engine: Engine, file: _Reader) -> list[int]:
@@ -239,13 +300,12 @@ def _header(engine: Engine, kv_type: str, adapters: Sequence[float]) -> Header:
     )  # fmt: skip
 
 
-def _parts(engine: Engine, pages: Sequence[Page], length: int) -> list[NDArray[np.uint8]]:
-    """The memory of pages that hold ``length`` positions, as far as it is wanted behind them."""
+def _parts(engine: Engine, cache: KVCache) -> Iterator[NDArray[np.uint8]]:
+    """The memory of what a cache holds, as far as the next token sees it."""
     window = engine.pool.window
-    first = 0 if window is None else window.first_page(length)
-    return [
-        part.data
-        for index, page in enumerate(pages)
-        for part in (page.full, page.windowed if index >= first else None)
-        if part is not None
-    ]
+    first = 0 if window is None else window.first_page(cache.length)
+    for index in range(-(-cache.length // PAGE)):
+        page = cache.page(index)
+        for part in (page.full, page.windowed if index >= first else None):
+            if part is not None:
+                yield part.data

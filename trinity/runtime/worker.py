@@ -7,6 +7,7 @@ import copy
 import threading
 import time
 import weakref
+from collections import deque
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import perf_counter, process_time
@@ -21,6 +22,8 @@ from trinity.runtime.aside import Aside
 from trinity.runtime.batching import Batch, Piece
 from trinity.runtime.lease import Lease
 from trinity.runtime.sequence import Sequence
+from trinity.runtime.slot_hold import SlotHold, SlotHolds
+from trinity.runtime.visit import Visit
 from trinity.runtime.work import Work
 from trinity_kernels.uninterrupted import uninterrupted
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from trinity.runtime.scheduler import Scheduler
 
 # None for a look at what has changed; a dead reference for a user that is gone.
-Message = Sequence | Lease | weakref.ref[object] | None
+Message = Sequence | Lease | Visit | SlotHold | weakref.ref[object] | None
 LEASE_SECONDS = 0.1  # between looks at whether an exclusive user is still there
 SHORT_SECONDS = 0.001
 MOST_PAUSES = 4  # while one request after the other comes
@@ -50,6 +53,8 @@ class Worker:
         self._renews = renews
         self._batch: Batch | None = None
         self._leases: list[Lease] = []
+        self._visits: deque[Visit] = deque()
+        self._holds = SlotHolds()
         self._logits: NDArray[np.float32] | None = None
         self._aside = Aside()
         self._processor = 0.0  # the process's time on processors until the newest step's end
@@ -147,12 +152,20 @@ class Worker:
             del self._leases[0]
             lease = self.lease
         batch.closed = lease is not None
+        if self._holds or batch.held:
+            batch.held = self._holds.look(batch.is_free)
+        if self._visits and (lease is None or not lease.granted):
+            self._visits.popleft().make()  # one, for a step waits
         if self._step(batch):
             return 0.0
         if lease is not None:
             if not lease.granted:
                 lease.granted = True
                 lease.inbox.put(None)
+            return LEASE_SECONDS
+        if self._visits:
+            return 0.0
+        if batch.held:
             return LEASE_SECONDS
         if batch:  # an error made room for others
             time.sleep(SHORT_SECONDS)
@@ -190,6 +203,10 @@ class Worker:
             batch.add(message)
         elif isinstance(message, Lease):
             self._leases.append(message)
+        elif isinstance(message, Visit):
+            self._visits.append(message)
+        elif isinstance(message, SlotHold):
+            self._holds.add(weakref.ref(message))
         elif message is not None and (scheduler := self._scheduler()) is not None:
             scheduler.abandon()
 
@@ -249,9 +266,17 @@ class Worker:
     def _end(self, batch: Batch, scheduler: Scheduler) -> None:
         """End every sequence as cancelled; close the engine once nobody uses it exclusively."""
         self._take(batch, 0.0)
-        for sequence in batch.all():
-            sequence.cancel()
-        batch.drop_cancelled()
+        while True:
+            for sequence in batch.all():
+                sequence.cancel()
+            batch.drop_cancelled()
+            over = self._holds.close()
+            while self._visits:  # who reads or writes pages ends with a visit
+                visit = self._visits.popleft()
+                visit.refuse() if over else visit.make()
+            if over:
+                break
+            self._take(batch, SHORT_SECONDS)
         self._logits = None
         self._aside.end()
         if not scheduler.closing or scheduler.closed:

@@ -79,6 +79,7 @@ def make_app(
             for one in service.owned.values():
                 one.kept.close()
             service.threads.close()
+            service.slot_files.close()
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     if speech is not None:

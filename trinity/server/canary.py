@@ -10,12 +10,13 @@ import hashlib
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trinity.errors import TrinityError
-from trinity.runtime.interface import Rows
+from trinity.runtime.interface import Engine, Rows
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -102,21 +103,24 @@ class Canary:
 def logits_hash(model: Model) -> str:
     """16 bytes of SHA-256 of the logits behind fixed tokens, of an encoder their states.
 
-    Requests wait meanwhile.
+    It is one step, which requests wait for as for any other's.
     """
-    size = model.config.vocab_size
-    ids = [(7919 * place + 1) % size for place in range(min(TOKENS, model.context_length))]
-    with model.exclusive() as engine:
-        cache = engine.new_cache()
-        cache.separate()
-        try:
-            if not cache.reserve(len(ids)):
-                raise TrinityError("there is no page for it")
-            if engine.encodes:
-                logits = np.empty((len(ids), model.config.hidden_size), np.float32)
-                engine.step([Rows(cache, ids, 0, logits)])
-            else:
-                logits = engine.step([Rows(cache, ids, len(ids))])
-            return hashlib.sha256(logits.tobytes()).hexdigest()[:32]
-        finally:
-            cache.release()
+    return model.scheduler.between(partial(_logits_hash, model.engine))
+
+
+def _logits_hash(engine: Engine) -> str:
+    size = engine.config.vocab_size
+    ids = [(7919 * place + 1) % size for place in range(min(TOKENS, engine.context_length))]
+    cache = engine.new_cache()
+    cache.separate()
+    try:
+        if not cache.reserve(len(ids)):
+            raise TrinityError("there is no page for it")
+        if engine.encodes:
+            logits = np.empty((len(ids), engine.config.hidden_size), np.float32)
+            engine.step([Rows(cache, ids, 0, logits)])
+        else:
+            logits = engine.step([Rows(cache, ids, len(ids))])
+        return hashlib.sha256(logits.tobytes()).hexdigest()[:32]
+    finally:
+        cache.release()

@@ -53,6 +53,7 @@ from trinity.server.models import Lease, Models
 from trinity.server.owner import Keys, folder_of, owner, salt_of
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.settings import ServerOptions
+from trinity.server.slot_files import SlotFiles
 from trinity.server.speech import Speech
 from trinity.server.stream_log import StreamLog, StreamLogs, recording
 from trinity.server.threads import Threads
@@ -212,6 +213,7 @@ class Service:
         self.owned = {name: owned_by(name, settings) for name in self.keys.owners}
         self.batches = batches_in(settings, self.keys)
         self.threads = Threads()
+        self.slot_files = SlotFiles()
         self.canary = Canary(models)
 
     @property

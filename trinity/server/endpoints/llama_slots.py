@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import re
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from trinity.runtime.page import Domain
-from trinity.runtime.slot_file import erase, restore, save
+from trinity.runtime.slots import Slots
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import check_slot
 from trinity.server.errors import ApiError
 from trinity.server.owner import folder_of, owner, salt_of
 from trinity.server.schemas import Body
-
-if TYPE_CHECKING:
-    from trinity.model import Model
 
 # No path, no hidden file, nothing that a file system takes for something else.
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._ -]{0,199}(?<![. ])")
@@ -61,35 +57,27 @@ class SlotAnswer(msgspec.Struct):
 
 
 async def change(call: Call[SlotFile]) -> ASGI:
-    """Save, restore or erase what a slot of the first model holds, once all answers have ended."""
+    """Save, restore or erase what a slot of the first model holds, once its answers have ended."""
     folder = call.service.settings.slot_save_path
     if folder is None:
         raise ApiError(400, "slots cannot be saved here: start the server with --slot-save-path")
     slot, action, name = number_of(call), call.query.action, call.body.filename or ""
     own = folder_of(Path(folder), owner.get())
     path = "" if action == "erase" else path_of(own, name, new=action == "save")
-    with await call.service.models.lease(None) as model:
+    with await call.service.models.lease(None) as model, call.service.slot_files.entering():
         check_slot(model, slot, "id")
-        work = partial(changed, model, slot, salt_of(), action, name, path)
-        return Json(await call.service.threads.run(work))
-
-
-def changed(
-    model: Model, slot: int, salt: str, action: str, name: str, path: str
-) -> SlotAnswer:  # fmt: skip
-    """Do it; it takes its time, so not in the event loop. Raises: as the functions of files."""
-    domain = Domain(slot, salt)
-    with model.exclusive() as engine:
-        began = time.perf_counter()
+        domain, began = Domain(slot, salt_of()), time.perf_counter()
+        slots = Slots(model.scheduler)
         if action == "erase":
-            return SlotAnswer(slot, n_erased=erase(engine, domain))
-        tokens, size = (save if action == "save" else restore)(engine, domain, path)
-        took = 1000 * (time.perf_counter() - began)
+            return Json(SlotAnswer(slot, n_erased=await slots.erase(domain)))
+        change = slots.save if action == "save" else slots.restore
+        tokens, size = await change(domain, path, call.service.slot_files.run)
+    took = 1000 * (time.perf_counter() - began)
     if action == "save":
         timings = SaveTimings(save_ms=took)
-        return SlotAnswer(slot, name, n_saved=tokens, n_written=size, timings=timings)
+        return Json(SlotAnswer(slot, name, n_saved=tokens, n_written=size, timings=timings))
     timings = SaveTimings(restore_ms=took)
-    return SlotAnswer(slot, name, n_restored=tokens, n_read=size, timings=timings)
+    return Json(SlotAnswer(slot, name, n_restored=tokens, n_read=size, timings=timings))
 
 
 def number_of(call: Call[Any]) -> int:

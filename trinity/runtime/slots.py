@@ -1,0 +1,96 @@
+"""What is done with slots while requests run: each operation waits for its slot alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from trinity.runtime.inbox import AsyncInbox
+from trinity.runtime.slot_file import erase, restore, save
+
+if TYPE_CHECKING:
+    from trinity.runtime.page import Domain
+    from trinity.runtime.scheduler import Scheduler
+    from trinity.runtime.slot_hold import SlotHold
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Runs a function that takes its time outside of the event loop."""
+
+    def __call__(self, function: Callable[[], T]) -> Awaitable[T]:
+        """What the function returns."""
+        ...
+
+
+class Slots:
+    """Operations on the slots of one model, in an event loop.
+
+    Each waits until the answers of its slot that were submitted before it have ended; those that
+    come later wait for it. Answers of other slots, and of none, go on: what needs the engine is
+    done between two steps, reading and writing of files by ``run``.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    async def erase(self, slot: Domain) -> int:
+        """Forget what a slot holds; how many tokens those were."""
+        hold = await self._held(slot)
+        try:
+            inbox = AsyncInbox()
+            self._scheduler.visit(partial(erase, self._scheduler.engine, slot), inbox)
+            count: int = await inbox.get()
+            return count
+        finally:
+            self._end(hold)
+
+    async def save(self, slot: Domain, path: str, run: Run) -> tuple[int, int]:
+        """Write what a slot holds into a file; numbers of tokens and bytes.
+
+        Raises: as ``slot_file.save``.
+        """
+        return await self._with_file(save, slot, path, run)
+
+    async def restore(self, slot: Domain, path: str, run: Run) -> tuple[int, int]:
+        """Let a slot hold what a file has; numbers of tokens and bytes.
+
+        Raises: as ``slot_file.restore``.
+        """
+        return await self._with_file(restore, slot, path, run)
+
+    async def _with_file(
+        self, what: Callable[..., tuple[int, int]], slot: Domain, path: str, run: Run
+    ) -> tuple[int, int]:
+        hold = await self._held(slot)
+        try:
+            return await run(partial(self._begun, hold, what, path))
+        finally:
+            if hold.close():  # else a thread is at it, and ends it
+                self._scheduler.wake()
+
+    def _begun(
+        self, hold: SlotHold, what: Callable[..., tuple[int, int]], path: str
+    ) -> tuple[int, int]:
+        hold.begin()
+        try:
+            scheduler = self._scheduler
+            return what(scheduler.engine, hold.slot, path, scheduler.between)
+        finally:
+            self._end(hold)
+
+    async def _held(self, slot: Domain) -> SlotHold:
+        inbox = AsyncInbox()
+        hold = self._scheduler.hold(slot, inbox)
+        try:
+            await inbox.get()
+        except BaseException:
+            self._end(hold)
+            raise
+        return hold
+
+    def _end(self, hold: SlotHold) -> None:
+        hold.end()
+        self._scheduler.wake()

@@ -1,0 +1,45 @@
+"""Reading and writing of slots' files, apart from all other work of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from trinity.server.errors import ApiError
+
+T = TypeVar("T")
+
+MOST_OPERATIONS = 64  # on slots, at a time
+
+
+class SlotFiles:
+    """One thread for files of slots, and a bound on the operations that wait."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "trinity-slots")
+        self._operations = 0
+
+    @contextmanager
+    def entering(self) -> Iterator[None]:
+        """While an operation waits or runs. Raises: ApiError 429 where too many do."""
+        if self._operations >= MOST_OPERATIONS:
+            raise ApiError(
+                429, f"{MOST_OPERATIONS} operations on slots wait; no more may",
+                code="queue_full", headers={"Retry-After": "1"},
+            )  # fmt: skip
+        self._operations += 1
+        try:
+            yield
+        finally:
+            self._operations -= 1
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """What ``function`` returns, called by the thread. Not begun for a client that left."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
