@@ -17,12 +17,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinity.server.errors import ApiError
 from trinity.server.kept_stream import LAST_EVENT, Kept, Source
+from trinity.server.owner import part_of
 from trinity.server.stream import Stream
 from trinity.server.stream_log import Recording, StreamLog, StreamLogs
 
 HEADER = "x-conversation-id"
 LONGEST_NAME = 512
-MOST_STREAMS = 64
+MOST_STREAMS = 64  # of all owners together
+LEAST_STREAMS = 4  # of each owner
 KEPT_SECONDS = 300.0
 
 
@@ -36,13 +38,15 @@ def name_in(headers: Headers) -> str | None:
 
 
 class KeptStreams:
-    """Every kept stream of a server, by name; ``logs``: the folder with those of processes before.
+    """Every kept stream of an owner, by name; ``logs``: the folder with those of processes before.
 
-    ``repeat`` makes what writes such a stream once more.
+    ``owners``: how many there are, who may have equal parts of all streams. ``repeat`` makes what
+    writes a stream of a process before once more.
     """
 
-    def __init__(self, logs: StreamLogs | None = None) -> None:
+    def __init__(self, logs: StreamLogs | None = None, owners: int = 1) -> None:
         self.logs = logs
+        self.most = part_of(MOST_STREAMS, owners, LEAST_STREAMS)
         self.repeat: Callable[[StreamLog], Source] | None = None
         self._by_name: dict[str, Kept] = {}
 
@@ -165,11 +169,11 @@ class KeptStreams:
         self._check_room()
 
     def _check_room(self) -> None:
-        if len(self._by_name) >= MOST_STREAMS:
+        if len(self._by_name) >= self.most:
             done = [kept for kept in self._by_name.values() if kept.completed is not None]
             if not done:
                 raise ApiError(
-                    429, f"{MOST_STREAMS} streams are being kept", HEADER, "queue_full",
+                    429, f"{self.most} streams are being kept", HEADER, "queue_full",
                     headers={"Retry-After": "1"},
                 )  # fmt: skip
             self._forget(done[0].recorded.name, done[0])

@@ -11,9 +11,11 @@ import msgspec
 
 from trinity.conversation.names import random_name
 from trinity.server.errors import ApiError
+from trinity.server.owner import part_of
 
 MOST_RESPONSES = 256
-MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20  # of all owners together
+LEAST_RESPONSES, LEAST_BYTES = 8, 2 << 20  # of each owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +91,10 @@ class KeptResponses:
                 if item.get("id") == name and name is not None:
                     return item
         raise ApiError(400, f"{where}: there is no item {name!r:.100} in a stored response", where)
+
+
+def part_of_responses(owners: int) -> KeptResponses:
+    """The responses of one of so many owners, who may have equal parts of all."""
+    return KeptResponses(
+        part_of(MOST_RESPONSES, owners, LEAST_RESPONSES), part_of(MOST_BYTES, owners, LEAST_BYTES)
+    )

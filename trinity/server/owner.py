@@ -46,6 +46,11 @@ def folder_of(folder: Path, name: str) -> Path:
     return folder / "keys" / name if name else folder
 
 
+def part_of(most: int, owners: int, least: int) -> int:
+    """The equal part of a limit that one of so many owners has, which is ``least`` at least."""
+    return min(most, max(most // owners, least))
+
+
 def salt_of(given: str = "", *, shared: bool = False) -> str:
     """The salt of the current request's cached prompts, which has ``given`` as its own one.
 

@@ -47,7 +47,7 @@ from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
-from trinity.server.kept_responses import KeptResponses
+from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.owner import Keys, folder_of, owner, salt_of
@@ -210,7 +210,9 @@ class Service:
         self.metrics = metrics
         self.speech = speech
         self.keys = Keys(settings.all_keys())
-        self.owned = {name: owned_by(name, settings) for name in self.keys.owners}
+        self.owned = {
+            name: owned_by(name, settings, len(self.keys.owners)) for name in self.keys.owners
+        }
         self.batches = batches_in(settings, self.keys)
         self.threads = Threads()
         self.slot_files = SlotFiles()
@@ -286,12 +288,15 @@ def batches_in(settings: ServerOptions, keys: Keys) -> BatchQueue | None:
     return BatchQueue(Path(settings.state), settings.max_files, keys.owners)
 
 
-def owned_by(name: str, settings: ServerOptions) -> Owned:
-    """What is kept for an owner; with a folder, streams outlive the process. Raises: InputError."""
+def owned_by(name: str, settings: ServerOptions, owners: int) -> Owned:
+    """What is kept for one of so many owners; with a folder, streams outlive the process.
+
+    Raises: InputError.
+    """
     logs = None
     if settings.state is not None:
         logs = StreamLogs(folder_of(Path(settings.state), name) / "streams")
-    return Owned(KeptStreams(logs), KeptResponses())
+    return Owned(KeptStreams(logs, owners), part_of_responses(owners))
 
 
 def recorded(

@@ -1,31 +1,13 @@
-"""What belongs to one API key does not exist for another one.
-
-Each attempt is made on a server where key A has something and on one where it has nothing: key B
-gets the same answer. The same request of key A gets another one, so the attempt could succeed.
-"""
+"""Attempts of one API key to reach what another one has."""
 
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import pytest
-from starlette.testclient import TestClient
-
-import trinity
-from tests.models.adapter_files import peft_directory
-from tests.runtime.test_adapters import HIDDEN, pairs_of
-from tests.tiny_models import write_tiny_model
-from trinity.model import Model
-from trinity.server.app import make_app
-from trinity.server.batch_queue import BatchQueue
-from trinity.server.models import Models, Served
-from trinity.server.settings import ServerOptions
+from tests.server.keys.two_keys import Ask, Make, Server, asking
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES, FILES, BATCHES = "/v1/responses", "/v1/files", "/v1/batches"
@@ -33,73 +15,9 @@ TALK = [{"role": "user", "content": "My secret is 4711. " * 12}]
 GREEDY: Any = {"temperature": 0, "max_tokens": 4}
 NAMED, RESUMED = {"X-Conversation-Id": "talk::1"}, {"Last-Event-ID": "1"}
 PROMPT = list(range(20, 200))
-ROW = {"custom_id": "a", "url": COMPLETIONS, "body": {"prompt": "x", "max_tokens": 1}}
-# What differs from one answer to the next in any case.
-VOLATILE = frozenset(
-    {"created", "created_at", "completed_at", "cancelling_at", "cancelled_at", "expires_at",
-     "cpu_seconds", "started_at", "id", "first_id", "last_id", "item_id", "prompt_ms",
-     "predicted_ms", "prompt_per_token_ms", "predicted_per_token_ms", "prompt_per_second",
-     "predicted_per_second", "total_duration", "load_duration", "prompt_eval_duration",
-     "eval_duration", "timestamp", "save_ms", "restore_ms", "time_ms"}
-)  # fmt: skip
-
-
-@dataclass
-class Server:
-    """A server of two keys. ``names`` are those of what key A has, or may have, by placeholder."""
-
-    client: TestClient
-    keys: dict[str, str]
-    names: dict[str, str] = field(default_factory=dict)
-
-    def ask(
-        self, key: str, method: str, path: str, body: Any = None, **options: Any
-    ) -> tuple[int, Any]:
-        """Status and content of an answer, without what differs in any case."""
-        headers = {"Authorization": f"Bearer {self.keys[key]}", **options.pop("headers", {})}
-        content = json.dumps(body)
-        for placeholder, name in self.names.items():
-            path, content = path.replace(placeholder, name), content.replace(placeholder, name)
-        if body is not None:
-            options["json"] = json.loads(content)
-        found = self.client.request(method, path, headers=headers, **options)
-        text = found.text
-        for placeholder, name in self.names.items():
-            text = text.replace(name, placeholder)
-        try:
-            return found.status_code, steady(json.loads(text))
-        except ValueError:
-            return found.status_code, [steady(one) for one in data_of(text)] or text
-
-    def made(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """What key A has made."""
-        headers = {"Authorization": f"Bearer {self.keys['A']}", **options.pop("headers", {})}
-        found = self.client.request(method, path, headers=headers, json=body, **options)
-        assert found.status_code == 200, found.text
-        return found.json() if found.headers["content-type"] == "application/json" else found.text
-
-
-def data_of(text: str) -> list[Any]:
-    """The data of a stream's events."""
-    lines = [line for line in text.split("\n") if line.startswith("data: {")]
-    return [json.loads(line.removeprefix("data: ")) for line in lines]
-
-
-def steady(found: Any) -> Any:
-    """JSON without volatile values."""
-    if isinstance(found, dict):
-        return {key: steady(one) for key, one in found.items() if key not in VOLATILE}
-    return [steady(one) for one in found] if isinstance(found, list) else found
-
-
-Ask = Callable[[Server, str], Any]
+ROW = {"custom_id": "a", "url": COMPLETIONS, "body": {"prompt": "4711", "max_tokens": 1}}
 UNKNOWN = {"FILE": f"file-{'0' * 24}", "BATCH": f"batch_{'0' * 24}", "REPLY": "resp_0",
            "ITEM": "msg_0"}  # fmt: skip
-
-
-def asking(method: str, path: str, body: Any = None, **options: Any) -> Ask:
-    """An attempt that is one request."""
-    return lambda server, key: server.ask(key, method, path, body, **options)
 
 
 @dataclass(frozen=True)
@@ -110,7 +28,7 @@ class Attempt:
     """
 
     name: str
-    make: Callable[[Server], Any]
+    make: Make
     ask: Ask
     view: Ask
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -186,7 +104,7 @@ def of_responses(name: str, ask: Ask) -> Attempt:
     return Attempt(f"response: {name}", respond, ask, RESPONSE, UNKNOWN)
 
 
-def of_slots(name: str, make: Callable[[Server], Any], ask: Ask) -> Attempt:
+def of_slots(name: str, make: Make, ask: Ask) -> Attempt:
     return Attempt(f"slot: {name}", make, ask, asking("POST", "/completion", SLOT))
 
 
@@ -260,66 +178,3 @@ ATTEMPTS = [
         "prompt": PROMPT, "n_predict": 2, "temperature": 0, "stream": True,
         "return_progress": True})),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """A tiny model with two adapters, of which the first is used."""
-    folder = tmp_path_factory.mktemp("keys")
-    write_tiny_model(folder / "m.gguf", type="F32", hidden_size=HIDDEN, context_length=1024)
-    for seed in (1, 2):
-        peft_directory(folder / str(seed), pairs_of(seed))
-    lora = [(folder / "1", 1.0), (folder / "2", 0.0)]
-    with trinity.load(folder / "m.gguf", lora=lora, threads=1, batch_invariant=True) as model:
-        yield model
-
-
-Serve = Callable[..., Any]
-
-
-@pytest.fixture
-def serve(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
-    """Runs a server of two new keys, whose batches wait for ever."""
-
-    async def nothing(*given: object) -> None:
-        return
-
-    monkeypatch.setattr(BatchQueue, "run", nothing)
-
-    @contextmanager
-    def served(make: Callable[[Server], Any] | None = None, **options: Any) -> Iterator[Server]:
-        keys = {name: secrets.token_urlsafe(16) for name in "AB"}
-        folder = tmp_path / secrets.token_hex(4)
-        (folder / "slots").mkdir(parents=True)
-        models = Models([Served("demo", "", lambda: model, model=model)])
-        models.close = nothing  # type: ignore[method-assign]
-        settings = ServerOptions(
-            api_key=tuple(keys.values()), state=folder, slot_save_path=folder / "slots", **options
-        )
-        with TestClient(make_app(models, settings), base_url="http://localhost") as client:
-            server = Server(client, keys)
-            if make is not None:
-                make(server)
-            yield server
-
-    return served
-
-
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda one: one.name)
-def test_an_attempt_to_reach_what_another_key_has(serve: Serve, attempt: Attempt) -> None:
-    with serve() as empty:
-        empty.names |= attempt.unknown
-        nothing = attempt.ask(empty, "B")
-    with serve(attempt.make) as attacked:
-        assert attempt.ask(attacked, "B") == nothing
-        after = attempt.view(attacked, "A")
-    with serve(attempt.make) as untouched:
-        view = attempt.view(untouched, "A")
-        assert after == view
-    with serve(attempt.make) as owned:  # the attempt has an effect where the key is right
-        assert attempt.ask(owned, "A") != nothing or attempt.view(owned, "A") != view
-
-
-def test_there_are_at_least_30_attempts() -> None:
-    names = [one.name for one in ATTEMPTS]
-    assert len(set(names)) == len(names) >= 30
