@@ -74,7 +74,7 @@ def socket_server(app: Starlette, **options: object) -> Iterator[str]:
     """The URL of an application that runs behind a socket, in a thread."""
     settings = ServerOptions(port=0, **options)  # type: ignore[arg-type]
     with listening(settings.host, settings.port) as listener:
-        server = Server(config(app, settings))
+        server = Server(config(app, settings), settings.max_connections)
         thread = threading.Thread(target=partial(server.run, sockets=[listener]))
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

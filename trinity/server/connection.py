@@ -1,45 +1,109 @@
-"""A connection that bears requests which never come, or come broken, and how headers go out."""
+"""A connection that bears clients which send, read and leave as they like."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from trinity.server.pace import Pace
+from trinity.server.stream import EVENTS
+
+if TYPE_CHECKING:
+    from trinity.server.connections import Connections
+
 # Seconds for the line and the headers of a request, however few bytes come at a time.
 HEADER_SECONDS = 60.0
+# Seconds in which the rest of a body may come whose request has been answered.
+REST_SECONDS = 30.0
+# Bytes that are kept of what comes behind a request while it is answered.
+MOST_AHEAD = 64 << 10
+# Seconds of silence after which the system asks whether a client is there, between its questions,
+# and how many of them may stay unanswered.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# Bytes that the system holds before they are sent: it takes more only as the client reads, so that
+# the pace of a slow one shows.
+NOT_SENT = 128 << 10
+# In a request's scope, under "state": its connection.
+CONNECTION = "trinity.connection"
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, which ends where a request's headers take too long.
+    """uvicorn's connection, which notices that its client has gone and ends where it stalls.
 
-    uvicorn itself bounds the time between requests alone, and only until the first byte of one.
-    It also fails where the rest of a body is broken whose request has been answered.
+    uvicorn itself does not read while a request is answered once there are bytes of the next one,
+    so it does not see the end either; and it bounds the time between requests alone, only until the
+    first byte of one. It also fails where the rest of a body is broken whose request has been
+    answered.
     """
 
+    server_state: Connections
+    crowded = False
     _heads: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come; small pieces of answers shall not wait for its acknowledgements."""
         super().connection_made(transport)
+        now = time.monotonic()
+        self.written = 0  # bytes of answers
+        self.unread_since: float | None = None
+        self._heard = self._answered = now
+        self._taken = Pace(now)
+        self._ahead = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
         place = transport.get_extra_info("socket")
         if place is not None and place.family in (socket.AF_INET, socket.AF_INET6):
-            # asyncio does so only where the listening socket names its protocol.
-            place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            prepare(place)
+        self.app_state = {**self.app_state, CONNECTION: self}
+        self.crowded = self.server_state.is_crowded()
         self._watch()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes have come."""
-        super().data_received(data)
-        self._watch()
+        self._heard = time.monotonic()
+        if not self._is_answering:
+            super().data_received(data)
+            self._watch()
+            return
+        self._ahead += len(data)
+        if self._ahead > MOST_AHEAD or self.conn.their_state is h11.MUST_CLOSE:
+            self.cycle.keep_alive = False  # the client asks again for what gets no answer
+        else:
+            self.conn.receive_data(data)
+
+    def handle_events(self) -> None:
+        """Begin what has come; go on reading, since only so it is seen that the client goes."""
+        super().handle_events()
+        if self._is_answering:
+            self.flow.resume_reading()
+
+    def eof_received(self) -> None:
+        """The client sends no more: it has gone, even where answers wait to be read."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
         self._unwatch()
+        self._writable.set()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """The next request may come, or has come."""
+        self._answered = self._heard = time.monotonic()
+        super().on_response_complete()
+        if self._ahead:
+            self._ahead = len(self.conn.trailing_data[0])
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; where an answer has begun already, close."""
@@ -47,6 +111,69 @@ class Connection(H11Protocol):
             super().send_400_response(msg)
         else:
             self.transport.close()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as is written: ``writable`` waits, ``send`` does not."""
+        self._writable.clear()
+        if self.unread_since is None:
+            self._unread(time.monotonic())
+        self.server_state.check_unread()
+
+    def resume_writing(self) -> None:
+        """The client has read nearly all."""
+        self._writable.set()
+
+    async def writable(self) -> None:
+        """Wait until the client has read nearly all."""
+        await self._writable.wait()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that were written and not taken by the system."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when it waits for its client, in seconds of the clock; None: the client waits."""
+        if self._is_answering:
+            return self.unread_since
+        return None if self.flow.read_paused else self._heard
+
+    def check(self, now: float) -> None:
+        """End it where its client reads too slowly, or goes on with a body that is of no use."""
+        unread = self.unread
+        if not unread:
+            self.unread_since = None
+        elif self.unread_since is None:
+            self._unread(now)
+        elif self._taken.is_late(now, self.written - unread):
+            self.give_up()
+        if self._is_resting and now - self._answered > REST_SECONDS:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End it now; what is unread is dropped, by the system too."""
+        if self.unread_since is not None:
+            with suppress(OSError):
+                place = self.transport.get_extra_info("socket")
+                place.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def _unread(self, now: float) -> None:
+        self.unread_since = now
+        self._taken.restart(now, self.written - self.unread)
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is whole and its answer is not."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.more_body and not cycle.response_complete
+
+    @property
+    def _is_resting(self) -> bool:
+        """Whether a request has been answered and its body still comes."""
+        cycle = self.cycle
+        return cycle is not None and cycle.more_body and cycle.response_complete
 
     def _watch(self) -> None:
         """Bound the time until the headers are whole; more bytes do not extend it."""
@@ -61,17 +188,42 @@ class Connection(H11Protocol):
             self._heads = None
 
 
-def titled(app: ASGIApp) -> ASGIApp:
-    """An application whose headers have names such as Content-Type.
+def prepare(place: socket.socket) -> None:
+    """Send small pieces at once, and notice clients that vanish without a word."""
+    with suppress(OSError):  # who has gone already
+        # asyncio does so only where the listening socket names its protocol.
+        place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (KEEP_ALIVE | {"TCP_NOTSENT_LOWAT": NOT_SENT}).items():
+            if hasattr(socket, name):
+                place.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    In HTTP/1.1 any case will do, but there are clients that compare it.
+
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection of a request; None where there is none, as within the process."""
+    found: Connection | None = scope.get("state", {}).get(CONNECTION)
+    return found
+
+
+def written_to(app: ASGIApp) -> ASGIApp:
+    """An application whose answers are written at the pace of their clients, with titled headers.
+
+    Events of a stream are always written, so that what the client has not read is counted in one
+    place; what is read from a file or kept elsewhere waits. Names of headers, such as Content-Type,
+    may have any case in HTTP/1.1, but there are clients that compare it.
     """
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = connection_of(scope)
+
         async def written(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [(name.title(), value) for name, value in message.get("headers", ())]
                 message = {**message, "headers": headers}
+            elif connection is not None:
+                connection.written += len(message.get("body", b""))
+                if message.get("more_body", False) and EVENTS not in message:
+                    await connection.writable()
             await send(message)
 
         await app(scope, receive, written)

@@ -17,6 +17,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from trinity.server.bodies import Body
+from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
 from trinity.server.ignored import Ignored, ignored
@@ -82,19 +84,28 @@ class Dispatch:
                 log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._service.bodies.counted() as body:
+            await self._answer_to(body, scope, receive, send)
+
+    async def _answer_to(self, coming: Body, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, then answer while it is watched whether the client is still there."""
         settings = self._service.settings
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
         scope["trinity.deadline"] = deadline
+        check_connection(scope)
         check_encoding(scope)
         most, folder = settings.max_body, None
         if self._endpoint.form is not None:
             most = getattr(settings, self._endpoint.limit)
             if self._endpoint.limit == "max_file" and self._service.batches is not None:
                 folder = self._service.batches.own.files.folder
+        in_memory = folder is None and not scope.get("trinity.of_batch", False)
         try:
-            async with asyncio.timeout_at(deadline):
-                body = await read_body(scope, receive, most, folder)
+            async with (
+                asyncio.timeout_at(deadline),
+                coming.coming(receive, in_memory=in_memory) as received,
+            ):
+                body = await read_body(scope, received, most, folder)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
@@ -182,6 +193,19 @@ def refusal(family: Family, error: Exception) -> ASGI:
     if told.status == 500:
         log.error("a request failed", exc_info=error)
     return Json(family.form(told), told.status, dict(told.headers))
+
+
+def check_connection(scope: Scope) -> None:
+    """Raises: ApiError 503 for work that is asked for by one connection too many."""
+    connection = connection_of(scope)
+    if connection is None or not connection.crowded:
+        return
+    connection.cycle.keep_alive = False
+    if scope["method"] not in ("GET", "HEAD"):
+        raise ApiError(
+            503, "the server has as many connections as it may have", code="too_many_connections",
+            headers={"Retry-After": "1"},
+        )  # fmt: skip
 
 
 def check_encoding(scope: Scope) -> None:

@@ -43,6 +43,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from trinity.server.batch_queue import BatchQueue
+from trinity.server.bodies import Bodies
 from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
@@ -216,6 +217,7 @@ class Service:
         self.batches = batches_in(settings, self.keys)
         self.threads = Threads()
         self.slot_files = SlotFiles()
+        self.bodies = Bodies(max(settings.max_body, settings.max_audio))
         self.canary = Canary(models)
 
     @property

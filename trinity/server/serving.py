@@ -21,8 +21,10 @@ import uvicorn
 from trinity.errors import InputError, TrinityError
 from trinity.loading import load, open_weights
 from trinity.model import Model
+from trinity.server.accepting import BACKLOG, Accepting
 from trinity.server.app import make_app
-from trinity.server.connection import Connection, titled
+from trinity.server.connection import Connection, written_to
+from trinity.server.connections import Connections
 from trinity.server.contexts import context_limit, usual_context
 from trinity.server.models import Models, Served
 from trinity.server.security import EVERYWHERE
@@ -93,7 +95,7 @@ def serve(
                 f"warning: {everywhere[0]} is every address of this machine, and there is no API "
                 "key: whoever reaches it can use the models; give --api-key, or --host 127.0.0.1"
             )
-        server = Server(config(app, options))
+        server = Server(config(app, options), options.max_connections)
         server.run(sockets=listeners)
     if errors:
         (error,) = errors
@@ -104,8 +106,8 @@ def serve(
 def config(app: Any, options: ServerOptions) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
-        titled(app), http=Connection, ws="none", lifespan="on", log_config=None, log_level="error",
-        access_log=False, server_header=False, proxy_headers=False,
+        written_to(app), http=Connection, ws="none", lifespan="on", log_config=None,
+        log_level="error", access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
         h11_max_incomplete_event_size=options.max_header,
     )  # fmt: skip
@@ -118,6 +120,10 @@ class Server(uvicorn.Server):
     """
 
     ended_by: int | None = None
+
+    def __init__(self, config: uvicorn.Config, most_connections: int | None = None) -> None:
+        super().__init__(config)
+        self.server_state = self._connections = Connections(most_connections)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until the end. Threads that still compute then are abandoned.
@@ -136,6 +142,19 @@ class Server(uvicorn.Server):
                 loop.run_until_complete(end_tasks(TASK_SECONDS))
             finally:
                 loop.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take connections."""
+        await super().startup(sockets=[])  # asyncio would take more than there is room for
+        made = partial(Connection, self.config, self._connections, self.lifespan.state)
+        taking = [Accepting(one, self._connections, made) for one in sockets or ()]
+        self.servers = taking  # type: ignore[assignment]
+
+    async def on_tick(self, counter: int) -> bool:
+        """What is done ten times a second; whether the server shall end."""
+        if counter % 10 == 0:
+            self._connections.sweep()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let running ones end, then close what is left."""
@@ -255,7 +274,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
                                    flags=socket.AI_PASSIVE)  # fmt: skip
         family, _, _, _, address = found[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error}") from error
     with listener:

@@ -227,6 +227,15 @@ class ServerOptions:
         int,
         Option("Most answers to one request: prompts times n.", ("--max-answers",), low=1),
     ] = 64
+    max_connections: Annotated[
+        int | None,
+        Option(
+            "Most connections; half of the files that the process may open, up to 512, if not "
+            "given.",
+            ("--max-connections",),
+            low=1,
+        ),
+    ] = None
     max_queue: Annotated[
         int,
         Option(

@@ -1,0 +1,280 @@
+"""How many connections a server has, and what slow clients may hold of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
+from tests.server.test_leaving import nobody_gets_on
+from trinity.model import Model
+from trinity.server import bodies, connection, connections, pace
+
+CHAT = "/v1/chat/completions"
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+LARGE = 6 << 20  # more than the system takes of what is not read
+
+
+@contextmanager
+def clients(url: str) -> Iterator[Callable[[bytes], socket.socket]]:
+    """Makes clients that send something and read little of what comes."""
+    with ExitStack() as open_sockets:
+
+        def made(sent: bytes) -> socket.socket:
+            client = open_sockets.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(LIMIT)
+            client.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+            client.sendall(sent)
+            return client
+
+        yield made
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has ended a connection; what it sent before is read."""
+    client.setblocking(False)
+    try:
+        while client.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def ask(url: str) -> httpx.Response:
+    return httpx.post(f"{url}{CHAT}", json=BODY, timeout=LIMIT)
+
+
+def test_idle_connections_make_room(make: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "trinity.server"),
+        socket_server(make(), max_connections=8) as url,
+        clients(url) as made,
+    ):
+        idle = [made(b"" if number % 2 else b"POST / HT") for number in range(40)]
+        for _ in range(3):
+            assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+            assert ask(url).status_code == 200
+        wait_for(lambda: sum(is_closed(one) for one in idle) >= len(idle) - 9)
+    assert len(caplog.records) == 1
+    assert "more than 8 connections" in caplog.text
+
+
+def test_where_all_work_one_more_is_told(make: MakeApp, model: Model) -> None:
+    with socket_server(make(), max_connections=8) as url, clients(url) as made:
+        text = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2}'
+        post = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+        with nobody_gets_on(model):
+            busy = [made(post % (CHAT.encode(), len(text), text)) for _ in range(8)]
+            wait_for(lambda: model.load_of_work().waiting == 8)
+            refused = ask(url)
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "too_many_connections"
+            assert refused.headers["Retry-After"] == "1"
+            assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+        for one in busy:
+            assert one.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        for one in busy:
+            one.close()
+        wait_for(lambda: ask(url).status_code == 200)
+
+
+def test_a_system_without_descriptors_is_asked_again(
+    make: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures, accept = [0], asyncio.SelectorEventLoop.sock_accept
+
+    async def failing(self: Any, listener: socket.socket) -> Any:
+        if failures[0] < 5:
+            failures[0] += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return await accept(self, listener)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", failing)
+    with caplog.at_level(logging.WARNING), socket_server(make()) as url:
+        assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+    assert failures == [5]
+    assert [one.name for one in caplog.records if "no connection" in one.getMessage()] == [
+        "trinity.server"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("soft", "taken", "most"), [(128, 8, 60), (1024, 24, 500), (1 << 20, 24, 512), (20, 19, 8)]
+)
+def test_connections_are_fewer_than_descriptors(
+    soft: int, taken: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, soft))
+    monkeypatch.setattr(os, "listdir", lambda path: ["0"] * taken)
+    assert connections.most_connections() == most
+
+
+@pytest.fixture
+def large() -> Starlette:
+    """An application with a large answer, whole and in pieces that it makes when they are taken."""
+
+    async def whole(request: Request) -> Response:
+        return PlainTextResponse("x" * LARGE)
+
+    async def pieces(request: Request) -> Response:
+        async def made() -> Any:
+            for _ in range(LARGE >> 16):
+                request.app.state.made += 1
+                yield "x" * (1 << 16)
+
+        return StreamingResponse(made())
+
+    app = Starlette(routes=[Route("/", whole), Route("/pieces", pieces)])
+    app.state.made = 0
+    return app
+
+
+def test_unread_answers_have_a_total(large: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_UNREAD", 2 * LARGE)
+    with socket_server(large) as url, clients(url) as made:
+        slow = [made(GET) for _ in range(8)]
+        answer = httpx.get(url, timeout=LIMIT)
+        assert len(answer.text) == LARGE
+        for one in slow:
+            one.settimeout(1)
+
+        def given(client: socket.socket) -> int:
+            count = 0
+            try:
+                while piece := client.recv(1 << 20):
+                    count += len(piece)
+            except OSError:
+                pass
+            return count
+
+        assert sum(given(one) >= LARGE for one in slow) <= 2
+
+
+def test_an_answer_in_pieces_waits_for_its_reader(large: Starlette) -> None:
+    with socket_server(large) as url, clients(url) as made:
+        client = made(GET.replace(b"/", b"/pieces", 1))
+        assert client.recv(1)
+        before = -1
+        while before != large.state.made:
+            before = large.state.made
+            httpx.get(url, timeout=LIMIT)
+        assert before < LARGE >> 16
+        assert len(httpx.get(f"{url}/pieces", timeout=LIMIT).text) == LARGE
+
+
+def test_who_does_not_read_is_given_up(large: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "STALL_SECONDS", 1.0)
+    with socket_server(large) as url, clients(url) as made:
+        stalled, reading = made(GET), made(GET)
+        read = 0
+
+        def is_reset() -> bool:
+            """Whether the stalled one is given up; its answer stays unread."""
+            nonlocal read
+            read += len(reading.recv(1 << 12))
+            return stalled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET
+
+        wait_for(is_reset)
+        while piece := reading.recv(1 << 20):
+            read += len(piece)
+            if read > LARGE:
+                break
+        assert read > LARGE
+
+
+def test_the_rest_of_a_refused_body_ends(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REST_SECONDS", 0.1)
+    head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with clients(url) as made:
+        client = made(head)
+
+        def ended() -> bool:
+            try:
+                client.sendall(b"1\r\nx\r\n")
+            except OSError:
+                return True
+            return False
+
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 404 ")
+        wait_for(ended)
+
+
+def half(size: int) -> bytes:
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    return head % (CHAT.encode(), 2 * size) + b" " * size
+
+
+def test_half_bodies_have_a_total(make: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MOST_BYTES", 0)
+    app = make(max_body=1 << 20, max_audio=1 << 20)  # 2 MiB together
+    with socket_server(app) as url, clients(url) as made:
+        halves = []
+        for _ in range(20):
+            halves.append(made(half(500_000)))
+            halves[-1].setblocking(False)
+        # Where there are too many a new one takes the place of another, or is told to come again.
+        wait_for(lambda: sum(answer(one)[:12] in (b"HTTP/1.1 408", b"HTTP/1.1 503")
+                             for one in halves) >= 15)  # fmt: skip
+        assert ask(url).status_code == 200
+        full = httpx.post(f"{url}{CHAT}", content=b" " * 500_000, timeout=LIMIT)
+        assert full.status_code == 400  # no JSON; there was room
+
+
+def answer(client: socket.socket) -> bytes:
+    """What has come, which is still there to be read."""
+    try:
+        return client.recv(1 << 16, socket.MSG_PEEK)
+    except BlockingIOError:
+        return b""
+
+
+@pytest.mark.parametrize("drip", [0, 1 << 14])
+def test_a_body_comes_in_time_or_is_refused(
+    drip: int, make: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client sends nothing, or more than 4 KiB a second."""
+    monkeypatch.setattr(bodies, "STALL_SECONDS", 0.4)
+    monkeypatch.setattr(bodies, "LEAST_RATE", 1 << 12)
+
+    async def test() -> None:
+        found = bodies.Bodies(1)
+        sent = 0
+
+        async def receive() -> dict[str, object]:
+            nonlocal sent
+            await asyncio.sleep(0.05 if drip else LIMIT)
+            sent += drip
+            return {"type": "http.request", "body": b"x" * drip, "more_body": sent < 40 * drip}
+
+        with found.counted() as body:
+            async with body.coming(receive, in_memory=True) as received:
+                while (await received())["more_body"]:
+                    pass
+            assert found.total == sent - bodies.FREE_BYTES
+        assert found.total == 0
+
+    if drip:
+        asyncio.run(test())
+    else:
+        with pytest.raises(Exception, match="in time") as late:
+            asyncio.run(test())
+        assert late.value.status == 408  # type: ignore[attr-defined]

@@ -1,0 +1,110 @@
+"""Bodies of requests: how long they may take to come, and how many bytes all may have together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from starlette.types import Message, Receive
+
+from trinity.server.errors import ApiError
+from trinity.server.pace import LEAST_RATE, STALL_SECONDS
+
+# Bytes of each body that do not count, so that small requests always find room.
+FREE_BYTES = 64 << 10
+# Bytes of all bodies together, or twice the largest that may come if that is more.
+MOST_BYTES = 128 << 20
+# A body of which nothing has come for less than this makes no room for others, in seconds.
+SILENT_SECONDS = 0.1
+
+
+class Bodies:
+    """The bodies of all requests that have no answer yet."""
+
+    def __init__(self, largest: int) -> None:
+        self.most = max(MOST_BYTES, 2 * largest)
+        self.total = 0
+        self.coming = set[Body]()
+
+    @contextmanager
+    def counted(self) -> Iterator[Body]:
+        """A body, whose bytes count until the end of ``with``."""
+        body = Body(self)
+        try:
+            yield body
+        finally:
+            body.release()
+
+    def take(self, count: int) -> None:
+        """Count bytes; where they are too many, the body that has stalled for longest is refused.
+
+        Raises: ApiError 503 where none has stalled.
+        """
+        before = asyncio.get_running_loop().time() - SILENT_SECONDS
+        while self.total + count > self.most:
+            stalled = [one for one in self.coming if one.counts and one.heard <= before]
+            if not stalled:
+                raise ApiError(
+                    503, f"the requests being answered have {self.total} bytes; all together may "
+                    f"have {self.most}", code="too_many_bytes", headers={"Retry-After": "1"},
+                )  # fmt: skip
+            min(stalled, key=lambda one: one.heard).refuse()
+        self.total += count
+
+
+class Body:
+    """One body: ``counts`` of its bytes count; the last one came at the loop's time ``heard``."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.counts = 0
+        self.heard = asyncio.get_running_loop().time()
+        self._bodies = bodies
+        self._bytes = self._window = 0
+        self._limit: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def coming(self, receive: Receive, *, in_memory: bool) -> AsyncGenerator[Receive]:
+        """A ``receive`` for use within ``async with``, which counts what comes and how fast.
+
+        Bytes that are not kept ``in_memory`` have no total. Raises: ApiError 408 where they come
+        too slowly, 503 where they are too many.
+        """
+
+        async def received() -> Message:
+            message = await receive()
+            self._came(len(message.get("body", b"")), in_memory)
+            return message
+
+        self._bodies.coming.add(self)
+        try:
+            async with asyncio.timeout(STALL_SECONDS) as self._limit:
+                yield received
+        except TimeoutError:
+            raise ApiError(408, "the body did not come in time") from None
+        finally:
+            self._bodies.coming.discard(self)
+
+    def refuse(self) -> None:
+        """Make room for others."""
+        self._bodies.coming.discard(self)
+        self.release()
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(0)
+
+    def release(self) -> None:
+        """Count no longer; again is harmless."""
+        self._bodies.total -= self.counts
+        self.counts = 0
+
+    def _came(self, count: int, in_memory: bool) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        self._bytes += count
+        if self._bytes - self._window >= LEAST_RATE * STALL_SECONDS and self._limit is not None:
+            self._window = self._bytes
+            if not self._limit.expired():
+                self._limit.reschedule(self.heard + STALL_SECONDS)
+        more = max(0, self._bytes - FREE_BYTES) - self.counts
+        if in_memory and more > 0 and self in self._bodies.coming:
+            self._bodies.take(more)
+            self.counts += more
