@@ -18,6 +18,8 @@ PACKAGES = {"trinity": ROOT / "trinity", "trinity_kernels": ROOT / "kernels" / "
 # Lower layers come first; a module imports only from its own layer and from those before it.
 LAYERS = (
     ("trinity.errors",),
+    ("trinity.private_folder",),
+    ("trinity.kernel_cache",),
     ("trinity.confined", "trinity.confined_child", "trinity.template_sandbox"),
     ("trinity.config",),
     ("trinity.checks",),

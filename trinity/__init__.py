@@ -19,6 +19,10 @@ import sys
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     del sys.path[0]
 
+from trinity.kernel_cache import secure as _secure  # and not from that folder
+
+_secure()
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # not of typing, whose import takes as long as all the rest
@@ -143,6 +147,7 @@ def __getattr__(name: str) -> Any:
 
     from trinity_kernels.uninterrupted import uninterrupted
 
+    _secure()
     module = sys.modules.get(_HOME[name])
     if module is None or not hasattr(module, name):
         # Neither NumPy nor Python's own lock on imports survives a Ctrl-C in the middle.

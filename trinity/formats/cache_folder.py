@@ -5,25 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from trinity.kernel_cache import cache_root
 
 
 def cache_folder(kind: str) -> Path:
     """The folder for things of one kind, which need not exist.
 
-    It lies in TRINITY_CACHE_DIR, else in the user's cache directory.
+    It is in TRINITY_CACHE_DIR, else in the user's cache directory.
     """
-    if chosen := os.environ.get("TRINITY_CACHE_DIR"):
-        return Path(chosen) / kind
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "trinity" / kind
+    return Path(cache_root()) / kind
 
 
 def digest(value: object) -> str:

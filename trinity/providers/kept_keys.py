@@ -10,6 +10,7 @@ from trinity.errors import TrinityError
 from trinity.formats.cache_folder import cache_folder, digest, states
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
+from trinity.private_folder import distrusted, make_private
 
 # Counted up when the same files would give other keys.
 _FORMAT = 3
@@ -23,7 +24,7 @@ def kept_keys(
 
     ``files`` maps names to paths; ``what`` is what else decides. The cache has a GGUF file without
     tensors, which appears whole or not at all. Where it cannot be written or is damaged, the keys
-    are made each time.
+    are made each time, and where others can write into it.
     """
     paths = [os.path.realpath(path) for path in files.values()]
     try:
@@ -33,13 +34,15 @@ def kept_keys(
     if sum(size for size, _ in state) < _SMALLEST:
         return make()
     folder = cache_folder("tokenizers")
+    if distrusted(str(folder)) is not None:
+        return make()
     path = str(folder / f"{digest([_FORMAT, paths, state, what])}.gguf")
     if os.path.exists(path):
         with suppress(TrinityError), GGUFProvider(path) as kept:
             return {key: kept.metadata[key] for key in kept.metadata}
     keys = make()
     with suppress(TrinityError, OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(str(folder))
         with GGUFWriter(path) as writer:
             for key, value in keys.items():
                 writer.add(key, value, "array[string]" if isinstance(value, list) else None)

@@ -16,6 +16,7 @@ from trinity.formats.gguf import GGUFProvider
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.provider import Tensor, WeightProvider
 from trinity.load_options import LoadOptions
+from trinity.private_folder import distrusted, make_private
 from trinity.quantization.assignment import Overrides
 from trinity.quantization.mixes import find_mix
 from trinity.quantization.quantization import write_quantized
@@ -103,6 +104,11 @@ def quantized(
     """
     mix = find_mix(type)
     folder = cache_folder("weights")
+    if why := distrusted(str(folder)):
+        raise InputError(
+            f"{folder}: quantized weights are not kept there: {why}, or set TRINITY_CACHE_DIR to "
+            "another one"
+        )
     stem = f"{_plain(provider.path)}-{mix.name}-{digest(_places(provider, options))}"
     path = str(folder / f"{stem}-{digest(_state(provider))}.gguf")
     if not os.path.exists(path):
@@ -129,7 +135,7 @@ def quantized(
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(str(folder))
     except OSError as error:
         raise InputError(
             f"{folder}: quantized weights cannot be kept there: {error.strerror}; set "

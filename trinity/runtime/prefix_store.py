@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.private_folder import distrusted, make_private
 from trinity_kernels.ops.kv_layout import PAGE
 from trinity_kernels.whole_file import check_writable, whole_file
 
@@ -61,7 +62,9 @@ class PrefixStore:
         self._held, self._lock = 0, Lock()  # bytes that are unwritten
         self._thread: Thread | None = None
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if why := distrusted(str(folder)):
+                raise InputError(f"{folder}: evaluated texts are not kept there: {why}")
+            make_private(str(folder))
             check_writable(str(folder))
             with self._locked():
                 self._make_room(0)  # the limit may have been another one
