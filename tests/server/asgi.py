@@ -16,11 +16,11 @@ class Asked:
 
     def __init__(
         self, app: ASGIApp, path: str, body: object = None, *, method: str = "POST",
-        headers: Iterable[tuple[str, str]] = (), query: str = "",
+        headers: Iterable[tuple[str, str]] = (), query: str = "", content: bytes | None = None,
     ) -> None:  # fmt: skip
         self.sent: list[Message] = []
         self.leave = asyncio.Event()
-        self._body = b"" if body is None else json.dumps(body).encode()
+        self._body = content or (b"" if body is None else json.dumps(body).encode())
         self._given = False
         self._some = asyncio.Event()
         scope = {

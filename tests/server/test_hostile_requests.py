@@ -156,7 +156,7 @@ def chat(content: bytes = b'"x"', more: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        (b"", None), (b"1", None), (b"[" * 1_000_000, None), (chat() + b"x", None),
+        (b"", None), (b"1", None), (b"[" * 300_000, None), (chat() + b"x", None),
         (b"\xef\xbb\xbf" + chat(), None), (chat(b'"\xff\xfe"'), None),
         (chat(b'"\xc0\x80"'), None), (chat(b'"\xed\xa0\x80"'), None),
         (chat(b'"\\ud800"'), None), (chat(b'"a\x00b"'), None),

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.server.named_events import named_events
 from trinity.server.errors import ApiError
-from trinity.server.kept_responses import KeptResponses
+from trinity.server.kept_responses import KeptResponses, kept_response
 
 PATH = "/v1/responses"
 GREEDY: Any = {"temperature": 0, "max_output_tokens": 8}
@@ -112,7 +112,7 @@ def body_of(text: str) -> bytes:
 def test_the_oldest_goes_where_there_are_too_many() -> None:
     kept = KeptResponses(most=2)
     for name in "abc":
-        kept.keep(name, body_of(name), [{"text": name}], None)
+        kept.keep(name, kept_response(body_of(name), [{"text": name}], None))
         kept.find("a") if name == "b" else None  # a is used again, so b is the oldest
     assert kept.find("a").conversation[-1]["text"] == "a"
     with pytest.raises(ApiError) as error:
@@ -123,17 +123,19 @@ def test_the_oldest_goes_where_there_are_too_many() -> None:
 def test_bytes_are_limited_with_the_conversation_before() -> None:
     size = len(body_of("x" * 100)) + 2
     kept = KeptResponses(most_bytes=3 * size)
-    kept.keep("a", body_of("x" * 100), [], None)
-    kept.keep("b", body_of("x" * 100), [], kept.find("a"))
+    kept.keep("a", kept_response(body_of("x" * 100), [], None))
+    kept.keep("b", kept_response(body_of("x" * 100), [], kept.find("a")))
     assert kept.find("b").size == 2 * size
-    kept.keep("c", body_of("x" * 100), [], kept.find("b"))  # as large as all that is allowed
+    # As large as all that is allowed.
+    kept.keep("c", kept_response(body_of("x" * 100), [], kept.find("b")))
     with pytest.raises(ApiError):
         kept.find("b")
     assert len(kept.find("c").conversation) == 3
-    kept.keep("d", body_of("x" * 100), [], kept.find("c"))  # too large: it is not kept
+    # Too large: it is not kept.
+    kept.keep("d", kept_response(body_of("x" * 100), [], kept.find("c")))
     kept.drop("c")
     for name in "cd":
         with pytest.raises(ApiError):
             kept.find(name)
-    kept.keep("e", body_of("x" * 100), [], None)
+    kept.keep("e", kept_response(body_of("x" * 100), [], None))
     assert kept.find("e")

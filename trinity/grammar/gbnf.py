@@ -22,7 +22,7 @@ _PART: Final = re.compile(
 
 def is_gbnf(text: str) -> bool:
     """Whether a grammar is written in GBNF rather than Lark."""
-    return re.search(r"^\s*[A-Za-z][\w-]*\s*::=", text, re.MULTILINE) is not None
+    return re.search(r"^[^\S\n]*+[A-Za-z][\w-]*+\s*+::=", text, re.MULTILINE) is not None
 
 
 def lark_of(text: str) -> str:
@@ -36,7 +36,7 @@ def lark_of(text: str) -> str:
         depth += {"(": 1, ")": -1}.get(part["bracket"] or "", 0)
         if depth > DEEPEST:
             raise InputError(f"the grammar has more than {DEEPEST} levels of brackets")
-    if not re.search(r"^\s*root\s*::=", text, re.MULTILINE):
+    if not re.search(r"^[^\S\n]*+root\s*+::=", text, re.MULTILINE):
         raise InputError("the grammar has no rule root, with which an answer begins")
     try:
         found: str = any_to_lark(_ESCAPE.sub(_plain, text))

@@ -30,7 +30,7 @@ from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
 from trinity.server.stream import Stream, failure
 from trinity.server.stream_log import StreamLog
-from trinity.server.threads import body_bytes
+from trinity.server.threads import SMALL, body_bytes
 
 log = logging.getLogger("trinity.server")
 
@@ -109,12 +109,12 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
-        content = content_of(self._endpoint, body, Headers(scope=scope).get("content-type", ""))
-        plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
+        content, asked = await read_content(self._service, self._endpoint, scope, body)
+        asker.set(b"" if scope.get("trinity.of_batch", False) else asked)
+        plain = b""
+        if self._service.settings.state is not None and name_in(Headers(scope=scope)) is not None:
+            plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
         del body  # which may be large, and the answer may take long
-        asker.set(b"" if scope.get("trinity.of_batch", False) else hash_of(scope, plain))
-        if self._service.settings.state is None or name_in(Headers(scope=scope)) is None:
-            plain = b""
         working = asyncio.ensure_future(self._work(content, plain, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
@@ -146,6 +146,23 @@ class Dispatch:
         await answer(scope, receive, send)
 
 
+async def read_content(
+    service: Service, endpoint: Endpoint, scope: Scope, body: bytes | mmap
+) -> tuple[Any, bytes]:
+    """``content_of`` a body and ``hash_of`` the request, in a thread where that takes its time.
+
+    Raises: ApiError.
+    """
+    kind = Headers(scope=scope).get("content-type", "")
+
+    def read() -> tuple[Any, bytes]:
+        content = content_of(endpoint, body, kind)
+        plain = body if isinstance(body, bytes) and endpoint.form is None else b""
+        return content, hash_of(scope, plain)
+
+    return read() if len(body) <= SMALL else await service.threads.run(read)
+
+
 def named(start: Message, names: str) -> Message:
     """The start of an answer, with the names of the request's fields that had no effect."""
     return {**start, "headers": [*start["headers"], (b"x-trinity-ignored", names.encode())]}
@@ -175,7 +192,8 @@ def repeated(service: Service, endpoints: Sequence[Endpoint], log: StreamLog) ->
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         body_bytes.set(len(body))
-        call = Call(service, content_of(endpoint, body), Request(scope, receive))
+        content, _ = await read_content(service, endpoint, scope, body)
+        call = Call(service, content, Request(scope, receive))
         answer = await endpoint.handle(call)
         await answer(scope, receive, send)
 

@@ -16,6 +16,7 @@ from trinity.server.owner import part_of
 MOST_RESPONSES = 256
 MOST_BYTES = 64 << 20  # of all owners together
 LEAST_RESPONSES, LEAST_BYTES = 8, 2 << 20  # of each owner
+REFERENCE = "item_reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,12 @@ class KeptResponses:
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
         self._bytes = 0
 
-    def keep(
-        self, name: str, body: bytes, given: Sequence[dict[str, Any]], before: KeptResponse | None
-    ) -> None:
-        """Keep the response ``body`` to the items ``given``, which followed those of ``before``."""
-        given = [{"id": f"msg_{random_name()}", **item} for item in given]
-        earlier = () if before is None else before.conversation
-        output = msgspec.json.decode(body)["output"]
-        size = len(body) + len(msgspec.json.encode(given)) + (before.size if before else 0)
-        if size > self._most_bytes:
+    def keep(self, name: str, response: KeptResponse) -> None:
+        """Keep a response, in place of the oldest ones where there is no room."""
+        if response.size > self._most_bytes:
             return
-        self._kept[name] = KeptResponse(body, given, [*earlier, *given, *output], size)
-        self._bytes += size
+        self._kept[name] = response
+        self._bytes += response.size
         while self._bytes > self._most_bytes or len(self._kept) > self._most:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.size
@@ -73,24 +68,9 @@ class KeptResponses:
         self._bytes -= self.find(name).size
         del self._kept[name]
 
-    def resolved(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Items, with those of kept responses in place of references to them.
-
-        Raises: ApiError for a reference to one that is not kept.
-        """
-        return [
-            self._item(item.get("id"), f"input[{number}].id")
-            if item.get("type") == "item_reference"
-            else item
-            for number, item in enumerate(items)
-        ]
-
-    def _item(self, name: object, where: str) -> dict[str, Any]:
-        for one in reversed(self._kept.values()):
-            for item in one.conversation:
-                if item.get("id") == name and name is not None:
-                    return item
-        raise ApiError(400, f"{where}: there is no item {name!r:.100} in a stored response", where)
+    def newest_first(self) -> list[KeptResponse]:
+        """All responses."""
+        return list(reversed(self._kept.values()))
 
 
 def part_of_responses(owners: int) -> KeptResponses:
@@ -98,3 +78,41 @@ def part_of_responses(owners: int) -> KeptResponses:
     return KeptResponses(
         part_of(MOST_RESPONSES, owners, LEAST_RESPONSES), part_of(MOST_BYTES, owners, LEAST_BYTES)
     )
+
+
+def kept_response(
+    body: bytes, given: Sequence[dict[str, Any]], before: KeptResponse | None
+) -> KeptResponse:
+    """The response ``body`` to the items ``given``, which followed those of ``before``.
+
+    Not for the event loop.
+    """
+    given = [{"id": f"msg_{random_name()}", **item} for item in given]
+    earlier = () if before is None else before.conversation
+    output = msgspec.json.decode(body)["output"]
+    size = len(body) + len(msgspec.json.encode(given)) + (before.size if before else 0)
+    return KeptResponse(body, given, [*earlier, *given, *output], size)
+
+
+def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> list[dict[str, Any]]:
+    """Items, with those of kept responses in place of references to them.
+
+    Not for the event loop. Raises: ApiError for a reference to one that is not kept.
+    """
+    wanted = {str(item.get("id")) for item in items if item.get("type") == REFERENCE}
+    known: dict[str, dict[str, Any]] = {}
+    for one in kept if wanted else ():
+        for item in one.conversation:
+            name = item.get("id")
+            if isinstance(name, str) and name in wanted:
+                known.setdefault(name, item)
+    made = []
+    for number, item in enumerate(items):
+        if item.get("type") == REFERENCE:
+            name, where = str(item.get("id")), f"input[{number}].id"
+            if name not in known:
+                told = f"{where}: there is no item {name!r:.100} in a stored response"
+                raise ApiError(400, told, where)
+            item = known[name]
+        made.append(item)
+    return made

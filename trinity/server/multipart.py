@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from email.message import Message
-from email.utils import collapse_rfc2231_value
+from dataclasses import dataclass, field
 from mmap import mmap
+from urllib.parse import unquote
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 
 from trinity.server.errors import ApiError
 
+# It warns of every damaged form, of which the client is told.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 _MOST_PARTS = 64
-_MOST_HEADER = 8 << 10
+_MOST_HEADERS = 16  # of a part
+_MOST_HEADER = 8 << 10  # bytes of one
+_MOST_OPTIONS = 32  # of a header, which are after semicolons
 _TEXT = 64 << 10  # bytes of a field that is no file
+_PIECE = 1 << 20  # bytes that are parsed together
+# A file's name in the form of RFC 8187, which is not allowed in forms, but sent.
+_EXTENDED = re.compile(r";\s*filename\*\s*=\s*(?P<charset>[\w-]*)'[^';]*'(?P<name>[^;\s]*)", re.I)
+_CHARSETS = {"utf-8": "utf-8", "iso-8859-1": "latin-1", "us-ascii": "ascii"}
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part: its headers, and where its content is, in bytes of the body."""
+
+    headers: list[tuple[bytearray, bytearray]] = field(default_factory=list)
+    start: int = 0
+    length: int = 0
 
 
 def form_fields(
@@ -24,9 +45,12 @@ def form_fields(
     Raises: ApiError 415 for a body of another type, 400 for a damaged one.
     """
     fields: dict[str, object] = {}
-    for name, filename, data in _parts(body, _boundary(content_type)):
+    view = memoryview(body)
+    for part in _parts(body, _boundary(content_type)):
+        name, filename = _disposition(part)
+        data = view[part.start : part.start + part.length]
         if filename is not None:
-            value: object = data
+            value: object = data if isinstance(body, mmap) else bytes(data)
             if with_filename:
                 fields.setdefault("filename", filename)
         elif len(data) > _TEXT:
@@ -50,47 +74,119 @@ def form_fields(
 
 
 def _boundary(content_type: str) -> bytes:
-    header = Message()
-    header["content-type"] = content_type
-    found = header.get_param("boundary")
-    if header.get_content_type() != "multipart/form-data" or not isinstance(found, str):
+    kind, options = _options(content_type, "Content-Type")
+    found = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not found:
         raise ApiError(
             415, "the body must be multipart/form-data with a boundary, as forms send files"
         )
-    if not re.fullmatch(r"[ -~]{1,70}", found):
+    if not re.fullmatch(rb"[ -~]{1,70}", found):
         raise ApiError(400, "the boundary of the form must have 1 to 70 characters of ASCII")
-    return found.encode()
-
-
-def _parts(body: bytes | mmap, boundary: bytes) -> list[tuple[str, str | None, bytes | memoryview]]:
-    """Name, name of the file where it is one, and content of each part."""
-    damaged = ApiError(400, "the form is cut or damaged: a part of it does not end")
-    mark = b"\r\n--" + boundary
-    at = len(mark) - 2 if body[: len(mark) - 2] == mark[2:] else body.find(mark) + len(mark)
-    if at < len(mark) - 2:
-        raise ApiError(400, "the form does not have the boundary that its Content-Type names")
-    found: list[tuple[str, str | None, bytes | memoryview]] = []
-    contents = body if isinstance(body, bytes) else memoryview(body)
-    while body[at : at + 2] != b"--":
-        if len(found) == _MOST_PARTS:
-            raise ApiError(400, f"the form has more than {_MOST_PARTS} parts")
-        start = body.find(b"\r\n\r\n", at, at + _MOST_HEADER)
-        end = body.find(mark, max(start, at))
-        if start < 0 or end < 0:
-            raise damaged
-        name, filename = _disposition(body[at:start])
-        found.append((name, filename, contents[start + 4 : end] if start + 4 <= end else b""))
-        at = end + len(mark)
     return found
 
 
-def _disposition(header: bytes) -> tuple[str, str | None]:
-    for line in header.decode("utf-8", "replace").split("\r\n"):
-        if line.lower().startswith("content-disposition:"):
-            one = Message()
-            one["content-disposition"] = line.partition(":")[2].strip()
-            name = one.get_param("name", header="content-disposition")
-            if isinstance(name, str):
-                filename = one.get_param("filename", header="content-disposition")
-                return name, None if filename is None else collapse_rfc2231_value(filename)
+def _options(header: str, name: str) -> tuple[bytes, dict[bytes, bytes]]:
+    """A header's value and its options. Raises: ApiError 400 for one that is too long to split."""
+    if len(header) > _MOST_HEADER or header.count(";") > _MOST_OPTIONS:
+        raise ApiError(
+            400, f"the header {name} has more than {_MOST_HEADER} bytes or {_MOST_OPTIONS} options"
+        )
+    return parse_options_header(header)
+
+
+def _parts(body: bytes | mmap, boundary: bytes) -> list[_Part]:
+    """The parts of a form. Raises: ApiError 400 for a damaged one."""
+    mark, begin = b"--" + boundary, 0
+    if body[: len(mark)] != mark:
+        begin = body.find(b"\r\n" + mark) + 2
+        if begin < 2:
+            raise ApiError(400, "the form does not have the boundary that its Content-Type names")
+    reader = _Reader(boundary)
+    marks = 0
+    try:
+        for start in range(begin, len(body), _PIECE):
+            piece = body[start : start + _PIECE]
+            marks += piece.count(b"\r\n" + mark)  # RFC 2046: the content of a part has none
+            if marks > _MOST_PARTS:
+                raise ApiError(400, f"the form has more than {_MOST_PARTS} parts")
+            if reader.read(start, piece):
+                return reader.parts
+    except FormParserError as error:
+        raise ApiError(400, f"the form is damaged: {error}") from None
+    raise ApiError(400, "the form is cut or damaged: a part of it does not end")
+
+
+class _Reader:
+    """Finds parts in a body that is read in pieces."""
+
+    def __init__(self, boundary: bytes) -> None:
+        self.parts: list[_Part] = []
+        self._ended = False
+        self._piece, self._place = b"", 0
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": lambda: self.parts.append(_Part()),
+                "on_header_begin": self._header,
+                "on_header_field": self._name,
+                "on_header_value": self._value,
+                "on_part_data": self._content,
+                "on_end": self._end,
+            },
+            max_header_count=_MOST_HEADERS,
+            max_header_size=_MOST_HEADER,
+        )
+
+    def read(self, place: int, piece: bytes) -> bool:
+        """Read the piece that is at ``place`` of the body; whether the form ends in it.
+
+        Raises: FormParserError.
+        """
+        self._piece, self._place = piece, place
+        self._parser.write(piece)
+        return self._ended
+
+    def _header(self) -> None:
+        self.parts[-1].headers.append((bytearray(), bytearray()))
+
+    def _name(self, data: bytes, start: int, end: int) -> None:
+        self.parts[-1].headers[-1][0].extend(data[start:end])
+
+    def _value(self, data: bytes, start: int, end: int) -> None:
+        self.parts[-1].headers[-1][1].extend(data[start:end])
+
+    def _content(self, data: bytes, start: int, end: int) -> None:
+        part = self.parts[-1]
+        if not part.length:
+            # Other data repeats the end of the piece before, which could have been a boundary.
+            part.start = self._place + (start if data is self._piece else start - end)
+        part.length += end - start
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _disposition(part: _Part) -> tuple[str, str | None]:
+    """The name of a part, and that of the file where it is one. Raises: ApiError 400."""
+    for name, value in part.headers:
+        if name.lower() == b"content-disposition":
+            text = value.decode("utf-8", "replace")
+            # The library takes Latin-1.
+            _, options = _options(text.encode().decode("latin-1"), "Content-Disposition")
+            found = options.get(b"name")
+            if found is not None:
+                return found.decode(), _filename(text, options.get(b"filename"))
     raise ApiError(400, "a part of the form has no name")
+
+
+def _filename(header: str, plain: bytes | None) -> str | None:
+    extended = _EXTENDED.search(header)
+    if extended is None:
+        return None if plain is None else plain.decode()
+    charset = _CHARSETS.get(extended["charset"].lower())
+    if charset is None:
+        raise ApiError(
+            400, f"filename* is in {extended['charset']!r:.40}; it must be in UTF-8 (RFC 8187)",
+            "file",
+        )  # fmt: skip
+    return unquote(extended["name"], charset, "replace")

@@ -24,14 +24,13 @@ ends the handler, whose ``with`` then ends the answers; ``Stream`` closes them i
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
     Iterable,
     Mapping,
     Sequence,
@@ -40,7 +39,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.bodies import Bodies
@@ -49,6 +48,7 @@ from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
+from trinity.server.later import Later
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
 from trinity.server.owner import Keys, folder_of, owner, salt_of
@@ -63,9 +63,10 @@ if TYPE_CHECKING:
     from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
 
+# Of an answer that comes whole, those of other tokens than its own.
+MOST_LOGPROBS = 500_000
 NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T", covariant=True)
-S = TypeVar("S")
 
 
 class Writer(Protocol[T]):
@@ -90,7 +91,7 @@ class Answers:
 
     def __init__(
         self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
-        log: StreamLog | None = None,
+        log: StreamLog | None = None, most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
         self.name = lease.name
         self.model = lease.model
@@ -109,6 +110,7 @@ class Answers:
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
         self._metrics = metrics
         self._events: deque[Event] = deque()
+        self._logprobs_left = most_logprobs
 
     def __aiter__(self) -> Answers:
         return self
@@ -116,7 +118,10 @@ class Answers:
     async def __anext__(self) -> Event:
         while not self._events:
             self._read(*await anext(self._answers))
-        return self._events.popleft()
+        event = self._events.popleft()
+        if isinstance(event, Piece) and event.logprobs:
+            await asyncio.sleep(0)  # each takes its time, and many may be there at once
+        return event
 
     async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
         """What ``writer`` makes of the events, one after the other."""
@@ -137,6 +142,12 @@ class Answers:
 
     def _read(self, index: int, chunk: Chunk) -> None:
         reader = self._readers[index]
+        self._logprobs_left -= sum(len(one.top) for one in chunk.logprobs or ())
+        if self._logprobs_left < 0:
+            raise ApiError(
+                400, f"the answer has more than {MOST_LOGPROBS} log-probabilities; ask for fewer, "
+                "or for a stream", "logprobs",
+            )  # fmt: skip
         if chunk.token_ids and not (self._came or index):
             self._note_first(chunk)
         if self._log is not None:
@@ -178,16 +189,6 @@ class Answers:
             seconds = chunk.timings.waiting_seconds + chunk.timings.prompt_seconds
         assert self.predicted is not None
         self._lease.forecast.came(self.predicted, seconds)
-
-
-class Later(Generic[S]):
-    """A coroutine that is made when it is awaited, since a stream's may never be."""
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, S]]) -> None:
-        self._make = make
-
-    def __await__(self) -> Generator[Any, None, S]:
-        return self._make().__await__()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +248,14 @@ class Service:
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
                 ready = await self.threads.run(prepared, lease.model, job, self.template_names)
+                # Many log-probabilities at once would keep the event loop from its work.
+                whole = job.whole and ready.options.get("logprobs") is None
                 ready, log = recorded(ready, lease, job, self.defaults)
                 answers = await lease.model.asubmit(
-                    ready.prompts, n=job.n, whole=job.whole, **ready.options
+                    ready.prompts, n=job.n, whole=whole, **ready.options
                 )
-            return Answers(lease, answers, ready, self.metrics, job.n, log)
+            most = MOST_LOGPROBS if job.whole else math.inf
+            return Answers(lease, answers, ready, self.metrics, job.n, log, most)
         except BaseException:
             lease.release()
             raise

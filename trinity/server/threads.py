@@ -19,6 +19,8 @@ T = TypeVar("T")
 # Bytes of the body of a request whose work goes one after the other with that of its like: to
 # tokenize a text takes up to a hundred times its bytes while it lasts.
 LARGE = 256 << 10
+# Bytes of a body that the event loop decodes itself, which takes less than a thread's turn.
+SMALL = 16 << 10
 # Most requests with large bodies that wait for such work; then 429.
 MOST_WAITING = 16
 

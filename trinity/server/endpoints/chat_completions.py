@@ -29,7 +29,7 @@ from trinity.server.endpoints.llama_timings import progress_of, timings_of, timi
 from trinity.server.endpoints.logprobs import ChatLogprobs, chat_logprobs
 from trinity.server.endpoints.tools import Toolbox
 from trinity.server.endpoints.usage import Usage, usage_of, usage_so_far
-from trinity.server.job import End
+from trinity.server.job import ChatJob, End
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
 from trinity.server.stream import DONE, Stream, data
@@ -38,11 +38,14 @@ from trinity.server.stream import DONE, Stream, data
 async def chat_completions(call: Call[ChatRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    box = body.box()
-    # Schemas take their time.
-    job = await asyncio.to_thread(body.job, box, whole=not body.stream)
-    asked = await body.model_options(call.service)
-    job = replace(job, options={**job.options, **asked})
+
+    def asked() -> tuple[Toolbox, ChatJob]:
+        box = body.box()
+        return box, body.job(box, whole=not body.stream)
+
+    box, job = await call.service.threads.run(asked)  # schemas take their time
+    more = await body.model_options(call.service)
+    job = replace(job, options={**job.options, **more})
     verbose = body.verbose
     if verbose is None:
         verbose = call.service.settings.verbose_answers

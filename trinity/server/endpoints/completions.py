@@ -25,7 +25,7 @@ from trinity.server.endpoints.usage import FINGERPRINT, Usage, usage_of, usage_s
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, ignore
 from trinity.server.job import End, TextJob
-from trinity.server.schemas import encode
+from trinity.server.schemas import encode, encoded
 from trinity.server.service import Answers
 from trinity.server.stream import DONE, Stream, data
 
@@ -128,7 +128,7 @@ class Writer:
             top = {other.text: finite(other.logprob) for other in reversed(one.top)}
             top.setdefault(one.text, finite(one.logprob))
             self.found.token_logprobs.append(finite(one.logprob))
-            self.found.top_logprobs.append(top)
+            self.found.top_logprobs.append(encoded(top))
 
     def take(self) -> tuple[str, CompletionLogprobs | None]:
         """What was added since the last time."""
@@ -140,7 +140,7 @@ class Writer:
 async def completions(call: Call[CompletionRequest]) -> ASGI:
     """Complete prompts, streamed or whole."""
     body = call.body
-    job = await asyncio.to_thread(body.job, whole=not body.stream)  # schemas take their time
+    job = await call.service.threads.run(body.job, whole=not body.stream)  # schemas take their time
     asked = await body.model_options(call.service)
     job = replace(job, options={**job.options, **asked})
     if body.suffix:
@@ -228,7 +228,9 @@ async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) ->
     writers = [Writer(wants) for _ in range(job.n * len(job.prompts))]
     for place, prompt in enumerate(job.prompts if body.echo else ()):
         model = answers.model
-        text = prompt if isinstance(prompt, str) else model.detokenize(prompt)
+        text = prompt
+        if not isinstance(text, str):
+            text = await asyncio.to_thread(model.detokenize, text)
         tokens: list[TokenLogprob | tuple[str, None]] = []
         if body.logprobs is not None:
             lora = answers.options.get("lora")
@@ -237,7 +239,7 @@ async def beginnings(answers: Answers, job: TextJob, body: CompletionRequest) ->
             )
             tokens = [(first, None), *rest]
         for writer in writers[place * job.n : (place + 1) * job.n]:
-            writer.add(text, tokens)
+            await asyncio.to_thread(writer.add, text, tokens)
     return writers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Annotated, Literal
 
@@ -98,11 +99,13 @@ async def embeddings(call: Call[EmbeddingsRequest]) -> ASGI:
     """The vectors of texts."""
     body = call.body
     found = await vectors(
-        call.service, body.model, body.texts(), param="input", dimensions=body.dimensions,
-        priority=body.priority or 0,
+        call.service, body.model, await call.service.threads.run(body.texts), param="input",
+        dimensions=body.dimensions, priority=body.priority or 0,
     )  # fmt: skip
     if body.encoding_format == "base64":
-        texts = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.rows]
+        texts = await asyncio.to_thread(
+            lambda: [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found.rows]
+        )
     else:
         texts = await written(found.rows)
     data = [Embedding(text, number) for number, text in enumerate(texts)]

@@ -161,7 +161,7 @@ def _options(where: str, form: ResponseFormat) -> dict[str, Any]:
 
 def is_gbnf(text: str) -> bool:
     """Whether a grammar is GBNF, whose rules have ``::=``, rather than Lark."""
-    return re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE) is not None
+    return re.search(r"^[^\S\n]*+[\w-]++\s*+::=", text, re.MULTILINE) is not None
 
 
 def _schema(given: Any, where: str) -> Any:

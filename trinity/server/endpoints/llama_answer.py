@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -117,20 +117,22 @@ def whole_answer(
     )
 
 
-def probabilities(model: Model, found: Gathered, *, drawn: bool) -> list[LlamaLogprob]:
+def probabilities(
+    model: Model, found: Iterable[TokenLogprob], *, drawn: bool
+) -> list[LlamaLogprob]:
     """Log-probabilities as llama.cpp has them; those of what was ``drawn`` as probabilities."""
     if drawn:
         return [
             LlamaLogprob(*named(model, one), prob=math.exp(one.logprob),
                          top_probs=[LlamaTop(*named(model, top), prob=math.exp(top.logprob))
                                     for top in one.top])
-            for one in found.logprobs
+            for one in found
         ]  # fmt: skip
     return [
         LlamaLogprob(*named(model, one), logprob=finite(one.logprob),
                      top_logprobs=[LlamaTop(*named(model, top), logprob=finite(top.logprob))
                                    for top in one.top])
-        for one in found.logprobs
+        for one in found
     ]  # fmt: skip
 
 

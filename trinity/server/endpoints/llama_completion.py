@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -21,13 +22,17 @@ from trinity.server.endpoints.llama_answer import (
 from trinity.server.endpoints.llama_parameters import LlamaParameters, bias_of
 from trinity.server.endpoints.llama_timings import progress_of, timings_of
 from trinity.server.errors import ApiError
-from trinity.server.job import End, TextJob
-from trinity.server.schemas import Body, encode
+from trinity.server.job import End, Piece, TextJob
+from trinity.server.schemas import Body, encode, encoded
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, data
 
 if TYPE_CHECKING:
     from trinity.model import Model
+
+
+MOST_FIELDS = 64  # of an answer that a request chooses; there are about 50
+Field = Annotated[str, Meta(max_length=128)]
 
 
 class PromptObject(Body):
@@ -47,7 +52,7 @@ class LlamaRequest(LlamaParameters, kw_only=True):
     n_probs: Annotated[int, Meta(ge=0, le=1024)] = 0
     post_sampling_probs: bool = False
     return_tokens: bool = False
-    response_fields: list[str] | None = None
+    response_fields: Annotated[list[Field], Meta(max_length=MOST_FIELDS)] | None = None
 
     def options(self) -> dict[str, Any]:
         """GenerationOptions of what was given. Raises: ApiError."""
@@ -71,7 +76,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
     body = call.body
     options = body.options()
     options |= await body.model_options(call.service)
-    options |= await asyncio.to_thread(body.form_options)
+    options |= await call.service.threads.run(body.form_options)
     with await call.service.models.lease(body.model) as model:
         if body.logit_bias is not None or body.ignore_eos:
             bias = await call.service.threads.run(bias_of, model, body.logit_bias or {})
@@ -90,23 +95,33 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
         return Stream(started, written)
     with await started as answers:
         found = [Gathered() for _ in range(len(prompts) * body.count)]
+
+        def probable(model: Model, piece: Piece) -> list[Any]:
+            made = probabilities(model, piece.logprobs, drawn=body.post_sampling_probs)
+            return [encoded(one) for one in made]
+
+        shown: list[list[Any]] = [[] for _ in found]
         ends: dict[int, End] = {}
         async for event in answers:
             if isinstance(event, End):
                 ends[event.index] = event
-            else:
-                found[event.index].add(event)
-        made = []
-        for i, one in enumerate(found):
-            tokens = one.tokens if body.return_tokens else ()
-            text = "".join(one.text)
-            answer = whole_answer(answers, ends[i], text, texts[i // body.count], tokens)
-            if body.n_probs:
-                answer.completion_probabilities = probabilities(
-                    answers.model, one, drawn=body.post_sampling_probs
-                )
-            made.append(chosen(answer, body.response_fields))
-        return Json(made[0] if len(made) == 1 else made)
+                continue
+            found[event.index].add(replace(event, logprobs=()))
+            if event.logprobs:
+                shown[event.index] += await asyncio.to_thread(probable, answers.model, event)
+
+        def put_together() -> Json:
+            made = []
+            for i, one in enumerate(found):
+                tokens = one.tokens if body.return_tokens else ()
+                text = "".join(one.text)
+                answer = whole_answer(answers, ends[i], text, texts[i // body.count], tokens)
+                if body.n_probs:
+                    answer.completion_probabilities = shown[i]
+                made.append(chosen(answer, body.response_fields))
+            return Json(made[0] if len(made) == 1 else made)
+
+        return await asyncio.to_thread(put_together)
 
 
 async def pieces(
@@ -137,7 +152,7 @@ async def pieces(
         )  # fmt: skip
         if body.n_probs and progress is None:
             answer.completion_probabilities = probabilities(
-                answers.model, piece, drawn=body.post_sampling_probs
+                answers.model, piece.logprobs, drawn=body.post_sampling_probs
             )
         if body.timings_per_token and event.timings is not None:
             answer.timings = timings_of(event.timings, event.evaluated)
@@ -148,7 +163,7 @@ def chosen(answer: LlamaAnswer, fields: list[str] | None) -> Any:
     """The answer, or its ``fields``, such as "generation_settings/n_predict"."""
     if not fields:
         return answer
-    everything = msgspec.to_builtins(answer)
+    everything = msgspec.json.decode(encode(answer))
     found = {}
     for name in fields:
         value = everything

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.embeddings import EmbeddingsRequest
-from trinity.server.endpoints.vectors import vectors
+from trinity.server.endpoints.vectors import vectors, written
 from trinity.server.errors import ApiError
 from trinity.server.schemas import Body, converted
 
@@ -51,9 +51,11 @@ async def embedding(call: Call[LlamaEmbeddingRequest]) -> ASGI:
     given = getattr(body, name)
     if given is None:
         raise ApiError(400, "content is missing: give a text or several", "content")
-    texts = converted({"input": given}, EmbeddingsRequest, "").texts()
+    texts = await call.service.threads.run(
+        lambda: converted({"input": given}, EmbeddingsRequest, "").texts()
+    )
     found = await vectors(call.service, body.model, texts, param=name)
-    rows = divided(found.rows, norm).tolist()
+    rows = await written(divided(found.rows, norm))
     return Json([LlamaEmbedding(number, [row]) for number, row in enumerate(rows)])
 
 

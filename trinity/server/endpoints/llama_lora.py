@@ -8,7 +8,7 @@ import msgspec
 
 from trinity.runtime.options import Request
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.endpoints.llama_parameters import Lora
+from trinity.server.endpoints.llama_parameters import Loras
 from trinity.server.owner import owner
 
 
@@ -40,7 +40,7 @@ async def adapters(call: Call[Any]) -> ASGI:
         )
 
 
-async def weigh(call: Call[list[Lora]]) -> ASGI:
+async def weigh(call: Call[Loras]) -> ASGI:
     """Set the weights of adapters for what is asked from now on; others get 0."""
     lora = {one.id: one.scale for one in call.body}
     with await call.service.models.lease(None) as model:
@@ -56,6 +56,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/lora-adapters", weigh, "Weigh the adapters of the first model.",
-        body=list[Lora], answer=Changed,
+        body=Loras, answer=Changed,
     ),
 )  # fmt: skip

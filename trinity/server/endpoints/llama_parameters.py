@@ -30,6 +30,7 @@ Sampler = Literal[
 ]  # fmt: skip
 Bias = list[int | float | str | bool]
 _ID = re.compile(r"-?[0-9]{1,18}")
+MOST_BIASES = 10_000
 MOST_SLOTS = 1024  # where there may be any number of answers
 # The options that turn a sampler off which is not among those named, in the order of the samplers.
 ORDER: dict[str, dict[str, Any]] = {
@@ -45,6 +46,9 @@ class Lora(Body):
 
     id: Annotated[int, Meta(ge=0)]
     scale: float
+
+
+Loras = Annotated[list[Lora], Meta(max_length=1024)]
 
 
 class LlamaParameters(Forms, kw_only=True):
@@ -72,11 +76,15 @@ class LlamaParameters(Forms, kw_only=True):
     repeat_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
     repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
     stop: str | list[str | None] | None = None
-    logit_bias: list[Bias] | dict[str, float | bool] | None = None
+    logit_bias: (
+        Annotated[list[Bias], Meta(max_length=MOST_BIASES)]
+        | Annotated[dict[str, float | bool], Meta(max_length=MOST_BIASES)]
+        | None
+    ) = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
-    samplers: Ignorable[list[Sampler] | None] = None
-    lora: list[Lora] | None = None
+    samplers: Ignorable[Annotated[list[Sampler], Meta(max_length=64)] | None] = None
+    lora: Loras | None = None
     id_slot: Annotated[int, Meta(ge=-1)] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     timings_per_token: bool | None = None
@@ -216,4 +224,10 @@ def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dic
                 found[one] = bias
         else:
             found[int(token)] = bias
+    if len(found) > MOST_BIASES:
+        raise ApiError(
+            400,
+            f"logit_bias has {len(found)} tokens; at most {MOST_BIASES} are taken",
+            "logit_bias",
+        )
     return found

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trinity.server.schemas import encoded
+
 if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.sampler import TokenLogprob
@@ -45,16 +47,18 @@ def finite(logprob: float) -> float:
 
 
 def chat_logprobs(model: Model, found: Iterable[TokenLogprob]) -> list[ChatLogprob]:
-    """Log-probabilities as chat completions have them."""
+    """Log-probabilities as chat completions have them, each one encoded already."""
     return [
-        ChatLogprob(
-            one.text,
-            finite(one.logprob),
-            token_bytes(model, one.token_id),
-            [
-                TopLogprob(top.text, finite(top.logprob), token_bytes(model, top.token_id))
-                for top in one.top
-            ],
+        encoded(
+            ChatLogprob(
+                one.text,
+                finite(one.logprob),
+                token_bytes(model, one.token_id),
+                [
+                    TopLogprob(top.text, finite(top.logprob), token_bytes(model, top.token_id))
+                    for top in one.top
+                ],
+            )
         )
         for one in found
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -29,7 +30,7 @@ async def openapi(call: Call[Any]) -> ASGI:
     """The document."""
     from trinity.server.endpoints import ENDPOINTS
 
-    return Json(document(ENDPOINTS))
+    return await asyncio.to_thread(lambda: Json(document(ENDPOINTS)))
 
 
 @cache

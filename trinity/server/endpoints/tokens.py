@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from trinity.conversation.prompt import ChatPrompt
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.messages import (
     Message,
@@ -16,7 +17,7 @@ from trinity.server.endpoints.messages import (
 from trinity.server.endpoints.tools import toolbox
 from trinity.server.job import ChatJob
 from trinity.server.prepared import chat_prompt
-from trinity.server.schemas import Body
+from trinity.server.schemas import Body, encoded_list, encoded_text
 
 
 class TokenizeRequest(Body):
@@ -97,42 +98,44 @@ async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
     body = call.body
     with await call.service.models.lease(body.model) as model:
 
-        def tokens() -> list[int | TokenPiece]:
+        def tokens() -> Any:
             ids = model.tokenize(
                 body.content, add_bos=body.add_special, parse_special=body.parse_special
             )
             if not body.with_pieces:
-                return [*ids]
+                return encoded_list(ids)
             stream = model.tokenizer.stream(skip_special=False)
-            return [TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids]
+            return encoded_list(TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids)
 
-        return Json(Tokens(await call.service.threads.run(tokens)))
+        return await call.service.threads.run(lambda: Json(Tokens(tokens())))
 
 
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
     """The text of tokens."""
     with await call.service.models.lease(call.body.model) as model:
 
-        def text() -> str:
-            return model.detokenize(call.body.tokens, remove_special=False)
+        def text() -> Any:
+            return encoded_text(model.detokenize(call.body.tokens, remove_special=False))
 
-        return Json(Content(await call.service.threads.run(text)))
+        return await call.service.threads.run(lambda: Json(Content(text())))
 
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
     """A conversation as the model reads it."""
-    job, names = call.body.job(), call.service.template_names
-    with await call.service.models.lease(call.body.model) as model:
-        prompt = await call.service.threads.run(chat_prompt, model, job, names)
-        return Json(PromptText(prompt.text))
+    prompt = await prompt_of(call)
+    return await call.service.threads.run(lambda: Json(PromptText(encoded_text(prompt.text))))
 
 
 async def input_tokens(call: Call[TemplateRequest]) -> ASGI:
     """How many tokens a conversation has."""
-    job, names = call.body.job(), call.service.template_names
+    return Json(TokenCount(len((await prompt_of(call)).ids)))
+
+
+async def prompt_of(call: Call[TemplateRequest]) -> ChatPrompt:
+    """A conversation as the model reads it. Raises: ApiError."""
+    names, threads = call.service.template_names, call.service.threads
     with await call.service.models.lease(call.body.model) as model:
-        prompt = await call.service.threads.run(chat_prompt, model, job, names)
-        return Json(TokenCount(len(prompt.ids)))
+        return await threads.run(lambda: chat_prompt(model, call.body.job(), names))
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -8,7 +8,7 @@ of other types are run by OpenAI's servers; here they are ignored, unless the re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from trinity.server.schemas import Body, converted
 
 WORDS = {"none": "none", "auto": "auto", "required": "required", "any": "required"}
 INPUT = "input"
+MOST_TOOLS = 1024
 _CUSTOM_PARAMETERS = {
     "type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT],
     "additionalProperties": False,
@@ -89,6 +90,7 @@ def toolbox(tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any]
 
     A type of tool that is not known is noted as ignored.
     """
+    check_count(tools or (), "tools")
     found, custom = [], set()
     for number, tool in enumerate(tools or ()):
         where = f"tools[{number}]"
@@ -104,10 +106,19 @@ def toolbox(tools: Sequence[dict[str, Any]] | None, choice: str | dict[str, Any]
     return chosen(Toolbox(found, frozenset(custom)), choice)
 
 
+def check_count(tools: Sequence[object], where: str) -> None:
+    """Raises: ApiError for more tools than are taken."""
+    if len(tools) > MOST_TOOLS:
+        raise ApiError(
+            400, f"{where} has {len(tools)} entries; at most {MOST_TOOLS} are taken", where
+        )
+
+
 def functions_box(
     functions: Sequence[dict[str, Any]], choice: str | dict[str, Any] | None
 ) -> Toolbox:
     """The tools of a request with OpenAI's older ``functions``. Raises: as ``toolbox``."""
+    check_count(functions, "functions")
     found = [
         _listed(converted(one, Function, f"functions[{number}]"))
         for number, one in enumerate(functions)
@@ -137,7 +148,7 @@ def chosen(
         )  # fmt: skip
     if word == "allowed_tools":
         return _allowed(box, choice.get(word, choice), param)
-    return replace(box, choice=_known(box, choice, param))
+    return replace(box, choice=_known(box.names, choice, param))
 
 
 def input_of(arguments: str) -> str:
@@ -160,21 +171,23 @@ def _allowed(box: Toolbox, choice: Any, param: str) -> Toolbox:
     listed = choice.get("tools") if isinstance(choice, dict) else None
     if not isinstance(mode, str) or mode not in WORDS or not isinstance(listed, list) or not listed:
         raise ApiError(400, f"{param}: allowed_tools needs mode and tools", param)
+    check_count(listed, param)
+    known = frozenset(box.names)
     names = {
-        _known(box, one, param) for one in listed
+        _known(known, one, param) for one in listed
         if isinstance(one, dict) and one.get("type", "function") in ("function", "custom")
     }  # fmt: skip
     kept = [one for one in box.functions if one["function"]["name"] in names]
     return chosen(replace(box, functions=kept), mode, param)
 
 
-def _known(box: Toolbox, choice: dict[str, Any], param: str) -> str:
-    """The name of the tool that a choice names. Raises: ApiError."""
+def _known(names: Collection[str], choice: dict[str, Any], param: str) -> str:
+    """The name of the tool that a choice names, one of ``names``. Raises: ApiError."""
     inner = next((choice[key] for key in ("function", "custom") if key in choice), choice)
     name = inner.get("name") if isinstance(inner, dict) else None
-    if name not in box.names:
+    if not isinstance(name, str) or name not in names:
         raise ApiError(400, f"{param} names {name!r:.80}, no tool does", param)
-    return str(name)
+    return name
 
 
 def _inner(tool: dict[str, Any], kind: str) -> dict[str, Any]:

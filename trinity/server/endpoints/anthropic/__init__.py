@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 
@@ -32,7 +31,7 @@ class TokenCount(msgspec.Struct):
 async def messages(call: Call[MessagesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
     body = call.body
-    started = call.service.start(body.model, await asyncio.to_thread(body.whole_job))
+    started = call.service.start(body.model, await call.service.threads.run(body.whole_job))
     if body.stream:
         return Stream(started, partial(events, body), family=ANTHROPIC, beat=written(Ping()))
     with await started as answers:

@@ -23,7 +23,8 @@ from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter
 from trinity.server.endpoints.tools import Toolbox
 from trinity.server.errors import api_error
-from trinity.server.kept_responses import KeptResponse, KeptResponses
+from trinity.server.job import ChatJob
+from trinity.server.kept_responses import KeptResponse, KeptResponses, kept_response, resolved
 from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
@@ -32,9 +33,8 @@ from trinity.server.stream import Stream, event
 
 async def responses(call: Call[ResponsesRequest]) -> ASGI:
     """Answer a conversation, streamed or whole."""
-    body, box = call.body, call.body.box()
-    context = Context.of(call)
-    job = await asyncio.to_thread(body.job, box, context.earlier, context.items)
+    body, context = call.body, await Context.of(call)
+    box, job = await call.service.threads.run(asked, body, context)
     started = call.service.start(body.model, job)
     if body.stream:
         return Stream(started, partial(events, body, box, context))
@@ -42,7 +42,7 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
         writer = writer_of(body, box, answers)
         async for _ in answers.by(writer):
             pass
-        context.keep(writer.response)
+        await context.keep(writer.response)
         return Json(writer.response)
 
 
@@ -55,23 +55,34 @@ class Context:
     items: Sequence[dict[str, Any]]
 
     @classmethod
-    def of(cls, call: Call[ResponsesRequest]) -> Context:
+    async def of(cls, call: Call[ResponsesRequest]) -> Context:
         """The context of a request. Raises: ApiError for what is not kept."""
         body, kept = call.body, call.service.responses
         before = None
         if body.previous_response_id is not None:
             before = kept.find(body.previous_response_id, "previous_response_id")
-        return cls(kept, before, kept.resolved(body.items))
+        newest = kept.newest_first()
+        items = await call.service.threads.run(lambda: resolved(body.items, newest))
+        return cls(kept, before, items)
 
     @property
     def earlier(self) -> Sequence[dict[str, Any]]:
         """The conversation before the request."""
         return () if self.before is None else self.before.conversation
 
-    def keep(self, response: Response) -> None:
+    async def keep(self, response: Response) -> None:
         """Keep a response, unless the request says not to."""
         if response.store:
-            self.kept.keep(response.id, encode(response), self.items, self.before)
+            made = await asyncio.to_thread(
+                lambda: kept_response(encode(response), self.items, self.before)
+            )
+            self.kept.keep(response.id, made)
+
+
+def asked(body: ResponsesRequest, context: Context) -> tuple[Toolbox, ChatJob]:
+    """The tools of a request, and what the service runs. Raises: ApiError."""
+    box = body.box()
+    return box, body.job(box, context.earlier, context.items)
 
 
 async def events(
@@ -84,7 +95,7 @@ async def events(
     try:
         async for found in answers.by(writer):
             if isinstance(found, Completed | CutShort):
-                context.keep(writer.response)
+                await context.keep(writer.response)
             yield written(found)
     except Exception as error:
         yield written(writer.fail(api_error(error).message))
@@ -92,8 +103,7 @@ async def events(
 
 async def input_tokens(call: Call[ResponsesRequest]) -> ASGI:
     """How many tokens the conversation of a request has."""
-    context = Context.of(call)
-    job = await asyncio.to_thread(call.body.job, call.body.box(), context.earlier, context.items)
+    _, job = await call.service.threads.run(asked, call.body, await Context.of(call))
     names = call.service.template_names
     with await call.service.models.lease(call.body.model) as model:
         prompt = await call.service.threads.run(chat_prompt, model, job, names)

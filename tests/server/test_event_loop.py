@@ -1,0 +1,160 @@
+"""No request keeps the event loop from its work: what takes its time runs in threads, in parts.
+
+Callbacks are measured in processor time of the loop's thread, which other work does not disturb.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from tests.server.asgi import Asked
+from tests.server.conftest import LIMIT
+from tests.server.held import Held, watched
+from trinity.server import service
+from trinity.server.json_size import MOST_VALUES, values_in
+
+MOST_MS = 15.0  # three times what is promised: the machine may be slow
+CHAT = "/v1/chat/completions"
+SHORT = b'"messages":[{"role":"user","content":"x"}],"max_tokens":1'
+BYTES = 3_900_000
+
+
+@pytest.fixture(scope="module")
+def held() -> Iterator[Held]:
+    with watched() as held:
+        yield held
+
+
+def many(element: bytes) -> bytes:
+    """A list with as many values as may be."""
+    return b"[%b]" % b",".join([element] * min(BYTES // len(element), values(element)))
+
+
+def values(element: bytes) -> int:
+    return (MOST_VALUES - 100) // (values_in(element) + 1)
+
+
+def chat(more: bytes) -> bytes:
+    return b"{%b,%b}" % (SHORT, more)
+
+
+NAMES = b",".join(b'"n%d":1' % i for i in range(140_000))
+BODIES: dict[str, tuple[str, bytes]] = {
+    "one text": (CHAT, b'{"messages":[{"role":"user","content":"%b"}]}' % (b"x" * BYTES)),
+    "messages": (CHAT, b'{"messages":%b}' % many(b'{"role":"user","content":"x"}')),
+    "parts": (CHAT, b'{"messages":[{"role":"user","content":%b}]}' % many(b'"x"')),
+    "template variables": (CHAT, chat(b'"chat_template_kwargs":{"a":%b}' % many(b"[]"))),
+    "unknown lists": (CHAT, chat(b'"unknown":%b' % many(b"[]"))),
+    "unknown names": (CHAT, chat(NAMES)),
+    "tools": (CHAT, chat(b'"tools":%b' % many(b'{"function":{"name":"x"}}'))),
+    "functions": (CHAT, chat(b'"functions":%b' % many(b'{"name":"x"}'))),
+    "allowed tools": (CHAT, chat(
+        b'"tools":[{"function":{"name":"x"}}],"tool_choice":{"type":"allowed_tools","tools":%b}'
+        % many(b'{"name":"x"}')
+    )),
+    "biases": (CHAT, chat(b'"logit_bias":{%b}' % NAMES)),
+    "samplers": (CHAT, chat(b'"samplers":%b' % many(b'"top_k"'))),
+    "adapters": ("/lora-adapters", many(b'{"id":0,"scale":1}')),
+    "metadata": (CHAT, chat(b'"metadata":{%b}' % NAMES)),
+    "token ids": ("/v1/embeddings", b'{"input":%b}' % many(b"1")),
+    "texts": ("/v1/embeddings", b'{"input":%b}' % many(b'"x"')),
+    "llama.cpp's texts": ("/embedding", b'{"content":%b}' % many(b'"x"')),
+    "fields of the answer": (
+        "/completion", b'{"prompt":"x","n_predict":1,"response_fields":%b}' % many(b'"a"')
+    ),
+    "a field of slashes": (
+        "/completion", b'{"prompt":"x","n_predict":1,"response_fields":["%b"]}' % (b"/" * BYTES)
+    ),
+    "ids to a text": ("/detokenize", b'{"tokens":%b}' % many(b"100")),
+    "items": ("/v1/responses", b'{"input":%b}' % many(b'{"role":"user","content":"x"}')),
+    "references": (
+        "/v1/responses", b'{"input":%b}' % many(b'{"type":"item_reference","id":"x"}')
+    ),
+    "documents": ("/v1/rerank", b'{"query":"x","documents":%b}' % many(b'"x"')),
+    "names of streams": ("/v1/streams/lookup", b'{"conversation_ids":%b}' % many(b'"x"')),
+    "too many values": (CHAT, b"[" * BYTES),
+    "a long unknown name": (CHAT, b'{"%b":1, bad' % (b" - at `" * (BYTES // 8))),
+    "a long wrong value": (CHAT, b'{"messages":[{"role":"%b"}]}' % (b" - at `" * (BYTES // 8))),
+    "a grammar of lines": (
+        CHAT, chat(b'"structured_outputs":{"grammar":"%b"}' % (b"\\n" * (BYTES // 2)))
+    ),
+    "log-probabilities": (
+        "/completion", b'{"prompt":"x","n_predict":100,"n_probs":1024,"ignore_eos":true}'
+    ),
+    "log-probabilities of answers": (CHAT, json.dumps({
+        "messages": [{"role": "user", "content": "x"}], "max_tokens": 100, "n": 8,
+        "logprobs": True, "top_logprobs": 20, "ignore_eos": True,
+    }).encode()),
+    "pieces of tokens": (
+        "/tokenize", b'{"with_pieces":true,"content":"%b"}' % (b"a b " * 100_000)
+    ),
+}  # fmt: skip
+
+
+async def asked(app: Starlette, path: str, body: bytes, **more: Any) -> Asked:
+    async with asyncio.timeout(LIMIT):
+        return await Asked(app, path, content=body, **more).whole()
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_no_body_holds_the_loop(app: Starlette, held: Held, name: str) -> None:
+    path, body = BODIES[name]
+    gc.collect()
+
+    async def test() -> None:
+        await asked(app, CHAT, chat(b'"n":1'))
+        held.clear()
+        answer = await asked(app, path, body)
+        assert answer.status in (200, 400, 413), answer.bytes[:500]
+        assert len(answer.bytes) < 10_000 or answer.status == 200
+        assert held.ms < MOST_MS, held.what
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (b"[1, 2, 3]", 3), (b'{"a": [{}, "b,c"]}', 5), (b'"[{,:"', 0), (b'"\\"[" ,', 1),
+        (b'"\\\\" ,', 1), (b'"\\\\\\"," ,', 1), (b'"' + b"," * 70_000 + b'",[', 2), (b"", 0),
+    ],
+)  # fmt: skip
+def test_values_outside_of_texts_are_counted(text: bytes, count: int) -> None:
+    assert values_in(text) == count
+
+
+def test_values_may_be_as_many_as_promised(app: Starlette) -> None:
+    async def test() -> None:
+        for count, status in ((MOST_VALUES - 3, 200), (MOST_VALUES + 1, 413)):
+            body = b'{"tokens":[%b]}' % b",".join([b"1"] * count)
+            answer = await asked(app, "/detokenize", body)
+            assert answer.status == status
+        assert answer.json["error"]["code"] == "too_many_values"
+
+    asyncio.run(test())
+
+
+def test_a_whole_answer_has_so_many_log_probabilities(
+    app: Starlette, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_LOGPROBS", 100)
+    body = {"prompt": "x", "n_predict": 20, "n_probs": 10, "ignore_eos": True}
+
+    async def test() -> None:
+        refused = await asked(app, "/completion", json.dumps(body).encode())
+        assert refused.status == 400
+        assert "more than 100 log-probabilities" in refused.json["error"]["message"]
+        few = await asked(app, "/completion", json.dumps(body | {"n_probs": 5}).encode())
+        assert len(few.json["completion_probabilities"]) == 20
+        streamed = await asked(app, "/completion", json.dumps(body | {"stream": True}).encode())
+        assert streamed.status == 200
+        assert streamed.events[-1]["stop"] is True
+
+    asyncio.run(test())
