@@ -109,13 +109,8 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
-        content, asked = await read_content(self._service, self._endpoint, scope, body)
-        asker.set(b"" if scope.get("trinity.of_batch", False) else asked)
-        plain = b""
-        if self._service.settings.state is not None and name_in(Headers(scope=scope)) is not None:
-            plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
+        working = asyncio.ensure_future(self._work(body, scope, receive, send))
         del body  # which may be large, and the answer may take long
-        working = asyncio.ensure_future(self._work(content, plain, scope, receive, send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,9 +122,13 @@ class Dispatch:
                 working.cancel()
                 await asyncio.wait({working})
 
-    async def _work(
-        self, content: Any, body: bytes, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _work(self, body: bytes | mmap, scope: Scope, receive: Receive, send: Send) -> None:
+        content, asked = await read_content(self._service, self._endpoint, scope, body)
+        asker.set(b"" if scope.get("trinity.of_batch", False) else asked)
+        plain = b""
+        if self._service.settings.state is not None and name_in(Headers(scope=scope)) is not None:
+            plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
+        del body
         endpoint, request = self._endpoint, Request(scope, receive)
         name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
         if name and last and endpoint.event is not None:
@@ -142,7 +141,7 @@ class Dispatch:
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
-            answer = self._service.kept.answer(name, answer, endpoint.path, body)
+            answer = self._service.kept.answer(name, answer, endpoint.path, plain)
         await answer(scope, receive, send)
 
 
