@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import resource
 import subprocess
@@ -28,21 +29,26 @@ class Kind:
     files: int | None = None
 
 
-KINDS = {"usual": Kind(), "few_files": Kind(files=128)}
+STATE = ("--state", "{folder}/state", "--speech-model", "whisper-1={models}/whisper.gguf")
+KINDS = {
+    "usual": Kind(STATE),
+    "few_files": Kind(files=128),
+    "slots": Kind(("--slot-save-path", "{folder}/slots")),
+}
 
 
 class Server:
     """A server of the command line in a process of its own."""
 
-    def __init__(self, model: Path, kind: Kind, folder: Path) -> None:
+    def __init__(self, models: Path, kind: Kind, folder: Path) -> None:
         paths = [str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
         self.log = folder / "log"
-        options = [one.format(folder=folder) for one in kind.options]
+        options = [one.format(folder=folder, models=models) for one in kind.options]
         keys = [text for key in (KEY, ATTACKERS_KEY) for text in ("--api-key", key)]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "trinity", "serve", "--port", "0", "-t", "1",
-                 "--model", str(model), *keys, *options],
+                 "--model", str(models / "tiny.gguf"), *keys, *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )  # fmt: skip
@@ -89,10 +95,11 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def running(model: Path, kind: Kind) -> Iterator[Server]:
+def running(models: Path, kind: Kind) -> Iterator[Server]:
     """A server that is ready and has answered once, until it is left."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(model, kind, Path(folder))
+        Path(folder, "slots").mkdir()
+        server = Server(models, kind, Path(folder))
         try:
             server.until_ready()
             for more in ({}, {"response_format": {"type": "json_object"}}):
@@ -103,8 +110,11 @@ def running(model: Path, kind: Kind) -> Iterator[Server]:
             server.close()
 
 
-def write_model(path: Path) -> None:
-    """Write the random model."""
+def write_models(folder: Path) -> None:
+    """Write the random models: tiny.gguf, and whisper.gguf."""
+    from scripts.fuzzing.target_speech import whisper
     from scripts.make_synthetic import SHAPES, write_model
 
-    write_model(path, SHAPES["tiny"])
+    write_model(folder / "tiny.gguf", SHAPES["tiny"])
+    raw, _, _ = whisper(random.Random(3), 0.0).encode()
+    (folder / "whisper.gguf").write_bytes(bytes(raw))

@@ -30,7 +30,7 @@ for folder in (ROOT, ROOT / "kernels"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from scripts.attacked_server import KINDS, Server, running, write_model  # noqa: E402
+from scripts.attacked_server import KINDS, Server, running, write_models  # noqa: E402
 from scripts.attacks.target import Attack, Target, all_attacks  # noqa: E402
 from scripts.ordinary_client import PATIENCE, Times, Watch, chat, health  # noqa: E402
 
@@ -142,8 +142,8 @@ def strike(attack: Attack, port: int, seconds: float) -> None:
 class Range:
     """The servers, each started when an attack first needs it, and again where it has ended."""
 
-    def __init__(self, model: Path) -> None:
-        self._model, self._stack = model, ExitStack()
+    def __init__(self, models: Path) -> None:
+        self._models, self._stack = models, ExitStack()
         self._servers: dict[str, Server] = {}
 
     def __enter__(self) -> Range:
@@ -153,7 +153,7 @@ class Range:
         self._stack.close()
 
     def measure(self, attack: Attack, seconds: float, scale: float = 1.0) -> Measured:
-        """Attack; once more, on a new server, where a limit was missed: machines have bad moments."""
+        """Attack; where a limit was missed, once more on a new server."""
         found = measured(attack, self.server(attack.server), self.server("apart"), seconds, scale)
         if found.missed():
             self._end(attack.server)
@@ -168,7 +168,7 @@ class Range:
         """The server of that kind; "apart" is one that nobody attacks."""
         if name not in self._servers:
             kind = KINDS["usual" if name == "apart" else name]
-            self._servers[name] = self._stack.enter_context(running(self._model, kind))
+            self._servers[name] = self._stack.enter_context(running(self._models, kind))
         return self._servers[name]
 
     def _end(self, name: str) -> None:
@@ -187,9 +187,9 @@ def main() -> int:
         strike(attacks[options.attack], options.port, options.seconds)
     missed = 0
     with tempfile.TemporaryDirectory() as temporary:
-        model = Path(temporary) / "tiny.gguf"
-        write_model(model)
-        with Range(model) as servers:
+        models = Path(temporary)
+        write_models(models)
+        with Range(models) as servers:
             for name in options.names or attacks:
                 found = servers.measure(attacks[name], options.seconds)
                 missed += bool(found.missed())

@@ -145,6 +145,14 @@ def test_a_strict_server_names_the_field(make: MakeApp) -> None:
     assert refused.json()["error"]["param"] == "verbosity"
 
 
+def test_a_field_without_a_name_is_named(client: TestClient) -> None:
+    """h11 takes no header value that ends with a space (RFC 9110, 5.5)."""
+    found = Ignored(names=["purpose", ""]).header
+    assert found == 'purpose, ""'
+    response = client.post(CHAT, json={**HELLO, "": 1})
+    assert response.headers[HEADER] == '""'
+
+
 def test_the_header_stays_short_and_safe(client: TestClient) -> None:
     hostile = {f"a\r\nSet-Cookie: {i}, {'é' * 1000}": 1 for i in range(50)}
     response = client.post(CHAT, json={**HELLO, **hostile})

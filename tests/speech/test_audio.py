@@ -148,10 +148,12 @@ def test_damaged_files(
     assert str(path) in str(found.value)
 
 
+@pytest.mark.filterwarnings("error")
 def test_samples_that_are_no_numbers(tmp_path: Path) -> None:
-    write_wav(tmp_path / "a.wav", np.full(100, np.inf), 16000, "f32")
-    with pytest.raises(FormatError, match="no finite numbers"):
-        read(tmp_path / "a.wav")
+    for samples in (np.full(100, np.inf), np.array([[np.inf, -np.inf], [3e38, 3e38]] * 50)):
+        write_wav(tmp_path / "a.wav", samples, 16000, "f32")
+        with pytest.raises(FormatError, match="no finite numbers"):
+            read(tmp_path / "a.wav")
 
 
 def test_other_files_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +190,30 @@ def test_other_containers_have_the_same_samples(
     gain = np.abs(np.fft.rfft(found[inside])).max() / np.abs(np.fft.rfft(wanted[inside])).max()
     assert gain == pytest.approx(1, abs=close)
     assert np.abs(np.fft.rfft(found[inside])).argmax() == 330  # 440 Hz in 0.75 s
+
+
+def test_a_header_that_promises_an_hour_gives_what_is_there(tmp_path: Path) -> None:
+    """The Xing header of an MP3 counts its frames; soundfile's ``blocks`` believes it."""
+    soundfile = pytest.importorskip("soundfile")
+    path = tmp_path / "a.mp3"
+    soundfile.write(path, tone(16000, 1.0), 16000, format="MP3", subtype="MPEG_LAYER_III")
+    wanted = read(path)
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"Xing") + 8
+    raw[at : at + 4] = (100_000).to_bytes(4, "big")
+    path.write_bytes(raw)
+    found = read(path)
+    assert abs(len(found) - len(wanted)) <= 2 * 1152  # a frame at each end
+    np.testing.assert_allclose(found[2000:14000], wanted[2000:14000], atol=1e-3)
+
+
+def test_samples_of_other_containers_that_are_no_numbers(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    path = tmp_path / "a.w64"
+    samples = np.array([0.1, np.nan, 0.1, np.inf] * 100, np.float32)
+    soundfile.write(path, samples, 16000, format="W64", subtype="FLOAT")
+    with pytest.raises(FormatError, match="no finite numbers"):
+        read(path)
 
 
 def test_windows_of_a_long_audio_are_those_of_the_whole() -> None:

@@ -51,7 +51,7 @@ class Ignored:
     def header(self) -> str:
         """The value of ``X-Trinity-Ignored``, in printable ASCII; empty if nothing was dropped."""
         names = [
-            "".join(c if " " < c <= "~" and c != "," else "?" for c in name[:_LONGEST_NAME])
+            "".join(c if " " < c <= "~" and c != "," else "?" for c in name[:_LONGEST_NAME]) or '""'
             for name in dict.fromkeys(self.names)
         ]
         return ", ".join([*names, *([f"and {self.more} more"] if self.more else [])])

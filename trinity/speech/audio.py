@@ -22,6 +22,7 @@ from trinity.speech.wav import (
     read_header,
 )
 
+_BLOCK = 1 << 16  # samples of each channel that are decoded at once
 Blocks = Callable[[], Iterator[NDArray[np.float32]]]
 AudioLike = str | os.PathLike[str] | NDArray[Any]
 
@@ -72,7 +73,8 @@ def _mono(samples: NDArray[Any]) -> NDArray[np.float32]:
     else:
         raise InputError(f"the audio has the dtype {samples.dtype}; expected floats or integers")
     if values.ndim == 2:
-        values = values.mean(1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values.mean(1)
     if not np.isfinite(values).all():
         raise InputError("the audio has samples that are no finite numbers")
     return values
@@ -96,13 +98,26 @@ def _by_library(path: str) -> Iterator[NDArray[np.float32]]:
         with soundfile.SoundFile(path) as file:
             rate = int(file.samplerate)
             check_limits(path, rate, file.channels)
-            blocks = file.blocks(blocksize=1 << 16, dtype="float32", always_2d=True)
-            yield from _resampled((block.mean(1) for block in blocks), rate)
+            yield from _resampled(_blocks(file, path), rate)
     except soundfile.SoundFileError as error:
         raise FormatError(
             f"{path}: no audio that soundfile reads: {error}; convert it "
             "(ffmpeg -i FILE -ar 16000 -ac 1 OUT.wav)"
         ) from error
+
+
+def _blocks(file: Any, path: str) -> Iterator[NDArray[np.float32]]:
+    """What soundfile decodes, the mean of the channels. Raises: FormatError.
+
+    ``SoundFile.blocks`` yields as many samples as the header promises, past the end of what can be
+    decoded from memory that was never written.
+    """
+    while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            mono = block.mean(1)
+        if not np.isfinite(mono).all():
+            raise FormatError(f"{path}: has samples that are no finite numbers: it is damaged")
+        yield mono
 
 
 def _resampled(

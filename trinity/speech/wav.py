@@ -92,7 +92,8 @@ def read_blocks(file: BinaryIO, form: WavForm, path: str) -> Iterator[NDArray[np
         count = len(raw) // frame
         if count:
             samples = _floats(raw[: count * frame], form).reshape(count, form.channels)
-            mono = samples.mean(1, dtype=np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                mono = samples.mean(1, dtype=np.float32)
             if not np.isfinite(mono).all():
                 raise FormatError(f"{path}: has samples that are no finite numbers: it is damaged")
             yield mono
