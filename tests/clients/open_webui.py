@@ -299,7 +299,9 @@ def _() -> None:
     assert pulled(CHAT)[-1] == {"status": "success"}
 
 
-@row("pull of another model", excused="the server pulls no models: serve the model's file or folder")
+@row(
+    "pull of another model", excused="the server pulls no models: serve the model's file or folder"
+)
 def _() -> None:
     assert pulled("smollm2")[-1].get("status") == "success"
 
