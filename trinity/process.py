@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
+STACK, LEAST_STACK = 8 << 20, 1 << 20
 # What ends a program that does not handle it, and may reach one in good order.
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
@@ -23,7 +24,8 @@ def begin() -> None:
     """Let signals end the process as ``end`` does, and give closed standard streams a place.
 
     Without the latter the next file that is opened would be standard output to whoever prints.
-    A signal that the process was started to ignore stays ignored.
+    A signal that the process was started to ignore stays ignored. The stack is as large as nested
+    input needs, else the process ends with an error.
     """
     for name in _ENDS:
         number = getattr(signal, name, None)  # Windows has few
@@ -34,6 +36,32 @@ def begin() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    ensure_stack()
+
+
+def ensure_stack() -> None:
+    """Have stacks of 8 MB, or as much as the system allows; exit with 1 where that is too little.
+
+    Python refuses input that is nested too deeply, such as JSON, before a stack of usual size is
+    full. A smaller one (``ulimit -s``) would end in a segmentation fault.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if soft == resource.RLIM_INFINITY or soft >= STACK:
+        return
+    most = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
+    if most < LEAST_STACK:
+        told = f"error: the stack is limited to {most >> 10} KB, and trinity needs "
+        told += f"{LEAST_STACK >> 10} KB: raise the limit (ulimit -s {STACK >> 10})\n"
+        os.write(2, told.encode())
+        os._exit(1)
+    resource.setrlimit(resource.RLIMIT_STACK, (most, hard))
+    import threading
+
+    threading.stack_size(STACK)  # that of threads was chosen when the process started
 
 
 def discard_unfinished() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # options that the command line lists name domains
+    import numpy as np
+    from numpy.typing import NDArray
 
 Kind = tuple[str, bool]  # element type, whether of windowed layers
 AdapterWeights = tuple[float, ...]  # of all adapters; () where none is used
