@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-
 if TYPE_CHECKING:  # options that the command line lists name domains
     import numpy as np
     from numpy.typing import NDArray
