@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinity.server.pace import Pace
 from trinity.server.stream import EVENTS
+from trinity.server.wire import Wire
 
 if TYPE_CHECKING:
     from trinity.server.connections import Connections
@@ -47,10 +48,12 @@ class Connection(H11Protocol):
     server_state: Connections
     crowded = False
     _heads: asyncio.TimerHandle | None = None
+    _paused = False  # until what has come is parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come; small pieces of answers shall not wait for its acknowledgements."""
         super().connection_made(transport)
+        self.conn: Wire = Wire(h11.SERVER, self.config.h11_max_incomplete_event_size or MOST_AHEAD)
         now = time.monotonic()
         self.written = 0  # bytes of answers
         self.unread_since: float | None = None
@@ -81,9 +84,16 @@ class Connection(H11Protocol):
 
     def handle_events(self) -> None:
         """Begin what has come; go on reading, since only so it is seen that the client goes."""
+        if self.transport.is_closing():
+            return
+        self.conn.begin_turn()
         super().handle_events()
-        if self._is_answering:
+        if self.conn.held:
+            self.flow.pause_reading()
+            self.loop.call_soon(self.handle_events)
+        elif self._is_answering or self._paused:
             self.flow.resume_reading()
+        self._paused = self.conn.held
 
     def eof_received(self) -> None:
         """The client sends no more: it has gone, even where answers wait to be read."""
@@ -107,6 +117,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; where an answer has begun already, close."""
+        msg = self.conn.refusal or msg
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:

@@ -34,6 +34,8 @@ from trinity.server.threads import SMALL, body_bytes
 
 log = logging.getLogger("trinity.server")
 
+MOST_PARAMETERS = 64  # of a query
+
 
 class LeftError(Exception):
     """The client has gone."""
@@ -136,6 +138,7 @@ class Dispatch:
             return
         query = None
         if endpoint.query is not None:
+            check_query(scope)
             query = converted(dict(request.query_params), endpoint.query, "", strict=False)
         call = Call(self._service, content, request, query)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
@@ -223,6 +226,12 @@ def check_connection(scope: Scope) -> None:
             503, "the server has as many connections as it may have", code="too_many_connections",
             headers={"Retry-After": "1"},
         )  # fmt: skip
+
+
+def check_query(scope: Scope) -> None:
+    """Raises: ApiError 400 for a query of more parameters than any endpoint has."""
+    if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+        raise ApiError(400, f"the query has more than {MOST_PARAMETERS} parameters")
 
 
 def check_encoding(scope: Scope) -> None:

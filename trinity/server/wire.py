@@ -1,0 +1,57 @@
+"""HTTP as it comes over a connection, with bounds for what is slow to parse."""
+
+from __future__ import annotations
+
+import h11
+
+# Lines of a request's head.
+MOST_LINES = 256
+# Chunks of a body: so many, and one more for each CHUNK bytes that came. One chunk takes 10 us.
+MOST_CHUNKS, CHUNK = 4096, 256
+# Events that are parsed in one turn of the event loop.
+IN_TURN = 128
+
+
+class Wire(h11.Connection):
+    """h11's connection. ``refusal`` says what is wrong with a request that was refused.
+
+    ``held``: more events than ``IN_TURN`` have come; the rest is there in the next turn.
+    """
+
+    refusal: str | None = None
+    held = False
+    _turn = _chunks = _size = 0
+
+    def begin_turn(self) -> None:
+        """Let further events come."""
+        self._turn, self.held = 0, False
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next event. Raises: h11.RemoteProtocolError."""
+        if self._turn >= IN_TURN:
+            self.held = True
+            return h11.NEED_DATA
+        self._turn += 1
+        if self.their_state is h11.IDLE:
+            self._check_head()
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._size = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_end
+            self._size += len(event.data)
+            if self._chunks > MOST_CHUNKS + self._size // CHUNK:
+                self._refuse(
+                    f"The body comes in more than {MOST_CHUNKS} chunks of less than {CHUNK} bytes."
+                )
+        return event
+
+    def _check_head(self) -> None:
+        data, _ = self.trailing_data
+        ends = [end for end in (data.find(b"\n\r\n"), data.find(b"\n\n")) if end >= 0]
+        if data.count(b"\n", 0, min(ends, default=len(data))) > MOST_LINES:
+            self._refuse(f"The head of the request has more than {MOST_LINES} lines.")
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        raise h11.RemoteProtocolError(reason)
