@@ -20,7 +20,12 @@ LAYERS = (
     ("trinity.errors",),
     ("trinity.private_folder",),
     ("trinity.kernel_cache",),
-    ("trinity.confined", "trinity.confined_child", "trinity.template_sandbox"),
+    (
+        "trinity.confined",
+        "trinity.confined_child",
+        "trinity.confined_pool",
+        "trinity.template_sandbox",
+    ),
     ("trinity.config",),
     ("trinity.checks",),
     ("trinity.option",),

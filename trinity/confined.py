@@ -35,7 +35,7 @@ from trinity.confined_child import (
     REQUEST,
     WORN,
 )
-from trinity.errors import ConfinedError, InputError
+from trinity.errors import ConfinedError, ConfinedUnavailableError, InputError
 
 _DEEPEST = 100
 _START_SECONDS = 6.0
@@ -74,7 +74,8 @@ class Confined:
         """The module's answer to a JSON value, which may take ``more_seconds`` than others.
 
         Raises InputError for a value that JSON cannot hold (it says which), and ConfinedError
-        when the child breaks a limit, dies, does not start, or its module raises.
+        when the child breaks a limit, dies or its module raises; ConfinedUnavailableError when the
+        system does not start the child, or does not let it finish.
         """
         payload = to_json(request)
         seconds = self.seconds + more_seconds + len(payload) / BYTES_PER_SECOND
@@ -85,11 +86,16 @@ class Confined:
             except BaseException as error:  # a child not heard out would answer late
                 self._drop()
                 if isinstance(error, RuntimeError):  # no thread can be started to watch it
-                    raise self._stopped(f"it cannot be watched: {error}") from error
+                    raise self._unavailable(f"it cannot be watched: {error}") from error
                 raise
             if worn:
                 self._drop()
         return reply
+
+    def start(self) -> None:
+        """Start the child if none runs. Raises ConfinedUnavailableError."""
+        with self._lock:
+            self._started()
 
     def close(self) -> None:
         """End the child; a later call starts another."""
@@ -103,13 +109,20 @@ class Confined:
             try:
                 child = _Child()
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                raise self._stopped(f"it did not start: {error}") from error
+                raise self._unavailable(f"it did not start: {error}") from error
             self._child = child
             self._end = weakref.finalize(self, child.end)
             start: dict[str, Any] = {"path": _search_path(), "module": self.module}
             start["memory_bytes"] = self.memory_bytes
             start["reply_bytes"] = self.reply_bytes
-            self._exchanged(child, json.dumps(start).encode() + b"\n", _START_SECONDS, 1 << 16)
+            message = json.dumps(start).encode() + b"\n"
+            try:
+                self._exchanged(child, message, _START_SECONDS, 1 << 16)
+            except (ConfinedError, RuntimeError) as error:
+                self._drop()
+                if isinstance(error, RuntimeError):  # no thread can be started to watch it
+                    raise self._unavailable(f"it cannot be watched: {error}") from error
+                raise self._unavailable(f"it did not start: {error.reason}") from error
         return self._child
 
     def _asked(self, child: _Child, payload: bytes, seconds: float) -> tuple[Any, bool]:
@@ -127,7 +140,8 @@ class Confined:
         if kind == LENGTH:
             raise self._stopped(f"its answer is longer than {longest} characters")
         if kind == b"":
-            raise self._stopped(child.cause_of_death(seconds))
+            reason = child.cause_of_death(seconds)
+            raise self._unavailable(reason) if child.was_interrupted else self._stopped(reason)
         try:
             reply = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -138,6 +152,11 @@ class Confined:
 
     def _stopped(self, reason: str) -> ConfinedError:
         return ConfinedError(f"the process for {self.module} was stopped: {reason}", reason)
+
+    def _unavailable(self, reason: str) -> ConfinedUnavailableError:
+        return ConfinedUnavailableError(
+            f"the process for {self.module} cannot run: {reason}", reason
+        )
 
     def _drop(self) -> None:
         if self._end is not None:
@@ -207,6 +226,16 @@ class _Child:
             except ValueError:
                 return f"it was ended by signal {-status}"
         return f"it ended with status {status}"
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the child died of the system's doing; known after ``cause_of_death``.
+
+        Something outside killed it, or it got too little processor time.
+        """
+        if self._late:
+            return hasattr(signal, "setitimer")
+        return sys.platform != "win32" and self.process.returncode == -signal.SIGKILL
 
     def end(self) -> None:
         """Kill the child and close the pipes; safe to repeat."""

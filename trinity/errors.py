@@ -9,6 +9,7 @@ TrinityError
 │   └── ContextLengthError   the prompt does not fit the context
 ├── KernelError        an instruction-set level is unknown or not available here
 └── ConfinedError      what ran in a confined process was stopped there
+    └── ConfinedUnavailableError   the system did not let the process run
 """
 
 from __future__ import annotations
@@ -72,6 +73,14 @@ class ConfinedError(TrinityError):
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason or message
+
+
+class ConfinedUnavailableError(ConfinedError):
+    """The system did not let a confined process run; the same request may succeed later.
+
+    There is no process or thread to spare, something outside killed the process, or the machine was
+    too busy to give it processor time.
+    """
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import sys
 import time
 from typing import Any
 
 import pytest
+from llguidance import LLTokenizer
 
 import trinity
 from tests.toy_model import BOS, EOS, ToyTokenizer, toy_model
@@ -47,7 +49,23 @@ def test_immutable_and_comparable() -> None:
         (lambda: Grammar.lark('start: a\na[stop="x"]: /.*/'), "stop: text that was written"),
         (lambda: Grammar.lark('start: %json {"contains": {}}'), "#/contains: "),
         (lambda: Grammar.lark("start: %json {"), "has no JSON after %json"),
-        (lambda: Grammar.lark(""), ""),
+        (lambda: Grammar.lark(""), "no start rule"),
+        (lambda: Grammar.lark("start: a\na: b\nb: a"), "no text fits it"),
+        (lambda: Grammar.lark('start: a\na: "b" x'), "line 2, column 4: unknown name"),
+        (lambda: Grammar.regex("[a&&b]"), "no text fits it"),
+        (lambda: Grammar.gbnf('root ::= "a"{' + "9" * 5000 + "}"), "too many digits"),
+        (lambda: Grammar.lark("start: %json " + "9" * 5000), "too many digits"),
+        (lambda: Grammar.json_schema("9" * 5000), "too many digits"),
+        (lambda: Grammar.json_schema({"$ref": "#"}), "#/$ref: the references form a cycle: # -> #"),
+        (
+            lambda: Grammar.json_schema(
+                {
+                    "items": {"$ref": "#/$defs/a"},
+                    "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}},
+                }
+            ),
+            "#/items/$ref: the references form a cycle: #/$defs/a -> #/$defs/b -> #/$defs/a",
+        ),
         (lambda: Grammar.gbnf('begin ::= "a"'), "no rule root"),
         (lambda: Grammar.gbnf('root ::= "a'), "no GBNF"),
         (lambda: Grammar.gbnf('root ::= "\\ud800"'), "no character"),
@@ -118,6 +136,32 @@ def test_hostile_steps_end_within_their_time(make: Any) -> None:
             break
         finally:
             assert time.thread_time() - begun < 0.5
+
+
+def lets_through(grammar: Grammar, text: str) -> bool:
+    """Whether an answer may be this text, by llguidance over bytes."""
+    matcher = grammar.compiled(LLTokenizer("byte"), {})
+    return bool(matcher.consume_tokens(list(text.encode()))) and bool(matcher.is_accepting())
+
+
+@pytest.mark.parametrize("texts", [["", "a", "ab", "b"], ["aab"], [""], ["a", "aa", "aaa"]])
+def test_a_choice_is_its_texts_and_no_other(texts: list[str]) -> None:
+    grammar = Grammar.choice(texts)
+    strings = ["".join(s) for n in range(4) for s in itertools.product("ab", repeat=n)]
+    assert {one for one in strings if lets_through(grammar, one)} == set(texts)
+
+
+@pytest.mark.parametrize("count", [2000, 2001, MOST_CHOICES])
+def test_a_choice_of_as_many_texts_as_the_limit_says(count: int) -> None:
+    """llguidance's parser takes 2,000 alternatives of a rule."""
+    texts = [f"{number * 7919 % 100003} \u00fcber" for number in range(count)]
+    grammar = Grammar.choice(texts)
+    guide = grammar.guide(ToyTokenizer(), 259)  # type: ignore[arg-type]
+    for byte in texts[-1].encode():
+        assert guide.allowed()[byte + 3]
+        guide.accept([byte + 3])
+    assert guide.allowed().nonzero()[0].tolist() == [EOS]
+    assert not lets_through(grammar, "100004 \u00fcber")
 
 
 def test_tokens_are_named_by_their_texts() -> None:

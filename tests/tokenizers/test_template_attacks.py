@@ -42,7 +42,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Confined]:
-    real = chat._RENDERER
+    real = chat._RENDERER.processes[0]
     made = Confined(
         real.module,
         memory_bytes=real.memory_bytes,
@@ -142,14 +142,16 @@ def test_greed(name: str, quick: Confined, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("name", some(ENDLESS, ENDLESS[-1:]))
 def test_greed_with_the_real_limits(name: str) -> None:
-    assert check(ALL[name], chat._RENDERER).startswith("!the chat template was stopped: it ")
+    assert check(ALL[name], chat._RENDERER.processes[0]).startswith(
+        "!the chat template was stopped: it "
+    )
     assert render_chat("{{ messages[0].role }}", MESSAGES) == "user"
 
 
 @pytest.mark.parametrize("template", hostile.INTERNALS)
 def test_nothing_inside_is_reached(template: str) -> None:
     """What the sandbox forbids is an error, or undefined, which shows as no text."""
-    outcome = check(template, chat._RENDERER)
+    outcome = check(template, chat._RENDERER.processes[0])
     assert outcome.startswith("!the chat template") or outcome in ("", "None", "[]")
 
 
@@ -160,7 +162,7 @@ def main() -> None:
     longest = largest = 0.0
     for name, template in templates.items():
         start = time.perf_counter()
-        outcome, watch = attack(template, chat._RENDERER)
+        outcome, watch = attack(template, chat._RENDERER.processes[0])
         seconds = time.perf_counter() - start
         longest, largest = max(longest, seconds), max(largest, watch.memory)
         told = outcome[1:] if outcome[:1] == "!" else f"{len(outcome)} characters"

@@ -1,14 +1,19 @@
-"""The child's side of `trinity.grammar.trial`: what is wrong with a grammar, and where."""
+"""The child's side of `trinity.grammar.trial`: reads a grammar and tries it out."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer, regex_to_lark
 
+from trinity.errors import InputError
+from trinity.grammar import gbnf
 from trinity.grammar.keywords import OTHER_WORDS
+from trinity.grammar.lark import checked_lark, numbered
 from trinity.grammar.limits import parser_limits, short
+from trinity.grammar.schema import read_schema
 
 MOST_TRIALS = 200  # of parts of a schema, to find the one that is at fault
 MAPS = ("properties", "patternProperties", "$defs", "definitions")
@@ -19,21 +24,75 @@ _LIMITS = parser_limits()
 
 
 def answer(request: Any) -> Any:
-    """What is wrong with a grammar, or nothing; and in a schema where."""
-    kind, text = request
-    if kind == "lark":
-        return _fault(json.dumps({"grammars": [{"lark_grammar": text}]})), ""
-    schema = json.loads(text)
+    """What is wrong with a grammar, or "" and its text for llguidance."""
+    language, source, options = request
+    try:
+        return LANGUAGES[language](source, **options)
+    except InputError as error:
+        return str(error), ""
+
+
+def _of_schema(source: str, closed: bool, style: dict[str, Any]) -> tuple[str, str]:
+    found = read_schema(source, closed=closed)
+    found.check()
+    if isinstance(found.schema, bool):
+        found.schema = {} if found.schema else {"enum": []}
+    schema = {**found.schema, "x-guidance": style}
+    return _schema_refusal(schema), json.dumps(schema)
+
+
+def _of_lark(source: str, style: dict[str, Any]) -> tuple[str, str]:
+    text = checked_lark(source, style)
+    return _lark_refusal(text, "the grammar cannot be used"), text
+
+
+def _of_gbnf(source: str) -> tuple[str, str]:
+    text = gbnf.lark_of(source)
+    return _lark_refusal(text, "the grammar cannot be used", is_source=False), text
+
+
+def _of_regex(source: str) -> tuple[str, str]:
+    text = regex_to_lark(source, "d")
+    text = f"start: /{text}/" if text else 'start: ""'
+    return _lark_refusal(text, "the regular expression cannot be used", is_source=False), text
+
+
+def _compiled(source: str, kind: str) -> tuple[str, str]:
+    if kind == "json_schema":
+        return _schema_refusal(json.loads(source)), ""
+    return _lark_refusal(source, "the grammar cannot be used"), ""
+
+
+# Each takes a source and options, and returns a refusal or "", and the text for llguidance.
+LANGUAGES: dict[str, Callable[..., tuple[str, str]]] = {
+    "json_schema": _of_schema,
+    "lark": _of_lark,
+    "gbnf": _of_gbnf,
+    "regex": _of_regex,
+    "compiled": _compiled,
+}
+
+
+def _lark_refusal(text: str, what: str, *, is_source: bool = True) -> str:
+    """Why a Lark grammar is refused. ``is_source``: it is the client's own text."""
+    grammar = numbered(text, lambda name: 65)
+    fault = _fault(json.dumps({"grammars": [{"lark_grammar": grammar}]}), is_source=is_source)
+    return f"{what}: {fault}" if fault else ""
+
+
+def _schema_refusal(schema: Any) -> str:
     fault = _schema_fault(schema)
-    return (fault, _at_fault(schema, [MOST_TRIALS]) if fault else "")
+    if not fault:
+        return ""
+    return f"the JSON schema cannot be enforced: {_at_fault(schema, [MOST_TRIALS])}: {fault}"
 
 
-def _fault(grammar: str) -> str:
+def _fault(grammar: str, *, is_source: bool = True) -> str:
     """What llguidance says against a grammar."""
     matcher = LLMatcher(_BYTES, grammar, log_level=0, limits=_LIMITS)
     if not matcher.is_error() and not matcher.is_stopped():
         matcher.compute_bitmask()
-    return short(matcher.get_error()) if matcher.is_error() else ""
+    return short(matcher.get_error(), is_source=is_source) if matcher.is_error() else ""
 
 
 def _schema_fault(schema: Any) -> str:

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from trinity.errors import InputError
-from trinity.grammar.limits import DEEPEST
+from trinity.grammar.limits import DEEPEST, json_fault
 
 _ESCAPE: Final = re.compile(
     r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))|\\.", re.DOTALL
@@ -43,7 +43,7 @@ def lark_of(text: str) -> str:
     except RecursionError:
         raise InputError("the grammar is no GBNF: it is too deep") from None
     except Exception as error:  # the script raises plain ones, too, and what it runs into
-        raise InputError(f"the grammar is no GBNF: {error}") from error
+        raise InputError(f"the grammar is no GBNF: {json_fault(error)}") from error
     return found
 
 

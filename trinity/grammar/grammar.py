@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import InputError
-from trinity.grammar import gbnf
 from trinity.grammar.guide import MatcherGuide
-from trinity.grammar.lark import checked_lark, numbered
+from trinity.grammar.lark import numbered
 from trinity.grammar.library import llguidance
 from trinity.grammar.limits import DEEPEST, MOST_CHOICES, check_size, parser_limits, short
-from trinity.grammar.schema import read_schema
-from trinity.grammar.trial import checked
+from trinity.grammar.schema import text_of
+from trinity.grammar.trial import checked, made
 from trinity.grammar.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ class Grammar:
 
     def __post_init__(self) -> None:
         check_size("the grammar", self.text)
-        text = self.text if self.kind == "json_schema" else numbered(self.text, lambda name: 65)
-        checked(self.kind, text)
+        checked(self.kind, self.text)
 
     @classmethod
     def json_schema(
@@ -64,12 +62,9 @@ class Grammar:
         Properties come in the schema's order, then others. Formats are enforced. Raises: InputError
         with the path of a keyword that cannot be enforced (docs/structured_output.md lists them).
         """
-        found = read_schema(schema, closed=not open_objects)
-        found.check()
-        if isinstance(found.schema, bool):
-            found.schema = {} if found.schema else {"enum": []}
         style = ANY_SPACE if whitespace else ONE_LINE
-        return cls("json_schema", json.dumps({**found.schema, "x-guidance": style}))
+        text = made("json_schema", text_of(schema), closed=not open_objects, style=style)
+        return cls("json_schema", text)
 
     @classmethod
     def json_object(cls, *, whitespace: bool = False) -> Grammar:
@@ -85,8 +80,7 @@ class Grammar:
         check_size("the regular expression", pattern)
         if max_depth(pattern) > DEEPEST:
             raise InputError(f"the regular expression has more than {DEEPEST} levels of brackets")
-        text = llguidance().regex_to_lark(pattern, "d")
-        return cls("lark", f"start: /{text}/" if text else 'start: ""')
+        return cls("lark", made("regex", pattern))
 
     @classmethod
     def lark(cls, text: str) -> Grammar:
@@ -98,14 +92,13 @@ class Grammar:
         Source of the syntax: https://github.com/guidance-ai/llguidance, docs/syntax.md.
         """
         check_size("the grammar", text)
-        return cls("lark", checked_lark(text, ONE_LINE))
+        return cls("lark", made("lark", text, style=ONE_LINE))
 
     @classmethod
     def gbnf(cls, text: str) -> Grammar:
         """A grammar in llama.cpp's GBNF, which begins with the rule ``root``."""
         check_size("the grammar", text)
-        llguidance()
-        return cls("lark", gbnf.lark_of(text))
+        return cls("lark", made("gbnf", text))
 
     @classmethod
     def choice(cls, texts: Sequence[str]) -> Grammar:
@@ -114,7 +107,13 @@ class Grammar:
             raise InputError(f"a choice is a list of texts, at least one, not {texts!r:.80}")
         if len(texts) > MOST_CHOICES:
             raise InputError(f"the choice has {len(texts)} texts; at most {MOST_CHOICES} are taken")
-        return cls("lark", "start: " + " | ".join(map(quoted, dict.fromkeys(texts))))
+        # A terminal is one expression of the lexer. Alternatives of a rule are an item each of the
+        # parser, which takes 2,000.
+        empty = ' | ""' if "" in texts else ""
+        said = [quoted(text) for text in dict.fromkeys(texts) if text]
+        if not said:
+            return cls("lark", 'start: ""')
+        return cls("lark", f"start: CHOICE{empty}\nCHOICE: {' | '.join(said)}")
 
     def guide(self, tokenizer: Tokenizer, vocab_size: int) -> MatcherGuide:
         """A guide at the beginning of an answer, for logits of ``vocab_size``.
@@ -125,6 +124,13 @@ class Grammar:
         return MatcherGuide(
             vocabulary.matcher(self, self.compiled), vocabulary.table.vocab_size, vocab_size
         )
+
+    def prepare(self, tokenizer: Tokenizer) -> None:
+        """Compile it for a vocabulary now, so that guides of it are made at once.
+
+        Raises: as ``guide``; NotCompiledError.
+        """
+        vocabulary_of(tokenizer).matcher(self, self.compiled)
 
     def compiled(self, table: Any, ids: Mapping[str, int]) -> Any:
         """llguidance's matcher over a table of tokens. Raises: InputError."""

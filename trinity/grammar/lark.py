@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from trinity.errors import InputError
-from trinity.grammar.limits import DEEPEST
+from trinity.grammar.limits import DEEPEST, json_fault
 from trinity.grammar.schema import read_schema
 
 _PART: Final = re.compile(
@@ -82,7 +82,8 @@ def _scanned(
             try:
                 value, end = json.JSONDecoder().raw_decode(text, start)
             except (ValueError, RecursionError) as error:
-                raise InputError(f"the grammar has no JSON after {found}: {error}") from None
+                fault = json_fault(error)
+                raise InputError(f"the grammar has no JSON after {found}: {fault}") from None
             kept = schema is None or kind == "block"
             found = f"{found} {text[start:end] if kept or schema is None else schema(value)}"
             at = end

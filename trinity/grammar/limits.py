@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from trinity.errors import InputError
@@ -21,11 +22,29 @@ STEP_LEXER_FUEL: Final = 200_000
 STEP_ITEMS: Final = 50_000
 LEXER_STATES: Final = 50_000
 GRAMMAR_SIZE: Final = 500_000
+ROW_ITEMS: Final = 2_000
+# How its messages begin, and what they mean to who wrote the grammar.
+_MEANINGS: Final = {
+    "oneOf constraints are not supported": (
+        "the cases of oneOf may overlap; write anyOf, or a const that tells them apart"
+    ),
+    "NoExtension": "no text fits it: its parts contradict each other or refer only to themselves",
+    "Parser Error: Current row has": (
+        f"more than {ROW_ITEMS} alternatives are open at one place; write them as a terminal, "
+        "whose name has capital letters"
+    ),
+    "ParserTooComplex": "it is too complex for a step of the parser",
+    "LexerTooComplex": "it is too complex for a step of the lexer",
+    "InternalError": "the grammar library failed on it",
+}
+_EXCERPT: Final = re.compile(r"\n +\d+ \| ")
+_PLACE: Final = re.compile(r"(?:at )?(?P<line>\d+)\((?P<column>\d+)\): ")
 
 
 def parser_limits() -> Any:
     """The limits for llguidance; its messages then hold no text of the answer."""
     return llguidance().LLParserLimits(
+        max_items_in_row=ROW_ITEMS,
         initial_lexer_fuel=INITIAL_LEXER_FUEL,
         step_lexer_fuel=STEP_LEXER_FUEL,
         step_max_items=STEP_ITEMS,
@@ -49,11 +68,29 @@ def check_size(what: str, text: object) -> str:
     return text
 
 
-def short(message: str) -> str:
-    """What of a message of llguidance a user can use, in one line: no state, no options of its."""
-    message = message.partition("\n<")[0]
-    if message.startswith("oneOf constraints are not supported"):
-        return "the cases of oneOf may overlap; write anyOf, or a const that tells them apart"
+def json_fault(error: Exception) -> str:
+    """What is wrong with a JSON text, in words."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "Exceeds the limit" in str(error):  # of int(), which tells about Python's settings
+        return "it has a number of too many digits"
+    return str(error)
+
+
+def short(message: str, *, is_source: bool = True) -> str:
+    """A message of llguidance in one line and in the field's words.
+
+    Its state, its options and its excerpts of the grammar are dropped. ``is_source``: the places
+    that it names are those of the client's own text.
+    """
+    message = _EXCERPT.split(message.partition("\n<")[0])[0]
+    for begin, meaning in _MEANINGS.items():
+        if message.startswith(begin):
+            return meaning
+    place = _PLACE.match(message)
+    if place is not None:
+        where = f"line {place['line']}, column {place['column']}: " if is_source else ""
+        message = where + message[place.end() :]
     words = (word for word in message.split() if word.strip("^|"))
     message = " ".join(words).replace("json-schema:///", "")
     return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."

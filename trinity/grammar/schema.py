@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 from trinity.errors import InputError
 from trinity.grammar import formats
 from trinity.grammar.closing import close_objects
+from trinity.grammar.cycles import cycle_from, told
 from trinity.grammar.disjoint import Disjoint
 from trinity.grammar.keywords import (
     ANNOTATIONS,
@@ -33,7 +34,7 @@ from trinity.grammar.keywords import (
     SCHEMA_KEYS,
     TYPES,
 )
-from trinity.grammar.limits import DEEPEST, check_size
+from trinity.grammar.limits import DEEPEST, check_size, json_fault
 from trinity.grammar.negation import Negation, NoNegationError
 from trinity.grammar.patterns import rust_pattern
 
@@ -103,14 +104,24 @@ def closed_schema(schema: Mapping[str, Any]) -> Any:
 
 def loaded(schema: Mapping[str, Any] | str | bool) -> Any:
     """A private copy of a schema. Raises: InputError where it is no JSON."""
+    text = text_of(schema)
     try:
-        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
-        check_size("the JSON schema", text)
         return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"the JSON schema is no JSON: {error}") from None
+    except ValueError as error:
+        raise InputError(f"the JSON schema is no JSON: {json_fault(error)}") from None
     except RecursionError:
         raise InputError(f"the JSON schema is more than {DEEPEST} levels deep") from None
+
+
+def text_of(schema: Mapping[str, Any] | str | bool) -> str:
+    """A schema as JSON. Raises: InputError where it is no JSON, or too large."""
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the JSON schema is no JSON: {json_fault(error)}") from None
+    except RecursionError:
+        raise InputError(f"the JSON schema is more than {DEEPEST} levels deep") from None
+    return check_size("the JSON schema", text)
 
 
 def _no_constant(name: str) -> Any:
@@ -270,6 +281,9 @@ class _Reader:
         if any(path.startswith(f"{base}/") for base in self._bases):
             raise _RefusedError("references within a part that has an $id are not followed")
         fragment = self._fragment(value)
+        cycle = cycle_from(value, self._resolved)
+        if cycle:
+            raise _RefusedError(told(cycle))
         self._left.append((self._at(fragment), f"#{fragment}"))
         return "#" + quote(fragment, safe="/~!$&'()*+,;=:@-._")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from trinity.errors import TrinityError
 from trinity.grammar.library import llguidance
+from trinity.grammar.trial import NotCompiledError, only_known
 from trinity.tokenizers import Tokenizer
 
 KEPT = 32  # compiled grammars
@@ -48,9 +49,14 @@ class Vocabulary:
         return llguidance().LLTokenizer(self._cutter, eos_token=self._ends or None)
 
     def matcher(self, key: Hashable, compiled: Callable[[Any, dict[str, int]], Any]) -> Any:
-        """A matcher of one's own of ``compiled(table, ids)``, which is called once for a key."""
+        """A matcher of one's own of ``compiled(table, ids)``, which is called once for a key.
+
+        Raises: NotCompiledError.
+        """
         found = self._matchers.pop(key, None)
         if found is None:
+            if only_known.get():
+                raise NotCompiledError
             found = compiled(self.table, self.ids)
         self._matchers[key] = found  # the newest is the last
         for old in list(self._matchers)[:-KEPT]:  # a copy: requests come from several threads
@@ -112,8 +118,10 @@ _known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictio
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """A tokenizer's, which lives as long as it does."""
+    """A tokenizer's, which lives as long as it does. Raises: NotCompiledError."""
     found = _known.get(tokenizer)
     if found is None:
+        if only_known.get():
+            raise NotCompiledError
         found = _known.setdefault(tokenizer, Vocabulary(tokenizer))
     return found

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.server.bodies import Body
+from trinity.server.clients import client, client_of
 from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
@@ -111,6 +112,7 @@ class Dispatch:
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
+        client.set(client_of(scope))
         working = asyncio.ensure_future(self._work(body, scope, receive, send))
         del body  # which may be large, and the answer may take long
         leaving = asyncio.ensure_future(_left(receive))
@@ -278,7 +280,7 @@ async def chunks_of(scope: Scope, receive: Receive, most: int) -> AsyncGenerator
     """The body as it comes. Raises: ApiError 413 where it is too long, LeftError."""
     too_long = ApiError(413, f"the body has more than {most} bytes", code="body_too_long")
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > most:
+        if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > most):
             raise too_long
     size, more = 0, True
     while more:

@@ -6,6 +6,7 @@ makes the answer's body of it; so it does for paths that do not exist, wrong met
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import msgspec
 
 from trinity.errors import (
     ConfigError,
+    ConfinedUnavailableError,
     ContextLengthError,
     FormatError,
     InputError,
@@ -31,6 +33,10 @@ TYPES = {
     413: "invalid_request_error", 415: "invalid_request_error", 429: "rate_limit_error",
     501: "not_supported_error", 503: "unavailable_error", 504: "timeout_error",
 }  # fmt: skip
+
+# Of OSError, where the system has too little of something.
+SHORTAGES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+RETRY_SECONDS = 2
 
 
 @dataclass
@@ -126,10 +132,26 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, TimeoutError):
         return ApiError(504, "the request took more time than the server gives to one")
     if isinstance(error, MemoryError):
-        return ApiError(503, "there is too little memory for the request at the moment")
+        return unavailable("there is too little memory for the request at the moment")
+    if isinstance(error, ConfinedUnavailableError):
+        return unavailable(str(error))
+    if is_shortage(error):
+        return unavailable(f"the system gives no more threads, processes or files: {error}")
     if isinstance(error, TrinityError):
         return ApiError(500, str(error))
     return ApiError(500, "the server failed; its own output says where")
+
+
+def unavailable(message: str) -> ApiError:
+    """What the server cannot do at the moment, and that the client may try again."""
+    return ApiError(503, message, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether the system refused a thread, a process, a descriptor or memory."""
+    if isinstance(error, OSError):
+        return error.errno in SHORTAGES
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 def _option_of(message: str) -> str | None:

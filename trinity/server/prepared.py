@@ -89,6 +89,7 @@ def prepared(
     ``names`` as for ``chat_prompt``. ``fitting``: it is refused where it does not fit the context.
     """
     if isinstance(job, TextJob):
+        prepare_grammar(model, job.options)
         return Prepared([text_ids(model, one, job) for one in job.prompts], job.options)
     if job.reasoning_budget is not None and not can_think(template_of(model, job)):
         ignore(job.effort_param)
@@ -114,7 +115,15 @@ def prepared(
         raise ApiError(400, f"{at}: {error}", at) from error
     if grammar is not None:
         options["grammar"] = grammar
+    prepare_grammar(model, options)
     return Prepared([prompt.ids], options, prompt.reader)
+
+
+def prepare_grammar(model: Model, options: Mapping[str, Any]) -> None:
+    """Compile the grammar of the options, if there is one. Raises: as ``Grammar.prepare``."""
+    grammar: Grammar | None = options.get("grammar")
+    if grammar is not None:
+        grammar.prepare(model.tokenizer)
 
 
 def text_ids(model: Model, prompt: str | Sequence[int], job: TextJob) -> Sequence[int]:

@@ -11,7 +11,10 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from trinity.grammar.trial import PROCESSES, NotCompiledError, only_known
+from trinity.server.clients import client
 from trinity.server.errors import ApiError
+from trinity.server.shares import Shares
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,20 +35,35 @@ class Threads:
     """Runs functions for requests: those of large ones by one thread, of others by several.
 
     So a large one never takes a thread from small ones, and memory grows by one of them alone.
+    A function that needs a grammar compiled starts again in threads for grammars alone, of which
+    every client gets its share.
     """
 
     def __init__(self) -> None:
         self._large = ThreadPoolExecutor(1, "trinity-large")
+        self._grammars = Shares(PROCESSES, "trinity-grammar")
         self._waiting = 0
         self._seconds = 1.0  # that the newest large one took
 
     async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """What ``function`` returns. Raises: what it raises; ApiError 429 where too many wait.
 
-        It is not begun for a client that leaves before its turn.
+        It is not begun for a client that leaves before its turn. It may run twice, the second time
+        where grammars are compiled.
         """
+        work = partial(function, *args, **named)
+        token = only_known.set(True)
+        try:
+            return await self._run(work)
+        except NotCompiledError:
+            pass
+        finally:
+            only_known.reset(token)
+        return await asyncio.wrap_future(self._grammars.submit(client.get(), work))
+
+    async def _run(self, function: Callable[[], T]) -> T:
         if body_bytes.get() <= LARGE:
-            return await asyncio.to_thread(function, *args, **named)
+            return await asyncio.to_thread(function)
         if self._waiting >= MOST_WAITING:
             raise ApiError(
                 429,
@@ -55,7 +73,7 @@ class Threads:
             )
         self._waiting += 1
         try:
-            work = partial(copy_context().run, self._timed, partial(function, *args, **named))
+            work = partial(copy_context().run, self._timed, function)
             return await asyncio.get_running_loop().run_in_executor(self._large, work)
         finally:
             self._waiting -= 1
@@ -63,6 +81,7 @@ class Threads:
     def close(self) -> None:
         """Begin nothing more."""
         self._large.shutdown(wait=False, cancel_futures=True)
+        self._grammars.close()
 
     def _timed(self, function: Callable[[], T]) -> T:
         began = time.monotonic()

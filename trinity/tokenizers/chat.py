@@ -11,8 +11,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trinity.confined import Confined
-from trinity.errors import ConfinedError, TokenizerError, UnsupportedError
+from trinity.confined_pool import ConfinedPool
+from trinity.errors import (
+    ConfinedError,
+    ConfinedUnavailableError,
+    TokenizerError,
+    UnsupportedError,
+)
 from trinity.formats.defaults import ChatTemplate
 from trinity.tokenizers.go_template.rendering import render_go
 
@@ -27,8 +32,9 @@ class RefusedHistoryError(TokenizerError):
 _OTHERWISE = "pass another template, or write the prompt in the model's own format"
 # Real templates take 3 to 70 ms to compile and most of them 1 to 20 ms for 400 messages; one takes
 # 2.2 microseconds times the square of their number.
-_RENDERER = Confined(
-    "trinity.template_sandbox", memory_bytes=160_000_000, seconds=1.0, reply_bytes=1 << 21
+# The second process serves short conversations while the first one renders a long one.
+_RENDERER = ConfinedPool(
+    "trinity.template_sandbox", 2, memory_bytes=160_000_000, seconds=1.0, reply_bytes=1 << 21
 )
 _SECONDS_PER_MESSAGE = 0.005
 # The text is tokenized next, with a few microseconds and some 200 bytes per character.
@@ -112,6 +118,8 @@ def render_chat(
     more_seconds = _SECONDS_PER_MESSAGE * len(messages)
     try:
         answer: dict[str, Any] = _RENDERER.call({**names, "": template}, more_seconds=more_seconds)
+    except ConfinedUnavailableError:
+        raise
     except ConfinedError as error:
         raise TokenizerError(
             f"the chat template was stopped: {error.reason}; {_OTHERWISE}"

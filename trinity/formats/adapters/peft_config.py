@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trinity.confined import Confined
-from trinity.errors import ConfinedError, FormatError, UnsupportedError
+from trinity.errors import (
+    ConfinedError,
+    ConfinedUnavailableError,
+    FormatError,
+    UnsupportedError,
+)
 from trinity.formats.huggingface.values import shown
 
 # Keys that are set where an adapter is something else than pairs, with what that is.
@@ -145,6 +150,8 @@ def _matched(alphas: Mapping[str, float], modules: list[str], source: str) -> di
         return found
     try:
         places = _MATCHER.call({"patterns": patterns, "modules": modules})
+    except ConfinedUnavailableError:
+        raise
     except ConfinedError as error:
         raise FormatError(
             f"{source}: the patterns of alpha_pattern, {shown(patterns)}, cannot be matched: "

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 
+from trinity.grammar.limits import json_fault
 from trinity.server.endpoints.messages import (
     ChoiceForm,
     GrammarForm,
@@ -169,5 +170,6 @@ def _schema(given: Any, where: str) -> Any:
         return given
     try:
         return json.loads(given)
-    except ValueError as error:
-        raise ApiError(400, f"{where}: the schema is not valid JSON: {error}", where) from None
+    except (ValueError, RecursionError) as error:
+        fault = json_fault(error)
+        raise ApiError(400, f"{where}: the schema is not valid JSON: {fault}", where) from None

@@ -29,7 +29,8 @@ Sampler = Literal[
     "temperature",
 ]  # fmt: skip
 Bias = list[int | float | str | bool]
-_ID = re.compile(r"-?[0-9]{1,18}")
+_ID = re.compile(r"-?[0-9]+")
+MOST_DIGITS = 18  # of a token's id
 MOST_BIASES = 10_000
 MOST_SLOTS = 1024  # where there may be any number of answers
 # The options that turn a sampler off which is not among those named, in the order of the samplers.
@@ -211,14 +212,17 @@ def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dic
     found: dict[int, float] = {}
     pairs: Sequence[Sequence[int | float | str | bool]]
     if isinstance(given, Mapping):
-        pairs = [(int(k) if _ID.fullmatch(k) else k, v) for k, v in given.items()]
+        pairs = [(_id_or_text(key), value) for key, value in given.items()]
     else:
         pairs = given
     for place, pair in enumerate(pairs):
         if len(pair) != 2 or isinstance(pair[1], str) or isinstance(pair[0], bool | float):
             raise ApiError(400, "expected [token, bias]", f"logit_bias[{place}]")
         token, value = pair
-        bias = float("-inf") if value is False else float(value)
+        try:
+            bias = float("-inf") if value is False else float(value)
+        except OverflowError:
+            raise ApiError(400, "the bias is too large", f"logit_bias[{place}]") from None
         if isinstance(token, str):
             for one in model.tokenize(token, add_bos=False):
                 found[one] = bias
@@ -231,3 +235,12 @@ def bias_of(model: Model, given: list[Bias] | Mapping[str, float | bool]) -> dic
             "logit_bias",
         )
     return found
+
+
+def _id_or_text(key: str) -> int | str:
+    """A token's id if the key of an object is a number, else the text. Raises: ApiError."""
+    if not _ID.fullmatch(key):
+        return key
+    if len(key) > MOST_DIGITS:
+        raise ApiError(400, f"logit_bias has a token id of {len(key)} digits", "logit_bias")
+    return int(key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trinity.confined import Confined
-from trinity.errors import ConfinedError, TokenizerError
+from trinity.errors import ConfinedError, ConfinedUnavailableError, TokenizerError
 
 _MODULE = "trinity.tokenizers.huggingface.file_library"
 # What the library may take beyond the file: a large vocabulary of 9 MB takes 250 MB and 2 s.
@@ -69,6 +69,8 @@ def _asked(
     )
     try:
         reply: dict[str, Any] = confined.call({**request, "texts": list(texts)})
+    except ConfinedUnavailableError:
+        raise
     except ConfinedError as error:
         raise TokenizerError(f"{path}: the {library} library refuses it: {error.reason}") from error
     finally:

@@ -1,0 +1,50 @@
+"""References of a schema that lead back to themselves without a part of the value in between.
+
+Such a schema says nothing: JSON Schema, draft 2020-12, core, section 9.4.1, forbids it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+LONGEST_SHOWN: Final = 10  # references of a cycle in a message
+
+
+def cycle_from(reference: str, resolve: Callable[[str], Any]) -> list[str]:
+    """The references of a cycle that starts with ``reference``, the last one the same; or none.
+
+    Only $ref and allOf are followed: they must hold for the same value. ``resolve`` returns what
+    a reference leads to, or None.
+    """
+    left = [([reference], ref) for ref in _references(resolve(reference))]
+    seen: set[str] = set()
+    while left:
+        path, one = left.pop()
+        if one == reference:
+            return [*path, one]
+        if one not in seen:
+            seen.add(one)
+            left += [([*path, one], ref) for ref in _references(resolve(one))]
+    return []
+
+
+def told(cycle: list[str]) -> str:
+    """A cycle in words."""
+    shown = (
+        cycle if len(cycle) <= LONGEST_SHOWN else [*cycle[: LONGEST_SHOWN - 1], "...", cycle[-1]]
+    )
+    return f"the references form a cycle: {' -> '.join(one[:80] for one in shown)}"
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """The references that a schema makes for the same value."""
+    left = [schema]
+    while left:
+        node = left.pop()
+        if not isinstance(node, dict):
+            continue
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        if isinstance(node.get("allOf"), list):
+            left += node["allOf"]
