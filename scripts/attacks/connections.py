@@ -121,3 +121,38 @@ def head_and_options(target: Target) -> None:
 def no_http(target: Target) -> None:
     """Bytes that are no HTTP, over new connections."""
     target.again(lambda: target.exchange(b"\x16\x03\x01\x02\x00\x01" * 1000), 8)
+
+
+@attack()
+def dripping_bodies(target: Target) -> None:
+    """Bodies of 4 MB of which 8 KB come at a time."""
+    head = target.head("POST", CHAT, {"Content-Length": str(4 << 20)})
+
+    def drip() -> None:
+        client = target.send(head)
+        while target.going():
+            target.write(client, b" " * 8192)
+            time.sleep(0.01)
+
+    target.again(drip, 16)
+
+
+@attack()
+def unread_streams(target: Target) -> None:
+    """Streams with many log-probabilities that nobody reads."""
+    data = target.request(CHAT, {**LONG, "n": 4, "logprobs": True, "top_logprobs": 20})
+    target.once(lambda: target.send(data, buffer=2048), 8)
+
+
+@attack()
+def bodies_of_nothing(target: Target) -> None:
+    """Bodies that go on when their requests have been refused."""
+    head = target.head("POST", "/v1/nothing", {"Transfer-Encoding": "chunked"})
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+    def go_on() -> None:
+        client = target.send(head)
+        while target.going():
+            target.write(client, piece)
+
+    target.again(go_on, 8)

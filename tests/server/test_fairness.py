@@ -28,8 +28,6 @@ ATTACKS = list(all_attacks().values())
 # What the server does not bear yet.
 PENDING = frozenset(
     {
-        "aborted_streams",
-        "aborted_streams_with_more_bytes",
         "adapter_loops",
         "batch_loops",
         "batches_of_huge_rows",
@@ -41,8 +39,6 @@ PENDING = frozenset(
         "doubling_grammars",
         "erase_beside_a_long_answer",
         "forms_of_almost_boundaries",
-        "half_bodies",
-        "header_floods",
         "huge_logit_bias",
         "huge_schemas",
         "infills",
@@ -57,7 +53,6 @@ PENDING = frozenset(
         "many_prompts",
         "many_tools",
         "million_token_ids",
-        "more_connections_than_files",
         "one_byte_chunks",
         "one_word_of_4_mb",
         "rerank_of_many_documents",

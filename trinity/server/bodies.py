@@ -16,7 +16,7 @@ FREE_BYTES = 64 << 10
 # Bytes of all bodies together, or twice the largest that may come if that is more.
 MOST_BYTES = 128 << 20
 # A body of which nothing has come for less than this makes no room for others, in seconds.
-SILENT_SECONDS = 0.1
+SILENT_SECONDS = 0.02
 
 
 class Bodies:

@@ -26,12 +26,6 @@ HEADER_SECONDS = 60.0
 REST_SECONDS = 30.0
 # Bytes that are kept of what comes behind a request while it is answered.
 MOST_AHEAD = 64 << 10
-# Seconds of silence after which the system asks whether a client is there, between its questions,
-# and how many of them may stay unanswered.
-KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# Bytes that the system holds before they are sent: it takes more only as the client reads, so that
-# the pace of a slow one shows.
-NOT_SENT = 128 << 10
 # In a request's scope, under "state": its connection.
 CONNECTION = "trinity.connection"
 
@@ -51,7 +45,7 @@ class Connection(H11Protocol):
     _paused = False  # until what has come is parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come; small pieces of answers shall not wait for its acknowledgements."""
+        """A client has come."""
         super().connection_made(transport)
         self.conn: Wire = Wire(h11.SERVER, self.config.h11_max_incomplete_event_size or MOST_AHEAD)
         now = time.monotonic()
@@ -62,10 +56,8 @@ class Connection(H11Protocol):
         self._ahead = 0
         self._writable = asyncio.Event()
         self._writable.set()
-        place = transport.get_extra_info("socket")
-        if place is not None and place.family in (socket.AF_INET, socket.AF_INET6):
-            prepare(place)
         self.app_state = {**self.app_state, CONNECTION: self}
+        self.server_state.total += 1
         self.crowded = self.server_state.is_crowded()
         self._watch()
 
@@ -199,17 +191,6 @@ class Connection(H11Protocol):
             self._heads = None
 
 
-def prepare(place: socket.socket) -> None:
-    """Send small pieces at once, and notice clients that vanish without a word."""
-    with suppress(OSError):  # who has gone already
-        # asyncio does so only where the listening socket names its protocol.
-        place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (KEEP_ALIVE | {"TCP_NOTSENT_LOWAT": NOT_SENT}).items():
-            if hasattr(socket, name):
-                place.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
 def connection_of(scope: Scope) -> Connection | None:
     """The connection of a request; None where there is none, as within the process."""
     found: Connection | None = scope.get("state", {}).get(CONNECTION)
@@ -229,6 +210,8 @@ def written_to(app: ASGIApp) -> ASGIApp:
 
         async def written(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if connection is not None:
+                    await connection.writable()  # of answers before, to requests in one go
                 headers = [(name.title(), value) for name, value in message.get("headers", ())]
                 message = {**message, "headers": headers}
             elif connection is not None:

@@ -16,9 +16,9 @@ log = logging.getLogger("trinity.server")
 MOST_CONNECTIONS = 512  # where the limit of descriptors does not say fewer
 LEAST_CONNECTIONS = 8
 # A part of the connections comes on top: those get short answers, and 503 to others.
-SPARE_PART = 8
+SPARE_PART = 16
 # A connection whose client has been silent for less than this does not make room, in seconds.
-SILENT_SECONDS = 0.1
+SILENT_SECONDS = 0.02
 # Bytes that all clients together may leave unread, beyond what each transport holds anyway.
 MOST_UNREAD = 128 << 20
 # At most one warning of a kind in this time, in seconds.
@@ -38,6 +38,7 @@ class Connections(ServerState):
         self.most = most_connections() if most is None else most
         self.spare = max(1, self.most // SPARE_PART)
         self.beginning = 0  # accepted, and not yet in ``connections``
+        self.total = 0  # that have begun
         self._warned = dict[str, float]()
 
     @property
@@ -47,6 +48,8 @@ class Connections(ServerState):
 
     def is_crowded(self) -> bool:
         """Whether one more is too many and none made room for it."""
+        if len(self.connections) <= self.most:
+            return False
         alive = sum(not one.transport.is_closing() for one in self.all)
         return alive > self.most and not self.make_room()
 
@@ -56,7 +59,10 @@ class Connections(ServerState):
         return list(self.connections)  # type: ignore[arg-type]
 
     def make_room(self) -> bool:
-        """End the connection that has waited longest for its client; whether there was one."""
+        """End those connections that have waited longest for their clients; whether there were any.
+
+        There may be very many new ones, so it ends some at once.
+        """
         now = time.monotonic()
         waiting = [(one.waiting_since, one) for one in self.all if not one.transport.is_closing()]
         silent = [
@@ -67,10 +73,10 @@ class Connections(ServerState):
             "there are more than %d connections; those that wait longest for their clients make "
             "room for new ones", self.most,
         )  # fmt: skip
-        if not silent:
-            return False
-        min(silent, key=lambda found: found[0])[1].give_up()
-        return True
+        silent.sort(key=lambda found: found[0])
+        for _, one in silent[: self.spare]:
+            one.give_up()
+        return bool(silent)
 
     def check_unread(self) -> None:
         """Keep below MOST_UNREAD what clients leave unread.

@@ -22,6 +22,7 @@ import uvicorn
 from trinity.errors import InputError, TrinityError
 from trinity.loading import load, open_weights
 from trinity.model import Model
+from trinity.runtime.paging import give_back_heap
 from trinity.server.accepting import BACKLOG, Accepting
 from trinity.server.app import make_app
 from trinity.server.connection import Connection, written_to
@@ -39,6 +40,8 @@ Say = Callable[[str], None]
 _NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
 # After a request's end a connection is kept for the next one, in seconds.
 KEPT_SECONDS = 75
+# Tenths of a second after which freed memory is given back, where no request is being answered.
+GIVE_BACK_TICKS = 20
 # Seconds for cancelled tasks to end when the server ends.
 TASK_SECONDS = 1.0
 log = logging.getLogger("trinity.server")
@@ -127,6 +130,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, most_connections: int | None = None) -> None:
         super().__init__(config)
         self.server_state = self._connections = Connections(most_connections)
+        self._given_back = 0  # connections and answers until then
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until the end. Threads that still compute then are abandoned.
@@ -157,7 +161,17 @@ class Server(uvicorn.Server):
         """What is done ten times a second; whether the server shall end."""
         if counter % 10 == 0:
             self._connections.sweep()
+        if counter % GIVE_BACK_TICKS == 0:
+            self._give_back()
         return await super().on_tick(counter)
+
+    def _give_back(self) -> None:
+        """Let the system have what requests have freed, once they have ended."""
+        state = self._connections
+        done = state.total + state.total_requests
+        if done != self._given_back and not state.tasks:
+            self._given_back = done
+            asyncio.get_running_loop().run_in_executor(None, give_back_heap)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let running ones end, then close what is left."""
