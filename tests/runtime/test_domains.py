@@ -39,9 +39,14 @@ def cached(model: Model, salt: str = "", slot: int | None = None) -> int:
 
 
 def test_a_prompt_is_cached_for_its_own_salt_alone(model: Model) -> None:
-    salts = ("", "a", "b", "a ", "()", "a/b")
+    salts = ("", "a", "b", "a ", "()", "a/b", "\ud800")
     assert [cached(model, salt) for salt in salts] == [0] * len(salts)
     assert [cached(model, salt) for salt in salts] == [len(PROMPT) - 1] * len(salts)
+
+
+def test_a_salt_is_a_text(model: Model) -> None:
+    with pytest.raises(trinity.InputError, match="cache_salt"):
+        model.generate(PROMPT, cache_salt=3)  # type: ignore[arg-type]
 
 
 def test_the_answer_does_not_depend_on_the_salt(model: Model) -> None:

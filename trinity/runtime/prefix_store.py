@@ -73,7 +73,7 @@ class PrefixStore:
 
     def start(self, kind: str) -> bytes:
         """The name of what precedes the first page of texts of one kind."""
-        return hashlib.sha256(self._identity + kind.encode()).digest()
+        return hashlib.sha256(self._identity + kind.encode("utf-8", "surrogatepass")).digest()
 
     def name(self, before: bytes, tokens: Sequence[int]) -> bytes:
         """The name of a page with these tokens behind the page called ``before``."""
