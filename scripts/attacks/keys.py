@@ -32,7 +32,7 @@ def a_salt_for_each_request(target: Target) -> None:
     target.again(ask, 8)
 
 
-@attack("usual")
+@attack("slots")
 def every_slot_with_many_salts(target: Target) -> None:
     """Slots that are filled and erased, with and without a salt."""
 

@@ -204,7 +204,9 @@ def test_hidden_tokens_are_for_their_own_sequence() -> None:
     assert (held(second), held(first)[50]) == (tokens[:PAGE], tokens[50] + HIDDEN)
     assert third.reuse(tokens) == PAGE
     first.remember()
-    assert pool.held[Domain(0)].tokens == tokens[:50]
+    left = pool.held.get(Domain(0))
+    assert left is not None
+    assert left.tokens == tokens[:50]
     for cache in (first, second, third):
         cache.release()
     assert pool.idle_bytes - pool._memory.spare_bytes == 2 * PART_BYTES  # nothing of the others

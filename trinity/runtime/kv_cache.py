@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
+from trinity.runtime.held_slots import Held
 from trinity.runtime.page import COMMON, AdapterWeights, Domain, Page
-from trinity.runtime.page_pool import Held, Holding, PagePool
+from trinity.runtime.page_pool import Holding, PagePool
 from trinity.runtime.page_search import find, usable
 from trinity.runtime.states_apart import MOST_APART, StatesApart
 from trinity_kernels.ops.kv_layout import PAGE
@@ -244,7 +245,8 @@ class KVCache:
         if self._domain.slot is not None and self._root is self._shared:
             tokens = [token for page in self._pages for token in page.tokens][: self._length]
             tokens = list(takewhile(lambda token: token >= 0, tokens))
-            self._pool.held[self._domain] = Held(self._kv_type, self._adapters, tokens)
+            held = Held(self._kv_type, self._adapters, tokens)
+            self._pool.held.add(self._domain, held, self._pool.left_of)
 
     def release(self, *, discard: bool = False) -> None:
         """Give all pages back; what they hold can be reused as long as it is there.

@@ -16,20 +16,13 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from trinity.errors import TrinityError
+from trinity.runtime.held_slots import Held, HeldSlots
 from trinity.runtime.page import COMMON, AdapterWeights, Domain, Kind, Page, Part
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_memory import PageMemory
 from trinity.runtime.page_search import find
 from trinity.runtime.prefix_store import PrefixStore
 from trinity_kernels.ops.kv_layout import PAGE
-
-
-class Held(NamedTuple):
-    """What the last sequence of a slot left, of which some may be gone by now."""
-
-    kv_type: str
-    adapters: AdapterWeights
-    tokens: list[int]
 
 
 class Holding(NamedTuple):
@@ -69,7 +62,7 @@ class PagePool:
         # They live as long as a page or a cache refers to them.
         self._roots: WeakValueDictionary[tuple[str, AdapterWeights, Domain], Page]
         self._roots = WeakValueDictionary()
-        self.held: dict[Domain, Held] = {}  # of those with a slot
+        self.held = HeldSlots()
         self._idle: OrderedDict[Page, None] = OrderedDict()
         self.dropped: deque[Holding] = deque()  # of caches that were collected as garbage
         self._closed = False
@@ -133,6 +126,12 @@ class PagePool:
             return 0 if root is None else find(root, tokens, self.window).length
         except (IndexError, ValueError):  # a page was given back meanwhile
             return 0
+
+    def left_of(self, domain: Domain, held: Held) -> int:
+        """How many first tokens of what a slot holds are there."""
+        root = self._roots.get((held.kv_type, held.adapters, domain))
+        # One token more, for a sequence never begins with all of its own.
+        return 0 if root is None else find(root, [*held.tokens, -1], self.window).length
 
     def recall(
         self, root: Page, adapters: AdapterWeights, salt: str, tokens: Sequence[int]
@@ -310,7 +309,7 @@ class PagePool:
     def erase(self, domain: Domain) -> None:
         """Forget what a slot holds and nobody uses."""
         self._take_back()
-        self.held.pop(domain, None)
+        self.held.forget(domain)
         for (_, _, of), root in list(self._roots.items()):
             for page in [*root.children] if of == domain else ():
                 if page.users == 0:
