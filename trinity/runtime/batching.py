@@ -1,8 +1,8 @@
 """Which sequences have pages, and which of their tokens the next step evaluates.
 
 Sequences that run come first, one row each, or some more where a grammar forced tokens. Then come
-pieces of prompts, first come first served among those of one priority, as many rows as keep the
-step short enough for those that run. Who finds no page makes the youngest sequence give its pages
+pieces of prompts, of one priority those of each client in turn, as many rows as keep the step
+short enough for those that run. Who finds no page makes the youngest sequence give its pages
 back, which is evaluated again later. Sequences of the last priority stand still while there are
 others, and give them their places and pages.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -25,6 +26,7 @@ from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.step_costs import StepCosts
 from trinity.runtime.step_times import StepFit, pairs
+from trinity.runtime.turns import Turns, to_give_way
 from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class Batch:
         self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
         self._pages_came = False
         self._yielding = False  # those of the last priority stand still
+        self._turns = Turns()
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.admitted)
@@ -103,6 +106,8 @@ class Batch:
         sequence.kv_type = sequence.kv_type or self._engine.kv_type
         if sequence.adapters is None:
             sequence.adapters = self._engine.adapter_weights()
+        if sequence.turn is None:
+            sequence.turn = self._turns.next(sequence.client)
         insort(self.waiting, sequence, key=lambda other: other.rank)
 
     def work(self) -> Work:
@@ -125,7 +130,7 @@ class Batch:
             len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
             soonest, self.steps, self.shares, prompting, tuple(left), self._most,
             self._prompt_rows, max(0.0, end - perf_counter()) if end else 0.0, step_rows,
-            self.costs, self._fit.known,
+            self.costs, self._fit.known, Counter(s.client for s in waiting),
         )  # fmt: skip
 
     def begin(self, pieces: list[Piece]) -> float:
@@ -202,6 +207,8 @@ class Batch:
             pieces = self._running(kv_type)
             pieces += self._prompts(kv_type, pieces)
             self.remove_ended()
+            # Some may have given way to others.
+            pieces = [piece for piece in pieces if piece.sequence.cache is piece.cache]
             if pieces:
                 self._kv_type = kv_type
                 return pieces
@@ -291,16 +298,16 @@ class Batch:
     def _arrived_before_hold(self, sequence: Sequence) -> bool:
         """Whether it need not wait for one who holds its slot."""
         since = self.held.get(sequence.domain)
-        return since is None or sequence.rank[1] < since
+        return since is None or sequence.arrival < since
 
     def is_free(self, slot: Domain, arrival: int) -> bool:
         """Whether no sequence of a slot runs, or waits and came before."""
         return not any(s.domain == slot for s in self.admitted) and not any(
-            s.domain == slot and s.rank[1] < arrival for s in self.waiting
+            s.domain == slot and s.arrival < arrival for s in self.waiting
         )
 
     def _may_enter(self, sequence: Sequence, pieces: list[Piece]) -> bool:
-        if len(self.admitted) >= self._most and not self._make_room():
+        if len(self.admitted) >= self._most and not self._make_room(sequence):
             return False
         blocked = self._blocked
         if sequence is blocked and self.admitted and not self._pages_came:
@@ -324,7 +331,7 @@ class Batch:
             else:
                 cache.separate()
             found = self._fits(cache, sequence)
-            while not found and self._make_room():
+            while not found and self._make_room(sequence):
                 found = self._fits(cache, sequence)
             if not found and not self.admitted:
                 raise TrinityError(
@@ -341,6 +348,7 @@ class Batch:
         if found:
             self.waiting.remove(sequence)
             self.admitted.append(sequence)
+            self._turns.reached(sequence.turn or 0)
             sequence.start(cache)
         else:
             cache.release()
@@ -355,12 +363,16 @@ class Batch:
         """Those with a cache that do not stand still."""
         return [s for s in self.admitted if not (self._yielding and s.yields)]
 
-    def _make_room(self) -> bool:
-        """Take the youngest one's pages of those that stand still; False where there is none."""
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Take the pages of one that gives way to ``sequence``; False where there is none.
+
+        That is the youngest of those that stand still, or of a client that has too many.
+        """
         still = [s for s in self.admitted if self._yielding and s.yields]
-        if still:
-            self._preempt(max(still, key=lambda s: s.rank))
-        return bool(still)
+        found = max(still, key=lambda s: s.rank) if still else to_give_way(sequence, self.admitted)
+        if found is not None:
+            self._preempt(found)
+        return found is not None
 
     def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
         """Room for more tokens, at younger ones' cost; False where it lost its own pages."""

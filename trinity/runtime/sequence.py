@@ -17,6 +17,7 @@ from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
 from trinity.runtime.page import COMMON, AdapterWeights, Domain
+from trinity.runtime.turns import client
 
 if TYPE_CHECKING:
     from trinity.runtime.aside import Aside
@@ -33,10 +34,11 @@ class Sequence(ABC):
 
     ``first`` is the place from which on logits are wanted. ``kv_type`` None means the engine's.
     ``shares`` says whether it may use pages that other sequences have filled. The one with the
-    smallest ``rank`` has precedence. ``adapters``: their weights; None: as loaded. It shares with
-    others of its ``domain`` alone. One that is ``of_states`` goes on by the hidden states of all
-    its tokens, and no logits are computed for it. ``whole``: all its tokens are evaluated in one
-    step. ``second``: where the second text of a pair begins.
+    smallest ``rank`` has precedence: by priority, then its client's turn, then arrival.
+    ``adapters``: their weights; None: as loaded. It shares with others of its ``domain`` alone. One
+    that is ``of_states`` goes on by the hidden states of all its tokens, and no logits are computed
+    for it. ``whole``: all its tokens are evaluated in one step. ``second``: where the second text
+    of a pair begins.
     """
 
     of_states = False
@@ -53,7 +55,10 @@ class Sequence(ABC):
         self.shares = shares
         self.adapters = adapters
         self.domain = domain
-        self.rank = (priority, 0)
+        self.priority = priority
+        self.arrival = 0
+        self.turn: int | None = None
+        self.client = client.get()
         self.cache: KVCache | None = None
         self.ended = False
         self._sink = weakref.ref(sink)
@@ -93,7 +98,12 @@ class Sequence(ABC):
     @property
     def yields(self) -> bool:
         """Whether it stands still while there are others that do not."""
-        return self.rank[0] >= LAST
+        return self.priority >= LAST
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """What it has precedence by; its turn is known once it is in a batch."""
+        return self.priority, self.turn or 0, self.arrival
 
     @property
     def pending(self) -> int:
@@ -117,7 +127,7 @@ class Sequence(ABC):
 
     def submitted(self, arrival: int) -> None:
         """Note its place among those of its priority."""
-        self.rank = (self.rank[0], arrival)
+        self.arrival = arrival
 
     def start(self, cache: KVCache) -> None:
         """Be evaluated in ``cache``, which may hold the first tokens already."""

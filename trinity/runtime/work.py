@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trinity.runtime.step_costs import StepCosts
@@ -20,8 +21,8 @@ class Work:
     have no token yet, the others have at most so many tokens ``left``. ``most_running`` run at a
     time at most, a step has at most ``most_rows`` of prompts.
     The step under way ends in about ``step_left`` seconds, and evaluates ``step_rows`` of prompts.
-    ``costs``: how many of these a step has, and what it takes; ``known`` tells whether enough is
-    measured.
+    ``waiting_of`` counts those that wait by client. ``costs``: how many of these rows a step has,
+    and what it takes; ``known`` tells whether enough is measured.
     """
 
     waiting: int = 0
@@ -39,6 +40,7 @@ class Work:
     step_rows: int = 0
     costs: StepCosts = field(default_factory=lambda: StepCosts(0.0))
     known: bool = False
+    waiting_of: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def step_seconds(self) -> float:

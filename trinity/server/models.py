@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
+from trinity.runtime.turns import client
 from trinity.server.errors import ApiError
 from trinity.server.forecast import Forecast
 from trinity.server.ignored import ignore
@@ -37,7 +39,8 @@ class Served:
     ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
     ``lora`` are the weights of adapters for an owner's requests that do not give them.
     ``aliases`` are further names of it, ``tags`` words that the list of models has about it.
-    ``leaving``: it is to be unloaded once nobody uses it.
+    ``entering`` counts the answers of each client that are prepared. ``leaving``: it is to be
+    unloaded once nobody uses it.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
     model: Model | None = None
     users: int = 0
-    entering: int = 0
+    entering: Counter[str] = field(default_factory=Counter)
     used: int = 0
     bytes: int = 0
     loading: bool = False
@@ -57,6 +60,15 @@ class Served:
     tags: Sequence[str] = ()
     forecast: Forecast = field(default_factory=Forecast)
     places: Places = field(default_factory=Places)
+
+
+def has_share(name: str, waiting: Counter[str], most: int) -> bool:
+    """Whether a client is let in although ``most`` wait: beside others it has less than its part.
+
+    All clients together then have twice as many at most.
+    """
+    clients = len({*waiting, name})
+    return clients > 1 and waiting[name] < most // clients and waiting.total() < 2 * most
 
 
 class Lease:
@@ -105,8 +117,11 @@ class Lease:
         Raises: ApiError 429 where ``most`` wait, or as many with those who were refused before.
         """
         served, load = self._served, self.model.load_of_work()
-        taken = load.waiting + served.entering
-        seconds = served.places.enter(asker.get(), count, load, taken, most)
+        taken = load.waiting + served.entering.total()
+        waiting = served.entering + Counter(load.waiting_of)
+        seconds = 0
+        if not has_share(client.get(), waiting, most):
+            seconds = served.places.enter(asker.get(), count, load, taken, most)
         if seconds:
             raise ApiError(
                 429,
@@ -115,11 +130,13 @@ class Lease:
                 code="queue_full",
                 headers={"Retry-After": str(seconds)},
             )
-        served.entering += count
+        name = client.get()
+        served.entering[name] += count
         try:
             yield
         finally:
-            served.entering -= count
+            served.entering[name] -= count
+            served.entering += Counter[str]()  # without those that are zero
 
 
 class Models:
