@@ -168,14 +168,31 @@ def test_numpys_global_generator_is_not_used() -> None:
         {"top_k": 20, "top_p": 0.8, "min_p": 0.05},
         {"top_p": 0.95, "min_p": 0.02},
         {"top_k": 10_000, "top_p": 0.9},
+        {"top_p": 0.995},
     ],
 )
 @pytest.mark.parametrize("scale", [0.05, 1.0])
-def test_truncation_keeps_the_right_tokens(options: dict[str, Any], scale: float) -> None:
-    logits = random_logits(5, 5000) * np.float32(scale)
+@pytest.mark.parametrize("size", [5000, 70_000])
+def test_truncation_keeps_the_right_tokens(
+    options: dict[str, Any], scale: float, size: int
+) -> None:
+    logits = random_logits(5, size) * np.float32(scale)
     chosen = {**OFF, **options}
     ids, _ = Sampler(SamplingParams(**chosen), len(logits))._candidates(logits)
     assert set(ids.tolist()) == allowed(logits, **chosen)
+
+
+@pytest.mark.parametrize("top", [0, 1, 7, 300, 1000])
+def test_the_best_of_what_a_token_was_drawn_from(top: int) -> None:
+    """Also where probabilities are equal: then the lower ids come first."""
+    logits = np.round(random_logits(3, 300))
+    sampler = Sampler(SamplingParams(**OFF, temperature=1.0, seed=0), 300, keeps=True)
+    token = sampler.sample(logits, [])
+    found = [(one.token_id, one.logprob) for one in sampler.logprob(token, top, str).top]
+    expected = np.log(softmax(logits))
+    order = sorted(range(300), key=lambda i: (-logits[i], i))[:top]
+    assert [token for token, _ in found] == order
+    np.testing.assert_allclose([value for _, value in found], expected[order], atol=1e-5)
 
 
 def test_draws_follow_the_probabilities() -> None:

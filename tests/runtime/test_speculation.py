@@ -21,8 +21,9 @@ from trinity.runtime.account import Account
 from trinity.runtime.engine import load_engine
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import Limits
+from trinity.runtime.ngram import NgramIndex
 from trinity.runtime.sampler import SamplingParams
-from trinity.runtime.speculation import Guesses
+from trinity.runtime.speculation import MOST_INDEXED, Guesses
 from trinity_kernels.isa import available_levels
 
 GREEDY = SamplingParams(temperature=0)
@@ -192,6 +193,22 @@ def test_what_came_is_learned_once() -> None:
     assert learned == [(3, 1, True)]
     assert guesses.propose([*text, 9], account, 0) == []
     assert len(learned) == 1
+
+
+def test_a_long_text_is_indexed_over_several_steps() -> None:
+    """Of one of 20,000 tokens a step indexes 2,048, so that nobody waits for all."""
+    guesses, account = Guesses(), Account()
+    text = [*range(10_000), *range(10_000)]
+    indexed = []
+    while not indexed or indexed[-1] < len(text):
+        guesses.propose(text, account, 4)
+        assert guesses._index is not None
+        indexed.append(len(guesses._index.tokens))
+    assert max(np.diff([0, *indexed])) == MOST_INDEXED
+    # Once it knows all of it, it proposes as one that was made of it at once.
+    assert guesses._index.match() == NgramIndex(text).match() == (16, 10_000)
+    guesses.propose(text, account, 4)
+    assert guesses._guess[:1] == [text[10_000 % len(text)]]
 
 
 def test_conversations_are_the_same() -> None:

@@ -112,6 +112,14 @@ def test_refusal_names_the_parameter(client: TestClient, body: Any, param: str |
     assert strict(response.text)["error"]["param"] == param
 
 
+def test_probabilities_of_all_answers_together_are_bounded(client: TestClient) -> None:
+    body = {"prompt": "hi", "n_predict": 1, "n_probs": 1024}
+    assert client.post("/completion", json={**body, "n_cmpl": 8}).status_code == 200
+    found = client.post("/completion", json={**body, "n_cmpl": 9})
+    assert found.status_code == 400
+    assert strict(found.text)["error"]["param"] == "n_probs"
+
+
 def test_llama_cpp_completion(client: TestClient, model: Model, alone: str) -> None:
     answer = post(client, "/completion", n_probs=2, return_tokens=True)
     assert (answer["content"], answer["stop_type"], answer["stop"]) == (alone, "limit", True)

@@ -71,8 +71,8 @@ class Answer(Sequence):
             # An exception of a signal handler would get lost where it calls the tokenizer.
             self._guide, self._ahead = uninterrupted(begun, grammar, tokenizer, vocab_size)
         self._allowed: Promise[Allowed] | None = None
-        self._ends = [i for i in tokenizer.eog_ids if i < vocab_size]
-        self._barred = [i for i in self._enders if i < vocab_size]
+        self._ends = np.array([i for i in tokenizer.eog_ids if i < vocab_size], np.int64)
+        self._barred = np.array([i for i in self._enders if i < vocab_size], np.int64)
         self._matcher = StopMatcher(request.limits.stop or ())
         self._ids: list[int] = []  # since the newest chunk
         self._logprobs: list[TokenLogprob] = []
@@ -301,6 +301,7 @@ class Answer(Sequence):
         behind = len(self.tokens) - self._keep
         del self.tokens[self._keep : self._keep + (behind + 1) // 2]
         self._guesses = Guesses()
+        self._sampler.forget()
         kept, self._prompt_end = min(self._keep, self._prompt_end), len(self.tokens)
         if self.cache is not None:
             self.cache.truncate(min(kept, self.cache.length))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.draws import Draws
+from trinity.runtime.recent_tokens import RecentTokens
 from trinity.runtime.sampling_params import SamplingParams
 from trinity_kernels.isa import jit_disabled
 
@@ -24,6 +25,8 @@ COMPILED_FROM = 8192  # logits from which a compiled selection is faster than so
 SUM_BLOCK = 8192  # elements that are exponentiated at once, so that they stay in the cache
 FIRST_GUESS = 256  # how many tokens a nucleus is first looked for in
 GROWTH = 8  # and how many times more each time that these are too few
+LAST_GUESS = 16384  # after so many all of them are sorted
+LONG = 2048  # tokens of a text from which on their counts are kept for the next token
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Sampler:
             self._bias = np.fromiter(bias.values(), np.float64, len(bias)).astype(np.float32)
         self._adjusts = bool(bias) or params.has_penalties
         self._scratch = np.empty(vocab_size if self._adjusts else 0, np.float32)
+        self._recent: RecentTokens | None = None  # of a long text
         # Ids and weights of which the newest token was drawn; None where it was certain.
         self._drawn: tuple[Ids, NDArray[np.float64]] | None = None
 
@@ -94,6 +98,10 @@ class Sampler:
         if self.params.temperature != 0:
             self._draws.next()
 
+    def forget(self) -> None:
+        """Take the next history for another text than the one before."""
+        self._recent = None
+
     def logprob(self, token_id: int, top: int, text: Callable[[int], str]) -> TokenLogprob:
         """The log-probability with which ``token_id`` was just drawn, and the ``top`` best ones'.
 
@@ -105,7 +113,7 @@ class Sampler:
             return replace(certain, top=(certain,)) if top else certain
         ids, weights = drawn
         shares = weights / weights.sum()
-        most = np.argsort(-shares, kind="stable")[:top]
+        most = _highest(shares, top)
         found = tuple(
             TokenLogprob(int(ids[i]), math.log(shares[i]), text(int(ids[i])))
             for i in most if shares[i] > 0
@@ -134,8 +142,9 @@ class Sampler:
         with np.errstate(over="ignore"):
             out[self._bias_ids] += self._bias
             if params.has_penalties and len(history):
-                recent = history if params.penalty_last_n < 0 else history[-params.penalty_last_n :]
-                ids, counts = np.unique(np.asarray(recent, np.int64), return_counts=True)
+                most = params.penalty_last_n
+                recent = min(len(history), most) if most > 0 else len(history)
+                ids, counts = self._counted(recent, history)
                 values = out[ids].astype(np.float64)
                 factor = params.repetition_penalty
                 values = np.where(values > 0, values / factor, values * factor)
@@ -146,6 +155,15 @@ class Sampler:
         if not math.isfinite(highest):
             raise InputError("logit_bias and penalties push a logit beyond float32; lower them")
         return out
+
+    def _counted(self, recent: int, history: Sequence[int]) -> tuple[Ids, Ids]:
+        """The tokens among the last ``recent`` ones, and how often each occurs."""
+        if recent <= LONG:
+            last = np.asarray(history[len(history) - recent :], np.int64)
+            return np.unique(last, return_counts=True)
+        if self._recent is None:
+            self._recent = RecentTokens(self.params.penalty_last_n, len(self._scratch))
+        return self._recent.look(history)
 
     def _candidates(self, logits: Floats) -> tuple[Ids, Floats]:
         """The tokens that top_k, top_p and min_p leave, with their logits."""
@@ -165,7 +183,7 @@ class Sampler:
                 keep = nucleus(values, params.top_p, normalizer)
                 if keep < len(ids) or guess >= size or values[-1] < float(values[0]) + below:
                     break
-                guess *= GROWTH
+                guess = guess * GROWTH if guess < LAST_GUESS else size
         else:
             ids = np.flatnonzero(logits >= float(logits.max()) + below)
             return ids, logits[ids]
@@ -194,6 +212,17 @@ def best(logits: Floats, k: int) -> Ids:
     from trinity_kernels.ops.select import largest
 
     return largest(logits, k)
+
+
+def _highest(shares: NDArray[np.float64], count: int) -> Ids:
+    """Places of the ``count`` largest shares, largest first; equal ones by place."""
+    if not count:
+        return np.empty(0, np.int64)
+    places = np.arange(len(shares))
+    if count < len(shares):
+        least = np.partition(shares, len(shares) - count)[len(shares) - count]
+        places = np.flatnonzero(shares >= least)
+    return places[np.argsort(-shares[places], kind="stable")][:count]
 
 
 def nucleus(values: Floats, top_p: float, normalizer: float) -> int:

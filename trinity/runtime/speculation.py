@@ -14,6 +14,8 @@ from time import perf_counter
 from trinity.runtime.account import Account
 from trinity.runtime.ngram import NgramIndex
 
+MOST_INDEXED = 2048  # tokens of a text before each step: other requests wait meanwhile
+
 # Makes at most so many tokens, while the callable wants them by their probabilities.
 Draft = Callable[[int, Callable[[float], bool]], list[int]]
 
@@ -36,12 +38,13 @@ class Guesses:
         What stood after the text's end before, or what ``draft`` makes: what promises more.
         """
         if self._index is None:
-            self._index = NgramIndex(tokens)
+            self._index = NgramIndex(())
         index = self._index
         self._learn(tokens, account)
-        for token in tokens[len(index.tokens) :]:
+        known = len(index.tokens)
+        for token in tokens[known : known + MOST_INDEXED]:
             index.append(token)
-        size, start = index.match()
+        size, start = index.match() if len(index.tokens) == len(tokens) else (0, 0)
         count, rate = account.proposals(size, most) if size else (0, 1.0)
         self._believed = []
         if draft is not None:

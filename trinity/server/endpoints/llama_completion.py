@@ -42,6 +42,9 @@ class PromptObject(Body):
     multimodal_data: Annotated[list[str], Meta(max_length=0)] | None = None
 
 
+MOST_PROBS = 8192  # of all answers to a request: they are found in each step
+
+
 class LlamaRequest(LlamaParameters, kw_only=True):
     """The body of POST /completion. ``n_predict`` -1 means that none is given, ``seed`` -1 any."""
 
@@ -65,6 +68,11 @@ class LlamaRequest(LlamaParameters, kw_only=True):
             found["seed"] = None if self.seed < 0 else self.seed
         if self.post_sampling_probs and not self.n_probs:
             raise ApiError(400, "post_sampling_probs needs n_probs", "post_sampling_probs")
+        if self.n_probs * self.count > MOST_PROBS:
+            raise ApiError(
+                400, f"n_probs of all answers together are {self.n_probs * self.count}; at most "
+                f"{MOST_PROBS} are supported", "n_probs",
+            )  # fmt: skip
         if self.n_probs:
             found["logprobs"] = self.n_probs
             found["processed_logprobs"] = self.post_sampling_probs
