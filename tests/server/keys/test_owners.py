@@ -27,6 +27,7 @@ from tests.server.keys.attempts import (
 )
 from tests.server.keys.conftest import Serve
 from tests.server.keys.two_keys import Server
+from trinity.model import Model
 from trinity.server.batch_store import ENDED
 from trinity.server.endpoints import ENDPOINTS
 from trinity.server.owner import Keys, folder_of, part_of
@@ -84,6 +85,14 @@ def test_one_key_owns_what_there_was_before_keys(serve: Serve, tmp_path: Path) -
     assert not (tmp_path / "keys").exists()
     with serve(folder=tmp_path) as two:
         assert [two.ask(key, "GET", FILES)[1]["data"] for key in "AB"] == [[], []]
+
+
+def test_prompts_of_one_key_are_cached_as_without_keys(serve: Serve, model: Model) -> None:
+    prompt = [211, *PROMPT]
+    with serve(keys=ONE) as server:
+        server.made("POST", COMPLETIONS, {"prompt": prompt, "max_tokens": 1})
+        answer = model.generate(prompt, max_tokens=1)
+        assert answer.timings.cached_tokens == len(prompt) - 1
 
 
 def test_a_batch_belongs_to_the_key_that_began_it(serve: Serve) -> None:
