@@ -11,8 +11,9 @@ from tests.runtime.test_batching import Steps, alone
 from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
 from trinity.runtime.turns import Turns, client
+from trinity.server.clients import client_of
 from trinity.server.models import has_share
-from trinity.server.owner import client_of, owner
+from trinity.server.owner import owner
 
 
 def order(sent: list[str]) -> list[str]:
@@ -123,9 +124,9 @@ def test_a_full_queue_lets_in_who_has_less_than_his_part(
     ("address", "name"),
     [
         ("10.0.0.1", "10.0.0.1"),
-        ("2001:db8::1", "2001:0db8:0000:0000"),
-        ("2001:db8::ffff:2", "2001:0db8:0000:0000"),
-        ("fe80::1%eth0", "fe80:0000:0000:0000"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:2", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
     ],
 )
 def test_a_client_is_an_owner_or_an_address(address: str, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from contextvars import ContextVar
 
 from starlette.types import Scope
 
@@ -11,16 +10,13 @@ from trinity.server.owner import owner
 
 IPV6_NETWORK = 64  # bits of an address that one client may have all addresses of
 
-# The client of the request that is being answered; its tasks inherit it.
-client: ContextVar[bytes] = ContextVar("client", default=b"")
 
-
-def client_of(scope: Scope) -> bytes:
+def client_of(scope: Scope) -> str:
     """The client of a request: the owner of its API key, or the address that it came from.
 
     The key has been checked. Of an IPv6 address the network counts, which has one owner.
     """
-    return (owner.get() or network_of(scope)).encode("utf-8", "surrogatepass")
+    return owner.get() or network_of(scope)
 
 
 def network_of(scope: Scope) -> str:

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trinity.runtime.turns import client
 from trinity.server.bodies import Body
-from trinity.server.clients import client, client_of
+from trinity.server.clients import client_of
 from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
@@ -27,7 +27,6 @@ from trinity.server.ignored import Ignored, ignored
 from trinity.server.kept import name_in
 from trinity.server.kept_stream import LAST_EVENT, Source
 from trinity.server.multipart import form_fields
-from trinity.server.owner import client_of
 from trinity.server.places import asker
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
@@ -131,7 +130,6 @@ class Dispatch:
     async def _work(self, body: bytes | mmap, scope: Scope, receive: Receive, send: Send) -> None:
         content, asked = await read_content(self._service, self._endpoint, scope, body)
         asker.set(b"" if scope.get("trinity.of_batch", False) else asked)
-        client.set(client_of(scope))
         plain = b""
         if self._service.settings.state is not None and name_in(Headers(scope=scope)) is not None:
             plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""

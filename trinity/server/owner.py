@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import blake2b, sha256
-from ipaddress import IPv6Address
 from pathlib import Path
-
-from starlette.types import Scope
 
 # The owner of what the current request asks for.
 owner: ContextVar[str] = ContextVar("owner", default="")
@@ -62,15 +58,3 @@ def salt_of(given: str = "", *, shared: bool = False) -> str:
     """
     name = "" if shared else owner.get()
     return f"{name}/{given}" if name or given else ""
-
-
-def client_of(scope: Scope) -> str:
-    """Whose turns a request takes: its owner's, or those of the address that it comes from.
-
-    Of an IPv6 address the first 64 bits count, as one subscriber has the others.
-    """
-    address = (scope.get("client") or ("",))[0]
-    if ":" in address:
-        with suppress(ValueError):
-            address = IPv6Address(address.partition("%")[0]).exploded[:19]
-    return owner.get() or address

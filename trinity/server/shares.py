@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -44,11 +44,11 @@ class Shares:
         self._count = count
         self._name = name
         self._running = 0
-        self._clients: dict[bytes, _Client] = {}
+        self._clients: dict[Hashable, _Client] = {}
         self._lock = threading.Lock()
         self._seconds = 1.0  # that the newest function took
 
-    def submit(self, client: bytes, function: Callable[[], T]) -> Future[T]:
+    def submit(self, client: Hashable, function: Callable[[], T]) -> Future[T]:
         """What ``function`` returns, run in the caller's context; cancelled, it is not begun.
 
         Raises: ApiError 429 where too many wait. The future raises ApiError 503 where the system

@@ -12,7 +12,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from trinity.grammar.trial import PROCESSES, NotCompiledError, only_known
-from trinity.server.clients import client
+from trinity.runtime.turns import client
 from trinity.server.errors import ApiError
 from trinity.server.shares import Shares
 
