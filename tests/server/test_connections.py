@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,12 +31,13 @@ LARGE = 6 << 20  # more than the system takes of what is not read
 
 
 @contextmanager
-def clients(url: str) -> Iterator[Callable[[bytes], socket.socket]]:
+def clients(url: str) -> Iterator[Callable[..., socket.socket]]:
     """Makes clients that send something and read little of what comes."""
     with ExitStack() as open_sockets:
 
-        def made(sent: bytes) -> socket.socket:
+        def made(sent: bytes, address: str = "127.0.0.1") -> socket.socket:
             client = open_sockets.enter_context(socket.socket())
+            client.bind((address, 0))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(LIMIT)
             client.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
@@ -75,6 +77,16 @@ def test_idle_connections_make_room(make: MakeApp, caplog: pytest.LogCaptureFixt
         wait_for(lambda: sum(is_closed(one) for one in idle) >= len(idle) - 9)
     assert len(caplog.records) == 1
     assert "more than 8 connections" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="every 127.x.x.x is an address of its own")
+def test_the_client_with_most_connections_makes_room(make: MakeApp) -> None:
+    """Another client's connection stays, which has been idle for longer."""
+    with socket_server(make(), max_connections=8) as url, clients(url) as made:
+        kept = made(b"", "127.0.0.2")
+        many = [made(b"") for _ in range(40)]
+        wait_for(lambda: sum(is_closed(one) for one in many) >= len(many) - 9)
+        assert not is_closed(kept)
 
 
 def test_where_all_work_one_more_is_told(make: MakeApp, model: Model) -> None:

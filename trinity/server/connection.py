@@ -13,6 +13,7 @@ import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from trinity.server.clients import network_of
 from trinity.server.pace import Pace
 from trinity.server.stream import EVENTS
 from trinity.server.wire import Wire
@@ -49,6 +50,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.conn: Wire = Wire(h11.SERVER, self.config.h11_max_incomplete_event_size or MOST_AHEAD)
         now = time.monotonic()
+        self.network = network_of({"client": self.client})
         self.written = 0  # bytes of answers
         self.unread_since: float | None = None
         self._heard = self._answered = now

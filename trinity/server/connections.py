@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
@@ -28,9 +29,9 @@ WARNED_SECONDS = 60.0
 class Connections(ServerState):
     """The connections of a server.
 
-    Where there are as many as may be, a new one takes the place of the one that has waited longest
-    for its own client: for a request, for the rest of one, or for an answer to be read. Where none
-    waits, the new one is ``crowded``.
+    Where there are as many as may be, a new one takes the place of one that waits for its own
+    client: for a request, for the rest of one, or for an answer to be read. Where none waits, the
+    new one is ``crowded``.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -59,22 +60,27 @@ class Connections(ServerState):
         return list(self.connections)  # type: ignore[arg-type]
 
     def make_room(self) -> bool:
-        """End those connections that have waited longest for their clients; whether there were any.
+        """End connections that wait for their clients; whether there were any.
 
-        There may be very many new ones, so it ends some at once.
+        They are those of the client with the most connections that have waited longest. There may
+        be very many new ones, so it ends some at once.
         """
         now = time.monotonic()
-        waiting = [(one.waiting_since, one) for one in self.all if not one.transport.is_closing()]
-        silent = [
-            (since, one) for since, one in waiting
-            if since is not None and now - since >= SILENT_SECONDS
-        ]  # fmt: skip
         self.warn(
             "there are more than %d connections; those that wait longest for their clients make "
             "room for new ones", self.most,
         )  # fmt: skip
-        silent.sort(key=lambda found: found[0])
-        for _, one in silent[: self.spare]:
+        alive = [one for one in self.all if not one.transport.is_closing()]
+        waiting = [(since, one) for one in alive if (since := one.waiting_since) is not None]
+        if not waiting:
+            return False
+        counts = Counter(one.network for one in alive)
+        most = max((one.network for _, one in waiting), key=lambda network: counts[network])
+        silent = [
+            (since, one) for since, one in waiting
+            if one.network == most and now - since >= SILENT_SECONDS
+        ]  # fmt: skip
+        for _, one in sorted(silent, key=lambda found: found[0])[: self.spare]:
             one.give_up()
         return bool(silent)
 
