@@ -126,14 +126,16 @@ def greedy(model: Any, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def logits_and_deviations(model: Any, peer: LlamaCpp, ids: Sequence[int]) -> dict[str, Any]:
-    """Logits of some columns (tokens, columns), the sum of all exp(logits), and the best.
+    """Logits of some columns (tokens, columns), the log of the sum of all exp(logits), the best,
+    and the log-probability of each token after the first.
 
-    llama.cpp rounds activations to 8 bits. ``deviation`` is the root mean square of its logits'
-    differences to these, the larger one of a prompt and of single tokens.
+    llama.cpp rounds activations to 8 bits. ``deviations`` are the root mean squares of the
+    differences of its logits to these: of the tokens as one prompt, and of one token at a time.
     """
     logits = model(torch.tensor([ids])).logits[0]
     columns = np.linspace(0, logits.shape[1] - 1, NUM_COLUMNS).astype(np.int32)
     chosen = logits[:, columns.tolist()].numpy()
+    scores = logits[:-1].log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
     deviations = []
     for every in (ids,), [[token] for token in ids]:
         peer.restart()
@@ -145,7 +147,8 @@ def logits_and_deviations(model: Any, peer: LlamaCpp, ids: Sequence[int]) -> dic
         "logits": chosen,
         "logits_sums": logits.logsumexp(-1).numpy(),
         "logits_best": logits.amax(-1).numpy(),
-        "deviation": max(deviations),
+        "logprobs": scores.numpy(),
+        "deviations": np.array(deviations),
     }
 
 

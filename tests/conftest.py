@@ -1,13 +1,14 @@
-"""Fixtures that every test folder shares, and which tests `make test` leaves out."""
+"""Fixtures that test folders share, and the marks of tests that `make test` does not run."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from scripts import real_models
 from tests.matrix import each_value_once
 from trinity.confined import Confined
 from trinity.tokenizers.huggingface import reference
@@ -18,7 +19,10 @@ SIGNALS = {
     if hasattr(signal, name)
 }
 MOST_KEPT = 300_000_000  # bytes of memory
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+MARKED_FOLDERS = ("real", "clients")  # each has a target in the Makefile that runs it
+HERE = Path(__file__).resolve().parent
+SHARED_DATA = HERE.parents[1] / "shared" / "data"
+GetModel = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +31,21 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"needs the reference data in {SHARED_DATA}")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def real_model() -> GetModel:
+    """A function from a name of scripts/real_models.py to the path that the model loads from.
+
+    It skips the test if the model is not installed; no test downloads anything.
+    """
+
+    def path(name: str) -> Path:
+        if not real_models.folder_of(name).is_dir():
+            pytest.skip(f"{name} is not installed: python scripts/real_models.py {name}")
+        return real_models.path_of(name)
+
+    return path
 
 
 class Kept(Confined):
@@ -66,7 +85,11 @@ def _usual_signals() -> Iterator[None]:
         signal.signal(name, signal.SIG_IGN)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m "not full" is looked at
+@pytest.hookimpl(tryfirst=True)  # before -m is evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves to `make test-all`."""
+    """Mark what `make test` leaves to `make test-all`, `make test-real` and `make test-clients`."""
     each_value_once(items)
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0] if HERE in item.path.parents else ""
+        if folder in MARKED_FOLDERS:
+            item.add_marker(folder)

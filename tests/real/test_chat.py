@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import trinity
-from tests.real.conftest import GetModel
+from tests.conftest import GetModel
 from tests.real.conversations import CONVERSATIONS
 from tests.real.text_goldens import chat_goldens
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import trinity
 from tests.llama_cpp import LlamaCpp
-from tests.real.conftest import GetModel
+from tests.conftest import GetModel
 from tests.real.embedding_texts import COUNT, texts
 from trinity.tools.convert import convert
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import trinity
-from tests.real.conftest import GetModel
+from tests.conftest import GetModel
 from tests.real.prompts import PROMPTS
 from tests.real.texts import prose
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import trinity
-from tests.real.conftest import GetModel
+from tests.conftest import GetModel
 from tests.server.asgi import events
 from trinity.server.app import make_app
 from trinity.server.models import Models, Served

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
-from tests.real.conftest import GetModel
+from tests.conftest import GetModel
 from trinity.speech.transcript import Transcript
 
 soundfile = pytest.importorskip("soundfile")
