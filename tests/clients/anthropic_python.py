@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -211,15 +213,116 @@ def _() -> None:
     assert tokens[1] > tokens[0] + 5
 
 
+def refused(kind: type[anthropic.APIError], call: Callable[[], object], part: str) -> Any:
+    """The error of a call, whose message has a part."""
+    found: anthropic.APIError | None = None
+    try:
+        call()
+    except kind as error:
+        found = error
+    assert found is not None, f"{kind.__name__} was not raised"
+    assert part in str(found), found
+    return found
+
+
 @row("image block (text model): a clear error")
 def _() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "aGk="}
-    told = ""
-    try:
-        ask(messages=[{"role": "user", "content": [{"type": "image", "source": source}]}])
-    except anthropic.BadRequestError as error:
-        told = str(error)
-    assert "images are not supported" in told
+    messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    refused(anthropic.BadRequestError, lambda: ask(messages=messages), "images are not supported")
+
+
+@row("max_tokens is kept to")
+def _() -> None:
+    answer = ask(max_tokens=2)
+    assert (answer.stop_reason, answer.usage.output_tokens) == ("max_tokens", 2)
+
+
+@row("stop_sequences, whole and streamed")
+def _() -> None:
+    whole = text_of(ask(extra_body=GREEDY))
+    word = whole.split()[1]
+    answer = ask(stop_sequences=[word], extra_body=GREEDY)
+    assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", word)
+    assert text_of(answer) == whole.partition(word)[0]
+    with client.messages.stream(
+        model=CHAT, max_tokens=12, messages=HELLO, stop_sequences=[word], extra_body=GREEDY
+    ) as stream:
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.stop_sequence) == ("stop_sequence", word)
+
+
+@row("top_k=1 is greedy")
+def _() -> None:
+    assert text_of(ask(extra_body={"top_k": 1})) == text_of(ask(extra_body=GREEDY))
+
+
+@row("system as blocks with cache_control; cache_read_input_tokens the second time")
+def _() -> None:
+    text = "Be short and kind. " * 40
+    system = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+    for _ in range(2):
+        answer = ask(system=system)
+    assert answer.usage.cache_read_input_tokens > 100
+
+
+@row("stream: order of the events")
+def _() -> None:
+    types = [event.type for event in ask(stream=True)]
+    assert types[:2] == ["message_start", "content_block_start"]
+    assert types[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+    assert set(types[2:-3]) == {"content_block_delta"}
+
+
+@row("stream left early")
+def _() -> None:
+    with client.messages.stream(model=CHAT, messages=HELLO, max_tokens=200) as stream:
+        next(iter(stream))
+
+
+@row("tool_choice none")
+def _() -> None:
+    answer = ask(tools=[TOOL], tool_choice={"type": "none"})
+    assert all(block.type != "tool_use" for block in answer.content)
+
+
+@row("tool_result with is_error and blocks; thinking of an earlier answer")
+def _() -> None:
+    called = {"type": "tool_use", "id": "call00001", "name": "get_weather",
+              "input": {"city": "Paris"}}  # fmt: skip
+    result = {"type": "tool_result", "tool_use_id": "call00001", "is_error": True,
+              "content": [{"type": "text", "text": "no such place"}]}  # fmt: skip
+    thought = {"type": "thinking", "thinking": "A city.", "signature": ""}
+    history = [*QUESTION, {"role": "assistant", "content": [thought, called]},
+               {"role": "user", "content": [result]}]  # fmt: skip
+    assert ask(messages=history, tools=[TOOL]).content
+
+
+@row("async client, 8 at once")
+def _() -> None:
+    async def run() -> list[Any]:
+        async with anthropic.AsyncAnthropic(base_url=URL, api_key="none", max_retries=0) as many:
+            return await asyncio.gather(*(
+                many.messages.create(
+                    model=CHAT, max_tokens=12, messages=HELLO, extra_body=GREEDY
+                )
+                for _ in range(8)
+            ))  # fmt: skip
+
+    assert all(text_of(one) for one in asyncio.run(run()))
+
+
+@row("error: unknown model")
+def _() -> None:
+    error = refused(anthropic.NotFoundError, lambda: ask(model="no-such-model"), "no-such-model")
+    assert (error.body["type"], error.body["error"]["type"]) == ("error", "not_found_error")
+
+
+@row("error: too long a prompt, whole and streamed")
+def _() -> None:
+    messages = [{"role": "user", "content": "war and peace " * 40_000}]
+    refused(anthropic.BadRequestError, lambda: ask(messages=messages), "tokens")
+    refused(anthropic.BadRequestError, lambda: ask(messages=messages, stream=True), "tokens")
 
 
 @row("models.list / retrieve")

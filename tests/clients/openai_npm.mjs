@@ -104,4 +104,79 @@ row("models.list", async () => {
   assert.ok(names.includes(chat));
 });
 
+const greedy = (more = {}) => client.chat.completions.create(
+  { model: chat, messages, temperature: 0, max_tokens: 12, ...more },
+);
+
+async function all(stream) {
+  const found = [];
+  for await (const one of stream) found.push(one);
+  return found;
+}
+
+async function refused(call, status) {
+  const error = await call().then(() => null, (error) => error);
+  assert.ok(error instanceof OpenAI.APIError, `not refused: ${error}`);
+  assert.equal(error.status, status);
+  return error;
+}
+
+row("chat, streamed: the text of the whole answer, then the usage", async () => {
+  const chunks = await all(await greedy({ stream: true, stream_options: { include_usage: true } }));
+  const text = chunks.map((one) => one.choices[0]?.delta.content ?? "").join("");
+  assert.equal(text, (await greedy()).choices[0].message.content);
+  assert.deepEqual(chunks.at(-1).choices, []);
+  assert.ok(chunks.at(-1).usage.completion_tokens > 0);
+});
+
+row("chat, streamed: left early", async () => {
+  for await (const _ of await greedy({ stream: true, max_tokens: 200 })) break;
+});
+
+row("chat, streamed: tools required", async () => {
+  const runner = client.chat.completions.stream({
+    model: chat, messages, temperature: 0, max_tokens: 100, tools: [tool], tool_choice: "required",
+  });
+  const [call] = (await runner.finalMessage()).tool_calls;
+  assert.ok(["Paris", "Rome"].includes(JSON.parse(call.function.arguments).city));
+});
+
+row("chat: stop", async () => {
+  const text = (await greedy()).choices[0].message.content;
+  const word = text.trim().split(/\s+/)[1];
+  const stopped = (await greedy({ stop: word })).choices[0].message.content;
+  assert.equal(stopped, text.slice(0, text.indexOf(word)));
+});
+
+row("chat: logprobs", async () => {
+  const { content } = (await greedy({ logprobs: true, top_logprobs: 3 })).choices[0].logprobs;
+  assert.ok(content.length > 0);
+  for (const one of content) {
+    assert.ok(Number.isFinite(one.logprob) && one.logprob <= 0);
+    assert.equal(one.top_logprobs.length, 3);
+  }
+});
+
+row("responses, streamed: numbers of the events", async () => {
+  const events = await all(await client.responses.create(
+    { model: chat, input: "Hi.", max_output_tokens: 8, stream: true },
+  ));
+  assert.deepEqual(events.map((one) => one.sequence_number), events.map((_, i) => i));
+  assert.ok(["response.completed", "response.incomplete"].includes(events.at(-1).type));
+});
+
+row("errors: unknown model, value out of range, too long a prompt", async () => {
+  assert.equal((await refused(() => greedy({ model: "no-such" }), 404)).code, "model_not_found");
+  assert.equal((await refused(() => greedy({ top_p: 3 }), 400)).param, "top_p");
+  const long = [{ role: "user", content: "war and peace ".repeat(40000) }];
+  const error = await refused(() => greedy({ messages: long }), 400);
+  assert.equal(error.code, "context_length_exceeded");
+});
+
+row("unknown parameters are named in a header", async () => {
+  const body = { model: chat, messages, max_tokens: 5, temperatur: 1 };
+  const { response } = await client.chat.completions.create(body).withResponse();
+  assert.equal(response.headers.get("x-trinity-ignored"), "temperatur");
+});
+
 await main();

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
-from tests.llama_cpp import LlamaCpp
 from tests.conftest import GetModel
+from tests.llama_cpp import LlamaCpp
 from tests.real.embedding_texts import COUNT, texts
 from trinity.tools.convert import convert
 

@@ -158,12 +158,36 @@ def test_tokens_and_back(client: TestClient, model: Model) -> None:
     text = "Prince Andrew 媽"
     tokens = client.post("/tokenize", json={"content": text}).json()["tokens"]
     assert tokens == model.tokenize(text, add_bos=False)
-    assert client.post("/detokenize", json={"tokens": tokens}).json() == {"content": text}
+    found = client.post("/detokenize", json={"tokens": tokens}).json()
+    assert found == {"content": text, "prompt": text}
     begun = client.post("/tokenize", json={"content": text, "add_special": True}).json()
     assert begun["tokens"] == model.tokenize(text)
     pieces = client.post("/tokenize", json={"content": text, "with_pieces": True}).json()["tokens"]
     data = [one["piece"] for one in pieces]
     assert b"".join(d.encode() if isinstance(d, str) else bytes(d) for d in data) == text.encode()
+
+
+def test_tokens_in_the_form_of_vllm(client: TestClient, model: Model) -> None:
+    """Requests and answers of vLLM's protocol, vllm/entrypoints/serve/tokenize/protocol.py."""
+    text, ids = "Prince Andrew", model.tokenize("Prince Andrew")
+    answer = client.post("/tokenize", json={"prompt": text, "return_token_strs": True}).json()
+    assert answer.pop("token_strs")[-1] == model.tokenizer.token_text(ids[-1])
+    assert answer == {"tokens": ids, "count": len(ids), "max_model_len": model.context_length}
+    bare = client.post("/tokenize", json={"prompt": text, "add_special_tokens": False}).json()
+    assert bare["tokens"] == model.tokenize(text, add_bos=False)
+    refused = client.post("/tokenize", json={})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "content")
+
+
+def test_tokenizer_info_names_special_tokens_and_the_template(
+    client: TestClient, model: Model
+) -> None:
+    info = client.get("/tokenizer_info").json()
+    for name, token in (("bos", model.tokenizer.bos_id), ("eos", model.tokenizer.eos_id)):
+        asked = {"prompt": info[f"{name}_token"], "add_special_tokens": False}
+        assert client.post("/tokenize", json=asked).json()["tokens"] == [token]
+    assert info["model_max_length"] == model.context_length
+    assert info["chat_template"] == (model.chat_templates[0].text if model.chat_templates else None)
 
 
 def test_template_is_applied(client: TestClient) -> None:

@@ -26,6 +26,7 @@ from trinity.server.endpoints import (
     page,
     rerank,
     responses,
+    tokenizer_info,
     tokens,
     transcriptions,
 )
@@ -44,6 +45,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *completions.ENDPOINTS,
     *models.ENDPOINTS,
     *tokens.ENDPOINTS,
+    *tokenizer_info.ENDPOINTS,
     *llama_completion.ENDPOINTS,
     *llama_embedding.ENDPOINTS,
     *llama_infill.ENDPOINTS,

@@ -1,4 +1,4 @@
-"""Texts, tokens and chat templates in llama.cpp's form: /tokenize and others."""
+"""Texts, tokens and chat templates in the forms of llama.cpp and vLLM: /tokenize and others."""
 
 from __future__ import annotations
 
@@ -15,19 +15,36 @@ from trinity.server.endpoints.messages import (
     messages_of,
 )
 from trinity.server.endpoints.tools import toolbox
+from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob
 from trinity.server.prepared import chat_prompt
 from trinity.server.schemas import Body, encoded_list, encoded_text
 
 
 class TokenizeRequest(Body):
-    """A text; ``add_special`` adds the tokens that the model's file wants around one."""
+    """A text: llama.cpp's ``content`` or vLLM's ``prompt``.
 
-    content: str
+    ``add_special`` and ``add_special_tokens`` add BOS and EOS if the model's file asks for them;
+    ``content`` is tokenized without them by default, ``prompt`` with them. ``with_pieces`` gives
+    the text of each token, ``return_token_strs`` its entry in the vocabulary.
+    """
+
+    content: str | None = None
+    prompt: str | None = None
     model: str | None = None
     add_special: bool = False
+    add_special_tokens: bool = True
     parse_special: bool = True
     with_pieces: bool = False
+    return_token_strs: bool = False
+
+    def text(self) -> tuple[str, bool]:
+        """The text, and whether to add BOS and EOS. Raises: ApiError."""
+        if self.prompt is not None and self.content is None:
+            return self.prompt, self.add_special_tokens
+        if self.content is None:
+            raise ApiError(400, "content is missing", "content")
+        return self.content, self.add_special
 
 
 class TokenPiece(msgspec.Struct):
@@ -37,10 +54,13 @@ class TokenPiece(msgspec.Struct):
     piece: str | list[int]
 
 
-class Tokens(msgspec.Struct):
-    """The tokens of a text."""
+class Tokens(msgspec.Struct, omit_defaults=True):
+    """The tokens of a text. The other fields are vLLM's; they answer a ``prompt``."""
 
     tokens: list[int | TokenPiece]
+    count: int | None = None
+    max_model_len: int | None = None
+    token_strs: list[str] | None = None
 
 
 class DetokenizeRequest(Body):
@@ -51,9 +71,10 @@ class DetokenizeRequest(Body):
 
 
 class Content(msgspec.Struct):
-    """The text of tokens."""
+    """The text of tokens, under the names that llama.cpp (``content``) and vLLM give it."""
 
     content: str
+    prompt: str
 
 
 class TemplateRequest(Body):
@@ -96,18 +117,24 @@ class TokenCount(msgspec.Struct):
 async def tokenize(call: Call[TokenizeRequest]) -> ASGI:
     """The tokens of a text."""
     body = call.body
+    text, special = body.text()
     with await call.service.models.lease(body.model) as model:
 
-        def tokens() -> Any:
-            ids = model.tokenize(
-                body.content, add_bos=body.add_special, parse_special=body.parse_special
-            )
+        def tokens() -> Tokens:
+            ids = model.tokenize(text, add_bos=special, parse_special=body.parse_special)
+            if body.content is None:
+                found = Tokens(encoded_list(ids), len(ids), model.context_length)
+                if body.return_token_strs:
+                    found.token_strs = encoded_list(map(model.tokenizer.token_text, ids))
+                return found
             if not body.with_pieces:
-                return encoded_list(ids)
+                return Tokens(encoded_list(ids))
             stream = model.tokenizer.stream(skip_special=False)
-            return encoded_list(TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids)
+            return Tokens(
+                encoded_list(TokenPiece(one, _piece(stream.bytes_of(one))) for one in ids)
+            )
 
-        return await call.service.threads.run(lambda: Json(Tokens(tokens())))
+        return await call.service.threads.run(lambda: Json(tokens()))
 
 
 async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
@@ -117,7 +144,11 @@ async def detokenize(call: Call[DetokenizeRequest]) -> ASGI:
         def text() -> Any:
             return encoded_text(model.detokenize(call.body.tokens, remove_special=False))
 
-        return await call.service.threads.run(lambda: Json(Content(text())))
+        def content() -> Content:
+            found = text()
+            return Content(found, found)
+
+        return await call.service.threads.run(lambda: Json(content()))
 
 
 async def apply_template(call: Call[TemplateRequest]) -> ASGI:
