@@ -126,7 +126,7 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
     "I2_S that is no whole blocks": (
         lambda: raw.gguf([key("general.architecture", "llama")],
                          [raw.info("blk.0.attn_q.weight", [68, 1], 36)], bytes(17 + 32 + 15)),
-        "no multiple of 128",
+        "not a multiple of 128",
     ),
 }  # fmt: skip
 

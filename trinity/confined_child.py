@@ -81,7 +81,7 @@ def _reply(
         body = json.dumps(answer(json.loads(_read(requests, length)))).encode()
     except MemoryError:
         return MEMORY, b""
-    except BaseException as error:  # a Rust library's panic is no Exception
+    except BaseException as error:  # a Rust library's panic is not an Exception
         return FAILED, _failure(error)
     return (LENGTH, b"") if len(body) > longest else (READY, body)
 

@@ -42,33 +42,33 @@ class Embeddings:
 
     @property
     def embedding_size(self) -> int:
-        """Values of a vector that ``embed`` gives."""
+        """The number of values in a vector of ``embed``."""
         size = self._engine.config.hidden_size if self._heads is None else self._heads.size
         return min(size, self._rules.dimensions or size)
 
     @property
     def text_rules(self) -> TextRules:
-        """What the model's files say of texts: the limit, prompts, the length of vectors."""
+        """The limit, prompts and normalization in the model's files."""
         return self._rules
 
     @property
     def text_length(self) -> int:
-        """The most tokens of a text that gets a vector, or of a pair that gets a rank."""
+        """The maximum number of tokens of a text in ``embed``, or of a pair in ``rank``."""
         return self._reader.limit
 
     @property
     def encodes(self) -> bool:
-        """Whether the model is an encoder: it gives vectors or ranks, and no text."""
+        """Whether the model is an encoder, which computes embeddings or ranks but no text."""
         return self._engine.encodes
 
     @property
     def ranks(self) -> bool:
-        """Whether the model is a reranker: ``rank`` scores texts by a query."""
+        """Whether the model is a reranker, so that ``rank`` scores texts for a query."""
         return self._heads is not None and self._heads.ranks
 
     @property
     def lacks_pooler(self) -> bool:
-        """Whether the file may have lost the layer that its classifier was trained behind."""
+        """Whether the file may lack the layer before the classifier, as some converters drop it."""
         return (
             self.encodes and self.ranks and self._heads is not None and not self._heads.has_pooler
         )
@@ -81,15 +81,15 @@ class Embeddings:
     ) -> NDArray[np.float32]:  # fmt: skip
         """A vector for each text: the hidden states of its tokens after the last norm, pooled.
 
-        A text gets the BOS and EOS tokens that the model's file wants around one, and texts of
-        special tokens in it become those tokens; token ids are used as they are. ``pooling``:
-        "mean" of all tokens, "cls" the first, "last" the last one; the model file's own if not
-        given, "mean" where it names none. The file's dense layers follow. ``normalize`` divides
-        vectors by their Euclidean length; if not given, they get length 1 unless the model's files
-        compare vectors by more than their direction. ``prompt`` goes before each text, or the one
-        of the model's prompts that ``prompt_name`` names, or the model's default one ("" for none).
-        Texts longer than ``text_length`` are cut with a warning, or refused where ``truncate`` is
-        False. All texts run side by side. ``priority``: texts with lower numbers are taken first.
+        BOS and EOS are added to a text if the model's file asks for them, and special tokens
+        written in the text are parsed; token ids are used as they are. ``pooling``: "mean" of all
+        tokens, "cls" for the first, "last" for the last one; by default the model file's own, or
+        "mean" if it has none. The file's dense layers follow. ``normalize`` divides vectors by
+        their Euclidean length; by default, they are normalized unless the model's files compare
+        vectors by more than their direction. ``prompt`` is put before each text; ``prompt_name``
+        chooses one of the model's prompts instead; without either the model's default prompt is
+        used ("" for none). Texts longer than ``text_length`` are cut with a warning, or refused if
+        ``truncate`` is False. All texts run in parallel; those with a lower ``priority`` run first.
         Shapes: returns (n_texts, embedding_size).
         Raises: InputError for a text without tokens and for an unknown prompt;
         ContextLengthError for a text that is too long and not cut.
@@ -115,7 +115,10 @@ class Embeddings:
         self, texts: Sequence[str | Sequence[int]], prompt: str | None = None,
         prompt_name: str | None = None, *, truncate: bool = True,
     ) -> Texts:  # fmt: skip
-        """The token ids that ``embed`` makes of texts, and which texts it cuts. Raises: as it."""
+        """The token ids of texts as ``embed`` uses them, and which texts it cuts.
+
+        Raises: as ``embed``.
+        """
         return self._reader.texts(
             texts, self._reader.prompt(prompt, prompt_name), truncate=truncate
         )  # fmt: skip
@@ -124,7 +127,7 @@ class Embeddings:
         self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
         lora: Lora = None, priority: int = 0,
     ) -> NDArray[np.float32]:  # fmt: skip
-        """The vectors of what ``read_texts`` gave. Raises: as ``embed``."""
+        """The vectors of the texts that ``read_texts`` returned. Raises: as ``embed``."""
         options = self._pooled_options(pooling, normalize, lora, priority)
         inboxes = [Inbox() for _ in texts.rows]
         wanted = pooled(texts.rows, inboxes, **options, skip=texts.skip)
@@ -145,12 +148,12 @@ class Embeddings:
     ) -> NDArray[np.float32]:  # fmt: skip
         """A score for each text: how well it answers ``query``, by a reranker.
 
-        Of a classifier with one row scores are what it gives, of any size; 1 / (1 + exp(-score))
-        lies between 0 and 1. Of one with the rows "yes" and "no" they are the probability of
-        "yes". Where the model's files have a prompt for pairs, both texts stand in it. Pairs longer
-        than ``text_length`` are cut with a warning, or refused where ``truncate`` is False.
+        A classifier with one output gives unbounded scores; 1 / (1 + exp(-score)) is between 0 and
+        1. With the outputs "yes" and "no", the score is the probability of "yes". If the model's
+        files have a prompt for pairs, both texts are inserted into it. Pairs longer than
+        ``text_length`` are cut with a warning, or refused if ``truncate`` is False.
         Shapes: returns (n_texts,).
-        Raises: InputError where the model is no reranker, and where query or a text is empty;
+        Raises: InputError if the model is not a reranker, or if the query or a text is empty;
         ContextLengthError for a pair that is too long and not cut.
         """
         pairs, options = self.pairs(query, texts, truncate=truncate), self._ranked_options(lora)
@@ -167,9 +170,9 @@ class Embeddings:
         return stacked(await self._client.aresults(wanted, inboxes), 1)[:, 0]
 
     def pairs(self, query: str, texts: Sequence[str], *, truncate: bool = True) -> Pairs:
-        """The query with each text, as the reranker was trained. Raises: as ``rank``.
+        """The query with each text, in the form that the reranker was trained on.
 
-        Texts of special tokens become those tokens, as transformers has it.
+        Special tokens written in the texts are parsed, as in transformers. Raises: as ``rank``.
         """
         self._check_ranks()
         if isinstance(texts, str):
@@ -189,7 +192,7 @@ class Embeddings:
         return Pairs(rows, seconds, tuple(cut))
 
     def cut_notice(self, cut: Sequence[int], count: int) -> str:
-        """What a user should know where the texts ``cut``, of ``count``, were too long."""
+        """The warning that the texts ``cut``, of ``count`` texts, were too long."""
         context, most = self._engine.context_length, self._engine.config.context_length
         return cut_notice(cut, count, self.text_length, larger=self.text_length == context < most)
 
@@ -242,8 +245,8 @@ class Embeddings:
         self._check_open()
         if not self.ranks:
             raise InputError(
-                "the model is no reranker: its files have no classifier (cls.output.weight) with "
-                "a row for the answer or, where pooling_type is 4, rows for yes and no. Of "
+                "the model is not a reranker: its files have no classifier (cls.output.weight) "
+                "with a row for the answer or, where pooling_type is 4, rows for yes and no. Of "
                 "Qwen3-Reranker take a GGUF file that llama.cpp's converter made of the original, "
                 "a directory with modules.json and 1_LogitScore, or one of "
                 "Qwen3ForSequenceClassification; of other families a cross-encoder such as "

@@ -70,7 +70,7 @@ def test_ranks_best_first(run: Run, reranker: str) -> None:
         (("embed", "a", "-f", "b"), 2, "given twice"),
         (("embed", "long " * 600, "--no-truncate"), 1, "the context holds"),
         (("embed", "a", "--prompt-name", "query"), 1, "has no prompt 'query'; it has none"),
-        (("rank", "a", "b"), 1, "no reranker"),
+        (("rank", "a", "b"), 1, "not a reranker"),
         (("generate", "a"), 1, "use embed()"),
     ],
 )

@@ -84,7 +84,7 @@ def test_two_at_once_download_once(server: HubServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("model.gguf", "error: model.gguf: 'model.gguf' is no name of a repository"),
+        ("model.gguf", "error: model.gguf: 'model.gguf' is not the name of a repository"),
         ("ollama:m", "error: ollama:m: `ollama pull m` downloads models for Ollama"),
     ],
 )

@@ -62,7 +62,7 @@ def test_reasoning_has_one_name(key: str) -> None:
             {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
             "arguments are list",
         ),
-        ({"role": "tool", "content": "x", "tool_call_id": 3}, "tool_call_id is no text"),
+        ({"role": "tool", "content": "x", "tool_call_id": 3}, "tool_call_id is not text"),
         ({"role": "assistant", "content": "x", "thinking": 3}, "reasoning is int"),
     ],
 )

@@ -131,10 +131,10 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
     [
         ('{"name": "nope", "arguments": {}}', "no tool 'nope'"),
         ('{"arguments": {}}', "is missing"),
-        ('{"nome": "weather"}', "no key of a call"),
+        ('{"nome": "weather"}', "not a key of a call"),
         ("weather", "is missing"),
-        ('{"name": "weather", "arguments": [1]}', "no JSON object"),
-        ('{"name": "weather", "arguments": "{"}', "no JSON"),
+        ('{"name": "weather", "arguments": [1]}', "not a JSON object"),
+        ('{"name": "weather", "arguments": "{"}', "not a JSON object"),
         ('{"name": "weather", "arguments": ' + '[' * 200 + ']' * 200 + '}', "nested more than"),
     ],
 )  # fmt: skip

@@ -113,7 +113,7 @@ def test_variables() -> None:
     assert render(HERMES, [USER], variables={"enable_thinking": True}).text.endswith("<think>")
     with pytest.raises(InputError, match="no variable 'effort'"):
         render(HERMES, [USER], variables={"effort": 1})
-    with pytest.raises(InputError, match="messages is no variable"):
+    with pytest.raises(InputError, match="messages is not a variable"):
         render(HERMES, [USER], variables={"messages": []})
     assert render(HERMES, [USER], variables={"effort": None}).text == render(HERMES, [USER]).text
 
@@ -130,8 +130,8 @@ def test_roles_and_reasoning_that_a_template_knows() -> None:
         ([{"type": "web_search"}], r"tools\[0\].type is 'web_search'"),
         ([{"type": "function"}], 'has no "function"'),
         ([{"function": {"name": "a b"}}], "name is 'a b'"),
-        ([{"function": {"name": "f", "parameters": []}}], "no JSON schema"),
-        ([{"function": {"name": "f", "description": 1}}], "is no text"),
+        ([{"function": {"name": "f", "parameters": []}}], "not a JSON schema"),
+        ([{"function": {"name": "f", "description": 1}}], "is not text"),
         ([{"function": {"name": "f"}}] * 2, "two tools"),
         ("f", "must be a list"),
         (["f"], r"tools\[0\] is str"),

@@ -182,7 +182,9 @@ def test_offset_past_the_end(refused: Refused, offset: int) -> None:
 
 
 def test_offset_not_aligned(refused: Refused) -> None:
-    refused(raw.gguf((), [raw.info("a", [1], 0, 4)], bytes(64)), "no multiple of the alignment 32")
+    refused(
+        raw.gguf((), [raw.info("a", [1], 0, 4)], bytes(64)), "not a multiple of the alignment 32"
+    )
 
 
 def test_data_missing_altogether(refused: Refused) -> None:
@@ -210,8 +212,8 @@ def test_row_length_that_the_type_cannot_hold(refused: Refused) -> None:
         (37, "IQ4_NL_4_8"),
         (135, "IQ2_BN of ik_llama"),
         (142, "PQ2_0"),
-        (77, "no type of ggml"),
-        (2**32 - 1, "no type of ggml"),
+        (77, "not a type of ggml"),
+        (2**32 - 1, "not a type of ggml"),
     ],
 )
 def test_removed_foreign_and_unknown_types(refused: Refused, type_id: int, message: str) -> None:

@@ -112,7 +112,7 @@ def test_vocabulary_size() -> None:
         config({"llama.vocab_size": None})
     with pytest.raises(ConfigError, match=r"tokens is empty"):
         config(num_tokens=0)
-    with pytest.raises(ConfigError, match="no array of strings"):
+    with pytest.raises(ConfigError, match="not an array of strings"):
         config({"tokenizer.ggml.tokens": np.zeros(3, np.int8)})
 
 

@@ -190,7 +190,7 @@ def test_other_models_are_refused() -> None:
 
 def test_sums_that_leave_float32(tmp_path: Path) -> None:
     half = Imatrix({"w": Entry(np.full((1, 4), 2e38, np.float32), np.array([512]))})
-    with pytest.raises(FormatError, match="no sum of squares"):
+    with pytest.raises(FormatError, match="not a sum of squares"):
         write_imatrix(tmp_path / "x.gguf", merge(half, half))
     assert list(tmp_path.iterdir()) == []
 
@@ -260,7 +260,7 @@ BAD = {
             ),
             message,
         )
-        for what, message in (("sums", "no sum of squares"), ("counts", "no numbers of tokens"))
+        for what, message in (("sums", "not a sum of squares"), ("counts", "no numbers of tokens"))
         for value in (float("nan"), float("inf"), -1.0)
     },
     "empty": (b"", "empty"),

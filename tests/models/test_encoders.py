@@ -106,7 +106,7 @@ def test_encoders_write_no_text(folder: Path, name: str) -> None:
         ):  # fmt: skip
             with pytest.raises(InputError, match=r"is an encoder, .* use embed\(\)"):
                 call()
-        with pytest.raises(InputError, match="no reranker"):
+        with pytest.raises(InputError, match="not a reranker"):
             model.rank("a", ["b"])
 
 

@@ -162,7 +162,7 @@ def test_system_text_and_first_messages(root: Path, gguf: Path) -> None:
     [
         ({}, "holds a dict, not a JSON list"),
         ([{"content": "x"}], 'no "role"'),
-        ([{"role": "user", "content": 1}], 'the "content" of a message is no text'),
+        ([{"role": "user", "content": 1}], 'the "content" of a message is not text'),
         (b"[", "no valid JSON"),
         (b"\xff", "no valid JSON"),
     ],

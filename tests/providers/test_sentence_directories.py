@@ -87,9 +87,13 @@ def test_cuts_are_told_or_refused(shared_data: Path, tmp_path: Path) -> None:
         (
             "config_sentence_transformers.json",
             {"default_prompt_name": "query"},
-            "default_prompt_name is 'query', which is none of its prompts",
+            "default_prompt_name is 'query', but there is no such prompt",
         ),
-        ("config_sentence_transformers.json", {"prompts": {"query": 1}}, "expected texts by name"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": 1}},
+            "expected an object of texts",
+        ),
         ("config_sentence_transformers.json", {"truncate_dim": -1}, "truncate_dim is -1"),
     ],
 )
@@ -104,11 +108,11 @@ def test_other_settings_are_refused(
 
 def test_what_gguf_has_no_key_for_is_not_converted(shared_data: Path, tmp_path: Path) -> None:
     folder = sentence_directory(shared_data / "encoders", "dense_tanh", tmp_path)
-    with pytest.raises(UnsupportedError, match="no dense layers after pooling of bert"):
+    with pytest.raises(UnsupportedError, match="does not read dense layers after pooling for bert"):
         convert(folder, tmp_path / "made.gguf", "f32")
     gemma = encoder_directory(shared_data / "encoders", "gemma_embedding", tmp_path)
     settings(gemma, "2_Dense/config.json", activation_function="torch.nn.modules.activation.Tanh")
-    with pytest.raises(UnsupportedError, match="dense_2 has a bias or an activation"):
+    with pytest.raises(UnsupportedError, match="the activation of its dense layer dense_2"):
         convert(gemma, tmp_path / "made.gguf", "f32")
 
 

@@ -116,7 +116,7 @@ def test_a_classifier_of_several_labels_is_no_reranker(labels: int, tmp_path: Pa
     save_file(tensors, path / "model.safetensors")
     with trinity.load(path, threads=1) as model:
         assert not model.ranks
-        with pytest.raises(InputError, match=r"no reranker: .*Qwen3ForSequenceClassification"):
+        with pytest.raises(InputError, match=r"not a reranker: .*Qwen3ForSequenceClassification"):
             model.rank("a", ["b"])
 
 
@@ -126,7 +126,7 @@ def test_a_model_that_only_writes_is_no_reranker(tmp_path: Path) -> None:
     (path / "1_LogitScore/config.json").unlink()
     with (
         trinity.load(path, threads=1) as model,
-        pytest.raises(InputError, match=r"no reranker: .*modules\.json and 1_LogitScore"),
+        pytest.raises(InputError, match=r"not a reranker: .*modules\.json and 1_LogitScore"),
     ):
         model.rank("a", ["b"])
 

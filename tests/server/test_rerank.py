@@ -76,7 +76,7 @@ def test_what_cannot_be_ranked_is_refused(ranking: TestClient, body: dict[str, A
 def test_a_model_without_a_classifier_is_no_reranker(client: TestClient) -> None:
     response = client.post(PATHS[0], json={"query": QUERY, "documents": ["a"]})
     assert response.status_code == 400
-    assert "no reranker" in strict(response.text)["error"]["message"]
+    assert "not a reranker" in strict(response.text)["error"]["message"]
 
 
 def test_a_reranker_writes_no_text(ranking: TestClient) -> None:

@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[str, Change, str, type[TrinityError], str]] = {
         InputError, "beyond half precision; use --outtype bf16",
     ),
     "ternary type for a plain llama": (
-        "llama-grouped", lambda directory: None, "i2_s", UnsupportedError, "is no BitNet model",
+        "llama-grouped", lambda directory: None, "i2_s", UnsupportedError, "is not a BitNet model",
     ),
     "rows that TQ cannot hold": (
         "bitnet-odd", lambda directory: None, "tq1_0", UnsupportedError,

@@ -47,9 +47,9 @@ def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX devices")
 def test_devices_are_neither_replaced_nor_read() -> None:
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         write_conversation("/dev/null", MESSAGES, overwrite=True)
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         read_conversation("/dev/zero")
 
 
@@ -65,15 +65,15 @@ def test_places_where_nothing_can_be(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "is no JSON"),
-        (b"\xff", "is no JSON"),
-        (b"[" * 200_000, "is no JSON"),
-        (b"[NaN]", "is no JSON"),
-        (b'[{"role": "user", "content": "\\ud800"}]', "is no JSON"),
-        (b"9" * 5000, "is no JSON"),
-        (b'"text"', "no conversation"),
-        (b"{}", "no conversation"),
-        (b'{"messages": {}}', "no conversation"),
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 200_000, "not JSON"),
+        (b"[NaN]", "not JSON"),
+        (b'[{"role": "user", "content": "\\ud800"}]', "not JSON"),
+        (b"9" * 5000, "not JSON"),
+        (b'"text"', "not a conversation"),
+        (b"{}", "not a conversation"),
+        (b'{"messages": {}}', "not a conversation"),
         (b"[]", "at least one message"),
         (b"[1]", "message 0"),
         (b'[{"role": 1, "content": "a"}]', "message 0"),

@@ -61,7 +61,7 @@ class Form:
         thinking, end = self.thinking, mark(self.thinking.end)
         if budget is not None and not isinstance(end, int):
             raise InputError(
-                f"reasoning cannot have a budget: its end, {thinking.end!r}, is no token"
+                f"reasoning cannot have a budget: its end, {thinking.end!r}, is not a token"
             )
         if answer is not None:
             answer = f"{lark.pieces(self.dialect.answer_head, mark)} {answer}\n"

@@ -1,4 +1,4 @@
-"""Histories as chat templates take them: what to try where one refuses or drops messages.
+"""Rewrite a history for chat templates that refuse it or drop messages of it.
 
 Templates differ in the roles they know, in their order, and in how many calls a message may have.
 Each function returns the same conversation in another order of messages or roles; no text is lost.
@@ -19,7 +19,7 @@ _SYSTEM = ("system", "developer")
 def variants(
     history: Sequence[Mapping[str, Any]], as_text: Callable[[Any], Any]
 ) -> Iterator[History]:
-    """The history itself, then with ever fewer demands on the template, each form once.
+    """The history itself, then forms that ask less and less of the template, each form once.
 
     ``as_text`` turns a message's calls, or a tool's result, into text.
     """
@@ -41,7 +41,7 @@ def variants(
 
 
 def typed(history: Sequence[Mapping[str, Any]]) -> History:
-    """Contents as lists of one text part, which templates of models with images may want."""
+    """Contents as lists of one text part, which some templates of multimodal models require."""
     return [
         {**message, "content": [{"type": "text", "text": message["content"]}]}
         if isinstance(message.get("content"), str)
@@ -61,7 +61,7 @@ def led_by_system(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def without_system(history: Sequence[Mapping[str, Any]]) -> History:
-    """System messages as the beginning of the user message that follows, else as one of their own.
+    """System messages at the beginning of the next user message, or in one of their own.
 
     Source: minja, chat-template.hpp, polyfill_system_role.
     """
@@ -84,9 +84,9 @@ def without_system(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def alternating(history: Sequence[Mapping[str, Any]]) -> History:
-    """Neighbours of one role joined, and a user message before an assistant's first one.
+    """Adjacent messages of the same role joined; an empty user message before a first assistant's.
 
-    An assistant's message without text and calls is left out.
+    Assistant messages without text and calls are dropped.
     """
     out: History = []
     for message in history:
@@ -140,8 +140,10 @@ def one_call_each(history: Sequence[Mapping[str, Any]]) -> History:
 
 
 def keeps_texts(text: str, history: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a rendered text has what templates drop: the system messages of a history, its last
-    user message, and results of tools without a call."""
+    """Whether a rendered text contains the messages that templates tend to drop.
+
+    Those are system messages, the last user message, and tool results without a call.
+    """
     users = [message for message in history if message["role"] == "user"][-1:]
     systems = [message for message in history if message["role"] in _SYSTEM]
     calling = next((i for i, m in enumerate(history) if m.get("tool_calls")), len(history))
@@ -150,7 +152,7 @@ def keeps_texts(text: str, history: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _is_in(text: str, part: str) -> bool:
-    """Whether it is there as it is, or as JSON text."""
+    """Whether the text contains a part, as it is or as JSON."""
     if part in text:
         return True
     return any(json.dumps(part, ensure_ascii=ascii)[1:-1] in text for ascii in (False, True))

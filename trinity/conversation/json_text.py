@@ -1,7 +1,8 @@
-"""JSON values in a growing text: passed on piece by piece, as valid JSON whatever the model wrote.
+"""Read JSON values from a growing text and repair them, so that the output is always valid JSON.
 
-Models leave out commas, braces and quotes, write Python's words and quotes, quotes within texts,
-escapes that JSON lacks. Each is read as what it most likely means. Valid JSON comes out as it is.
+Models forget commas, braces and quotes, write Python's words and quotes, unescaped quotes within
+strings, and escapes that JSON lacks. Each fault is read as what it most likely means. Valid JSON
+is not changed. The output is given piece by piece, while the text grows.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _BEGINS = "\"'{[-+.0123456789tfnTFN"  # what a value in a list begins with
 class JsonReader:
     """Reads one value; its text goes to ``give``, and is valid JSON once ``read`` has ended.
 
-    ``ends``: marks that end it where no text in quotes is open. ``quote``: a mark on both sides of
-    texts, beside quotes; texts within have no escapes.
+    ``ends``: delimiters that end the value outside of strings. ``quote``: a further delimiter of
+    strings, within which there are no escapes.
     """
 
     def __init__(
@@ -39,7 +40,10 @@ class JsonReader:
         return frozenset()
 
     def read(self) -> Steps[bool]:
-        """Go behind the value; whether it was whole. Raises NoCallError where it is too deep."""
+        """Read to the end of the value; whether it was complete.
+
+        Raises NoCallError if it is nested too deeply.
+        """
         yield from self._value(frozenset())
         while self._open:
             before, comma = (yield from self._white()), ""
@@ -72,7 +76,7 @@ class JsonReader:
         self._open.clear()
 
     def _member(self) -> Steps[None]:
-        """A key and the beginning of its value; neither is given where the text ends before."""
+        """Read a key and the beginning of its value; give neither if the text ends before it."""
         cursor, held = self.cursor, self._held
         key = yield from read_key(cursor, self._quote)
         self._held = f"{held}{key}"
@@ -128,7 +132,7 @@ class JsonReader:
                 self._give(held + as_json(text, types))
 
     def _closes(self, place: int) -> Steps[bool]:
-        """Whether what follows a quote, from ``place`` on, may follow a text."""
+        """Whether the text from ``place`` on, after a quote, can follow a string."""
         if not self._open:
             return True
         begin, cursor = self.cursor.at, self.cursor
@@ -144,7 +148,7 @@ class JsonReader:
         return closes
 
     def _goes_on(self) -> Steps[bool]:
-        """Whether what follows a comma is a key of an object, or may be a value of a list."""
+        """Whether a key of an object, or possibly a value of a list, follows a comma."""
         cursor = self.cursor
         yield from self._white()
         found = yield from cursor.peek()
@@ -158,7 +162,7 @@ class JsonReader:
         return bool(name) and (yield from cursor.white()) == ":"
 
     def _bare(self) -> Steps[str]:
-        """A value without quotes, up to what may follow it."""
+        """Read a value without quotes, up to what can follow it."""
         cursor, text, pieces = self.cursor, "", list[str]()
         marks = (",", "}", "]", *self._ends)
         while True:
@@ -191,12 +195,12 @@ class JsonReader:
 
 
 def read_value(cursor: Cursor, give: Give, ends: tuple[str, ...] = ()) -> Steps[bool]:
-    """Go behind one value; its text goes to ``give``. Whether it was whole."""
+    """Read one value and give its text to ``give``; whether it was complete."""
     return (yield from JsonReader(cursor, give, ends).read())
 
 
 def collect_value(cursor: Cursor, ends: tuple[str, ...] = ()) -> Steps[str]:
-    """The text of a value. Raises NoCallError where the text ends within it."""
+    """The JSON text of a value. Raises NoCallError if the text ends within it."""
     pieces: list[str] = []
     if not (yield from read_value(cursor, pieces.append, ends)):
         raise NoCallError("the text ends within JSON", at_end=True)
@@ -219,16 +223,16 @@ def read_key(cursor: Cursor, quote: str = "") -> Steps[str]:
 
 
 def read_string(cursor: Cursor) -> Steps[str]:
-    """The text that a JSON string means. Raises NoCallError where none comes."""
+    """The value of a JSON string. Raises NoCallError if no string follows."""
     if (found := (yield from cursor.peek())) not in ("'", '"'):
-        raise NoCallError(f"{found!r} stands where a string should", at_end=not found)
+        raise NoCallError(f"expected a string, found {found!r}", at_end=not found)
     value = json.loads((yield from collect_value(cursor)))
     assert isinstance(value, str)
     return value
 
 
 def object_of(text: str) -> str | None:
-    """The JSON text of an object that stands in a text alone; None where none does."""
+    """The JSON text of the object that is all of a text; None if it is anything else."""
     cursor, pieces = Cursor(), list[str]()
     cursor.text, cursor.ended = text.strip(), True
     if not cursor.text.startswith("{"):

@@ -118,7 +118,7 @@ def _name_tool(where: str, message: dict[str, Any], names: Mapping[str, str]) ->
     """A tool's answer names the tool, for templates that want it."""
     called = message.get("tool_call_id")
     if called is not None and not isinstance(called, str):
-        raise InputError(f"{where}: tool_call_id is no text")
+        raise InputError(f"{where}: tool_call_id is not text")
     name = message.get("name") or message.get("tool_name") or names.get(called or "")
     if name:
         message["name"] = message["tool_name"] = name

@@ -102,7 +102,7 @@ class Reading:
         elif found in ('"', "n"):
             self.call_with(name, (yield from self.collected(name, ends)))
         else:
-            raise NoCallError(f"the arguments of {name} are no JSON object", at_end=not found)
+            raise NoCallError(f"the arguments of {name} are not a JSON object", at_end=not found)
         if fenced and (yield from cursor.white()) == "`":
             yield from cursor.skip("```")
 
@@ -124,10 +124,10 @@ class Reading:
         if isinstance(value, str):
             text = object_of(value) if value.strip() else "{}"
             if text is None:
-                raise NoCallError(f"the arguments of {name} are text that is no JSON object")
+                raise NoCallError(f"the arguments of {name} are text that is not a JSON object")
             return text
         if value is not None and not isinstance(value, dict):
-            raise NoCallError(f"the arguments of {name} are no JSON object")
+            raise NoCallError(f"the arguments of {name} are not a JSON object")
         return json.dumps(value or {}, ensure_ascii=False)
 
     def fence(self) -> Steps[bool]:

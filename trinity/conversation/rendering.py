@@ -143,7 +143,7 @@ def _calls_at_once(messages: Sequence[Mapping[str, Any]]) -> bool:
 def _check_variables(template: ChatTemplate, variables: Mapping[str, object]) -> None:
     for name in variables:
         if name in _RESERVED:
-            raise InputError(f"{name} is no variable of the chat template's own")
+            raise InputError(f"{name} is not a variable of the chat template's own")
         if not has_variable(template, name):
             raise InputError(f"the chat template has no variable {name!r:.80}")
 

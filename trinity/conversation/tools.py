@@ -72,7 +72,7 @@ def _tool(number: int, tool: object) -> Tool:
         )
     description, parameters = function.get("description"), function.get("parameters")
     if description is not None and not isinstance(description, str):
-        raise InputError(f"{where}.function.description is no text")
+        raise InputError(f"{where}.function.description is not text")
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise InputError(f"{where}.function.parameters is no JSON schema")
+        raise InputError(f"{where}.function.parameters is not a JSON schema")
     return Tool(name, description or "", dict(parameters or _EMPTY))

@@ -210,7 +210,7 @@ def _vocab_size(
     """The vocabulary's length, else the embedding's rows, else the informational key."""
     if num_tokens is None and "tokenizer.ggml.tokens" in reader.metadata:
         raise ConfigError(
-            f"{reader.source}: tokenizer.ggml.tokens is no array of strings; convert again"
+            f"{reader.source}: tokenizer.ggml.tokens is not an array of strings; convert again"
         )
     if num_tokens is not None:
         if num_tokens == 0:

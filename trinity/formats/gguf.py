@@ -214,8 +214,8 @@ class GGUFProvider:
         if prod(info.dims) % block:
             raise FormatError(
                 f"{part.file.path}: tensor {info.name!r} of type I2_S has {prod(info.dims)} "
-                f"elements (dims {list(info.dims)}), which is no multiple of {block}, its block in "
-                f"the layout of {self._i2s_type}; the file is damaged"
+                f"elements (dims {list(info.dims)}), which is not a multiple of {block}, its block "
+                f"in the layout of {self._i2s_type}; the file is damaged"
             )
 
 

@@ -1,8 +1,8 @@
-"""What a GGUF file cannot say of a model in a way that its readers understand.
+"""Model settings that a GGUF file cannot store, or that llama.cpp does not read from one.
 
-A file with such a setting would load, or not, and compute something else. Keys and tensors are
-llama.cpp's; which architectures read them was found with scripts/llama_cpp_loads.py and
-tests/tools/test_llama_cpp_loads.py.
+A GGUF file of a model with such a setting would not load in llama.cpp, or would give other results.
+scripts/llama_cpp_loads.py and tests/tools/test_llama_cpp_loads.py found which architectures read
+which keys and tensors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from trinity.config import ModelConfig, RopeScaling
 from trinity.errors import UnsupportedError
 from trinity.formats.text_rules import activation_key
 
-# Architectures of which llama.cpp reads these. Source: src/models/*.cpp, load_arch_tensors (and
-# build_graph, for falcon-h1 loads the divisors and does not use them), load_arch_hparams.
+# Architectures for which llama.cpp reads the tensor rope_freqs, YaRN's betas and dense layers.
+# Source: src/models/*.cpp, load_arch_tensors and load_arch_hparams; and build_graph, because
+# falcon-h1 loads the divisors and does not use them.
 _ROPE_DIVISORS = frozenset(
     ("llama", "granite", "granitemoe", "granitehybrid", "exaone4", "mistral3", "gemma4")
 )
 _YARN_BETAS = frozenset(("mistral3",))
 _DENSE = frozenset(("gemma-embedding", "gemma3"))
-# Its converter writes such files of gpt-oss, and readers round the ends of the ramp.
+# llama.cpp's converter writes files of gpt-oss all the same, though readers round the ramp's ends.
 _ROUNDED = frozenset(("gpt-oss",))
 _USUAL = RopeScaling()
 
@@ -30,7 +31,7 @@ def check_limits(
     config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, object],
     source: str,
 ) -> None:  # fmt: skip
-    """Raise UnsupportedError where the model has what a GGUF file cannot say."""
+    """Raise UnsupportedError if the model has a setting that a GGUF file cannot store."""
     reason = _dense(config, shapes, metadata) or _rope(config, shapes) or _softcaps(config)
     if reason:
         raise UnsupportedError(
@@ -39,7 +40,7 @@ def check_limits(
 
 
 def rounds_ramp(config: ModelConfig) -> bool:
-    """Whether readers of a GGUF file round the ends of YaRN's ramp where the model does not."""
+    """Whether readers of a GGUF file round the ends of YaRN's ramp although the model does not."""
     rope = config.rope_scaling
     return config.architecture in _ROUNDED and rope.type == "yarn" and not rope.yarn_truncate
 
@@ -49,14 +50,14 @@ def _rope(config: ModelConfig, names: Collection[str]) -> str:
     if "rope_freqs.weight" in names and architecture not in _ROPE_DIVISORS:
         return (
             "its RoPE scaling divides frequencies by a tensor (llama3), which llama.cpp does not "
-            f"read of {architecture}"
+            f"read for {architecture}"
         )
     if architecture == "deepseek2" and rope.type == "linear":
-        return "llama.cpp computes deepseek2 with linear RoPE scaling otherwise"
+        return "llama.cpp computes linear RoPE scaling of deepseek2 differently"
     if rope.type != "yarn":
         return ""
     if architecture == "deepseek2" and not rope.yarn_log_multiplier:
-        return "its YaRN has no mscale_all_dim, without which llama.cpp has another magnitude"
+        return "its YaRN has no mscale_all_dim; llama.cpp then scales attention differently"
     read = replace(rope, yarn_truncate=rope.yarn_truncate or architecture not in _ROUNDED)
     if architecture not in _YARN_BETAS:
         read = replace(
@@ -75,7 +76,7 @@ def _rope(config: ModelConfig, names: Collection[str]) -> str:
 def _softcaps(config: ModelConfig) -> str:
     caps = (config.attn_logit_softcap, config.final_logit_softcap)
     if config.architecture == "gemma2" and 0.0 in caps:
-        return "its scores or logits are not capped, and llama.cpp divides by gemma2's caps"
+        return "its attention scores or logits are not capped, but llama.cpp always caps gemma2's"
     return ""
 
 
@@ -86,14 +87,14 @@ def _dense(
     if not found:
         return ""
     if config.architecture not in _DENSE:
-        return f"llama.cpp reads no dense layers after pooling of {config.architecture}"
+        return f"llama.cpp does not read dense layers after pooling for {config.architecture}"
     for name in found:
         if f"{name}.bias" in shapes or activation_key(name) in metadata:
-            return f"its dense layer {name} has a bias or an activation, which GGUF has no key for"
+            return f"GGUF has no key for the bias or the activation of its dense layer {name}"
     last = shapes[f"{found[-1]}.weight"][0]
     if found == ["dense_2", "dense_3"] and last != config.hidden_size:
         return (
-            f"its dense layers end with {last} values; llama.cpp reads such that end with the "
-            f"hidden size {config.hidden_size}"
+            f"its last dense layer has {last} outputs, but llama.cpp reads only those with as many "
+            f"as the hidden size, {config.hidden_size}"
         )
     return ""

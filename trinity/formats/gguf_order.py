@@ -1,7 +1,7 @@
-"""Any model's tensors as a GGUF file has them.
+"""The tensors of any model in the names, shapes and order that a GGUF file has.
 
-Experts lie in stacks, rows of Q and K are permuted where GGUF's are; norms, biases and routers,
-which other readers take in float32 alone, are F32.
+Experts are stacked, and rows of Q and K are permuted if GGUF's are. Norms, biases and routers are
+F32, because other readers accept no other type.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ _PIECE_BYTES = 1 << 23
 
 
 class GGUFOrder:
-    """A provider whose tensors are as GGUF has them.
+    """A provider of the same model in GGUF's tensors; it does not close the other provider.
 
-    The other provider is left to whoever opened it. Raises UnsupportedError where a GGUF file
-    cannot say what the model is.
+    Raises UnsupportedError if the model has a setting that a GGUF file cannot store.
     """
 
     def __init__(self, provider: WeightProvider) -> None:

@@ -295,7 +295,7 @@ def _read_tensor_info(cursor: Cursor, alignment: int) -> tuple[str, tuple[int, .
     offset = cursor.u64(f"the offset of {name!r}")
     if offset % alignment:
         raise cursor.error(
-            f"the offset {offset} of tensor {name!r} is no multiple of the alignment {alignment}"
+            f"the offset {offset} of tensor {name!r} is not a multiple of the alignment {alignment}"
         )
     return name, dims, type_id, offset
 

@@ -160,7 +160,9 @@ def _uncontested(source: str, extent: Extent) -> Layout:
         if extent.type_id in REMOVED_IDS and extent.type_id not in _FOREIGN_IDS:
             raise _removed(source, extent, REMOVED_IDS[extent.type_id])
         known = _FOREIGN_IDS.get(extent.type_id)
-        what = f"is {known}" if known else "is no type of ggml, llama.cpp or bitnet.cpp known here"
+        what = (
+            f"is {known}" if known else "is not a type of ggml, llama.cpp or bitnet.cpp known here"
+        )
         raise UnsupportedError(
             f"{source}: tensor {extent.name!r} has type id {extent.type_id}, which {what}; "
             + (_REQUANTIZE if known else "the file is damaged or newer than this trinity")

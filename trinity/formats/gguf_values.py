@@ -33,7 +33,7 @@ def encode_string(text: str, what: str) -> bytes:
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} is no valid Unicode text ({error.reason})") from error
+        raise InputError(f"{what} is not valid Unicode text ({error.reason})") from error
     return len(raw).to_bytes(8, "little") + raw
 
 
@@ -108,7 +108,7 @@ def _encode_elements(key: str, values: Sequence[object], element: ValueType, dep
     if element.id == ARRAY_ID:
         for value in values:
             if not isinstance(value, list | tuple | np.ndarray):
-                raise InputError(f"{key}: {value!r:.60} is no list")
+                raise InputError(f"{key}: {value!r:.60} is not a list")
         return b"".join(_encode_array(key, value, None, depth + 1) for value in values)
     for value in values:
         _check_number(key, value, element)

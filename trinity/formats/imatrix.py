@@ -212,8 +212,8 @@ def _checked(source: str, name: str, sums: NDArray[np.float32], counts: NDArray[
         place = int(bad.argmax())
         raise FormatError(
             f"{source}: {name!r} has {sums.reshape(-1)[place]} at channel "
-            f"{place % sums.shape[1]} (and {int(bad.sum()) - 1} more like it), which is no sum of "
-            "squares: gather it again, with a model whose activations are finite"
+            f"{place % sums.shape[1]} (and {int(bad.sum()) - 1} more like it), which is not a sum "
+            "of squares: gather it again, with a model whose activations are finite"
         )
     return Entry(sums, counts)
 

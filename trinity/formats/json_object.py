@@ -102,5 +102,5 @@ def _unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _constant(name: str) -> float:
     if name == "NaN":
-        raise ValueError(f"{name} is no JSON number")
+        raise ValueError(f"{name} is not a JSON number")
     return float(name)

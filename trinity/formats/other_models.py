@@ -1,4 +1,4 @@
-"""Files that programs keep beside language models and that are none: what they are, what to do.
+"""Recognize files that are not language models: what they are, and what to do instead.
 
 Sources: llama.cpp's general.architecture and general.type (gguf-py/gguf/constants.py),
 ComfyUI-GGUF's architectures (loader.py, IMG_ARCH_LIST and TXT_ARCH_LIST), stable-diffusion.cpp's
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """``what`` a file is and ``advice``; patterns of its architecture or class, or of tensors."""
+    """``what`` a file is and ``advice``; regular expressions of architectures, classes, tensors."""
 
     what: str
     advice: str
@@ -86,10 +86,10 @@ _KINDS = (
 def other_model(
     metadata: Mapping[str, object], tensors: Collection[str] = (), class_name: str = ""
 ) -> str | None:
-    """What a file seems to be that is no language model, and what to do; None where none fits.
+    """What a file is instead of a language model, and what to do; None if no kind matches.
 
-    ``metadata`` has the keys of GGUF, ``class_name`` the name of a class of transformers or
-    diffusers. What a file says of itself counts before the names of its ``tensors``.
+    ``metadata`` has the keys of GGUF, ``class_name`` is a class of transformers or diffusers. Type,
+    architecture and class are compared first, then the names of the ``tensors``.
     """
     said = [metadata.get("general.type"), metadata.get("general.architecture"), class_name]
     for name in said:

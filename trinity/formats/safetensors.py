@@ -147,7 +147,7 @@ def _header(buffer: mmap.mmap, path: str) -> tuple[int, dict[str, object]]:
     if length > MAX_HEADER_BYTES:
         raise FormatError(
             f"{path}: the header's length is {length}, above the limit of "
-            f"{MAX_HEADER_BYTES}; this is no safetensors file, or it is damaged"
+            f"{MAX_HEADER_BYTES}; this is not a safetensors file, or it is damaged"
         )
     if length > size - 8:
         raise FormatError(
@@ -157,7 +157,7 @@ def _header(buffer: mmap.mmap, path: str) -> tuple[int, dict[str, object]]:
     if not raw.startswith(b"{"):
         raise FormatError(
             f"{path}: the header begins with {raw[:1]!r}, not with '{{'; "
-            "this is no safetensors file"
+            "this is not a safetensors file"
         )
     return 8 + length, parse_json_object(raw, f"{path}: header")
 

@@ -1,4 +1,4 @@
-"""Metadata keys for how an embedder or a reranker reads a text, which GGUF's own keys do not say.
+"""Metadata keys for how an embedder or a reranker prepares a text; GGUF has no keys of its own.
 
 The names follow sentence-transformers. `convert` writes them, and any GGUF file may have them;
 other programs ignore them.
@@ -28,13 +28,13 @@ def activation_key(dense: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How a text becomes a vector, beside the pooling.
+    """How a text becomes a vector, apart from the pooling.
 
     ``max_tokens``: longer texts are cut, special tokens included; None: only the context limits
-    them. ``cuts_left``: the beginning is cut, not the end. ``prompts``: what may be put before a
-    text, by name; ``default_prompt`` names the one that is used unless a call says otherwise.
-    ``pools_prompt``: its tokens are part of the mean. ``normalizes``: vectors get length 1 unless a
-    call says otherwise. ``dimensions``: leading values of the vector that are kept.
+    them. ``cuts_left``: the beginning is cut, not the end. ``prompts``: texts that can be put
+    before a text, by name; ``default_prompt`` names the one that is used by default.
+    ``pools_prompt``: the prompt's tokens are part of the mean. ``normalizes``: vectors get length 1
+    by default. ``dimensions``: the number of leading values of the vector that are kept.
     """
 
     max_tokens: int | None = None

@@ -49,11 +49,11 @@ def _problem(repository: str, revision: str | None, wanted: str | None) -> str |
     if len(words) > 2:
         return f"{repository[:120]!r} has more than a user and a repository; a file follows a colon"
     if len(words) < 2 or not all(map(is_word, words)):
-        return f"{repository[:120]!r} is no name of a repository"
+        return f"{repository[:120]!r} is not the name of a repository"
     if revision is not None and not is_revision(revision):
-        return f"{revision[:120]!r} is no revision, a branch, a tag or a commit"
+        return f"{revision[:120]!r} is not a branch, a tag or a commit"
     if wanted is not None and (not wanted or not wanted.isprintable() or len(wanted) > 500):
-        return f"{wanted[:120]!r} is no file and no quantization"
+        return f"{wanted[:120]!r} is neither a file nor a quantization"
     return None
 
 

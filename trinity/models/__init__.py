@@ -107,10 +107,10 @@ def decoder_of(
 
 
 def check_architecture(provider: WeightProvider) -> None:
-    """Hold what a file says that it is against what runs here, before anything else of it is read.
+    """Check that the file's architecture is supported, before anything else of the file is read.
 
-    Raises UnsupportedError as ``find_architecture`` does, and for a file that names no architecture
-    and is no language model by its type or its tensors.
+    Raises UnsupportedError as ``find_architecture`` does, and for a file without an architecture
+    whose type or tensors are those of another kind of model.
     """
     metadata, names = provider.metadata, provider.tensor_names()
     refuse_speech(metadata, provider.path)

@@ -1,8 +1,8 @@
-"""Rules of a tokenizer.json that GGUF's keys cannot say, kept in a key of trinity's own.
+"""Rules of a tokenizer.json for which GGUF has no keys, stored in a key of trinity's own.
 
-The key holds the JSON of the file's sections but for the vocabulary and the merges, which GGUF has
-keys for. The `tokenizers` library runs these sections in this process, so only steps and patterns
-that take time in proportion to the text are accepted, whoever wrote the file.
+The key contains the JSON of the file's sections without the vocabulary and the merges, for which
+GGUF has keys. The `tokenizers` library runs these sections in this process. A file may be hostile,
+so only steps and patterns that take time in proportion to the text are accepted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized", "in_model"
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A token that is searched for in the text before the model sees it.
+    """A token that is found in the text before the rest is tokenized.
 
     ``in_model``: it is in the model's vocabulary too. The flags are those of tokenizer.json.
     """
@@ -55,7 +55,7 @@ class AddedToken:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The sections of a tokenizer.json but for vocabulary and merges, checked.
+    """The checked sections of a tokenizer.json, without vocabulary and merges.
 
     ``model`` has the options of the model's section, such as "unk_token".
     """
@@ -68,7 +68,7 @@ class Rules:
 
     @property
     def drops_first_space(self) -> bool:
-        """Whether decoding drops the space that a text begins with."""
+        """Whether decoding drops a space at the beginning of the text."""
         for step in steps(self.decoder, "decoders"):
             if step.get("type") == "Strip" and step.get("content") == " " and step.get("start"):
                 return True
@@ -78,7 +78,7 @@ class Rules:
 
     @property
     def keeps_text(self) -> bool:
-        """Whether no byte of a text is dropped or changed, but for spaces that are escaped."""
+        """Whether no byte of a text is dropped or changed, except for spaces that are escaped."""
         return (
             all(s.get("type") == "Prepend" or is_escape(s) for s in steps(self.normalizer))
             and all(
@@ -91,9 +91,9 @@ class Rules:
 
 
 def read_rules(metadata: Mapping[str, object]) -> Rules | None:
-    """The rules that a model file's metadata has, or None.
+    """The rules in a model file's metadata, or None if there are none.
 
-    Raises TokenizerError where they are malformed, UnsupportedError for a step that is unknown.
+    Raises TokenizerError for malformed rules, UnsupportedError for unknown steps.
     """
     text = read.text(metadata, KEY.removeprefix("tokenizer."))
     if text is None:
@@ -103,7 +103,7 @@ def read_rules(metadata: Mapping[str, object]) -> Rules | None:
     try:
         return rules_of(parse_json_object(text.encode(), KEY))
     except UnicodeEncodeError as error:
-        raise TokenizerError(f"{KEY} is no UTF-8 text: {error}") from error
+        raise TokenizerError(f"{KEY} is not UTF-8 text: {error}") from error
 
 
 def rules_of(values: Mapping[str, object]) -> Rules:
@@ -113,7 +113,7 @@ def rules_of(values: Mapping[str, object]) -> Rules:
     _check_pre_tokenizers(list(steps(pre_tokenizer)))
     added = values.get("added_tokens") or []
     if not isinstance(added, list) or len(added) > _MOST_ADDED:
-        raise TokenizerError(f"added_tokens is no list of at most {_MOST_ADDED} tokens")
+        raise TokenizerError(f"added_tokens is not a list of at most {_MOST_ADDED} tokens")
     decoder, model = values.get("decoder"), values.get("model")
     return Rules(
         _object(normalizer), _object(pre_tokenizer), _object(decoder), _object(model) or {},
@@ -122,17 +122,17 @@ def rules_of(values: Mapping[str, object]) -> Rules:
 
 
 def tokenizer_notes(metadata: Mapping[str, object]) -> list[str]:
-    """What other engines make of a GGUF file whose tokenizer has rules that GGUF cannot say."""
+    """Warnings about a GGUF file whose texts other engines tokenize differently."""
     if KEY in metadata:
         return [
-            "the tokenizer has rules that GGUF's own keys cannot say:"
-            f" {_shown(read_rules(metadata))}; they are kept in {KEY}, which other engines ignore,"
-            " so that some texts become other tokens there"
+            f"GGUF has no keys for these rules of the tokenizer: {_shown(read_rules(metadata))};"
+            f" they are stored in {KEY}, which other engines ignore, so some texts become other"
+            " tokens there"
         ]
     if metadata.get(NFC_KEY) is True:
         return [
-            f"the tokenizer composes characters (NFC): {NFC_KEY} says so, which other engines"
-            " ignore, so that text in decomposed characters becomes other tokens there"
+            f"the tokenizer composes characters (NFC), which is stored in {NFC_KEY}; other engines"
+            " ignore that key, so text with decomposed characters becomes other tokens there"
         ]
     return []
 
@@ -153,7 +153,7 @@ def _shown(rules: Rules | None) -> str:
 def steps(section: object, name: str = "") -> Iterator[dict[str, object]]:
     """The steps of a section, which may be null, one step or a Sequence of steps.
 
-    Raises TokenizerError where it is something else.
+    Raises TokenizerError for anything else.
     """
     if section is None:
         return

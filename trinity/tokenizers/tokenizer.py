@@ -312,5 +312,5 @@ def _check_text(text: str) -> None:
     except UnicodeEncodeError as error:
         raise InputError(
             f"the text holds the lone surrogate {text[error.start]!r} at position {error.start},"
-            " which is no character: decode the bytes it came from with errors='replace'"
+            " which is not a character: decode the bytes it came from with errors='replace'"
         ) from error

@@ -34,7 +34,7 @@ class WordPieceEncoder:
             for text, i in vocab.ids.items()
             if vocab.types[i] not in (CONTROL, UNKNOWN) and i != vocab.unk_id
         }
-        with refusals("tokenizer.ggml.tokens is no WordPiece vocabulary"):
+        with refusals("tokenizer.ggml.tokens is not a WordPiece vocabulary"):
             self._tokenizer = Tokenizer(
                 models.WordPiece(
                     {**words, unknown: vocab.unk_id}, unk_token=unknown,

@@ -26,7 +26,7 @@ def read_conversation(path: str) -> tuple[list[dict[str, Any]], list[str]]:
         rest = [name for name in value if name != "messages"]
         value = value["messages"]
     if not isinstance(value, list):
-        raise InputError(f'{path}: is no conversation, which is {{"messages": [...]}} or the list')
+        raise InputError(f'{path}: not a conversation, which is {{"messages": [...]}} or the list')
     try:
         read_messages(value)
     except InputError as error:
@@ -45,7 +45,7 @@ def write_conversation(
     if os.path.lexists(path) and not overwrite:
         raise InputError(f"{path}: exists; give another name, or --force to replace it")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"{path}: is no regular file")
+        raise InputError(f"{path}: not a regular file")
     text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
     try:
         with whole_file(path) as file:
@@ -57,7 +57,7 @@ def write_conversation(
 
 def _json(path: str) -> object:
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"{path}: is no regular file")
+        raise InputError(f"{path}: not a regular file")
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)
@@ -70,5 +70,5 @@ def _json(path: str) -> object:
         value: object = json.loads(data.decode("utf-8-sig"))
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # text that UTF-8 can hold
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is no JSON ({error})") from None
+        raise InputError(f"{path}: not JSON ({error})") from None
     return value

@@ -112,7 +112,7 @@ REFUSED: list[tuple[dict[str, object], type[TrinityError], str]] = [
     ({"hidden_size": 64.0}, ConfigError, "hidden_size is 64.0"),
     ({"hidden_size": True}, ConfigError, "hidden_size is True"),
     ({"hidden_size": 2**31}, ConfigError, "hidden_size"),
-    ({"hidden_size": 66}, ConfigError, "no multiple of num_attention_heads 4"),
+    ({"hidden_size": 66}, ConfigError, "not a multiple of num_attention_heads 4"),
     ({"hidden_size": 60}, ConfigError, "heads of 15 dimensions"),
     ({"num_key_value_heads": 3}, ConfigError, "does not divide num_attention_heads 4"),
     ({"rms_norm_eps": 0}, ConfigError, "rms_norm_eps"),

@@ -95,7 +95,7 @@ def test_outside_of_the_subset(template: str) -> None:
         ("{{ if 1 }}{{ else }}{{ else }}{{ end }}", "a second {{else}}"),
         ("{{ range 1 }}{{ end }}{{ break }}", "outside of a range"),
         ("{{ 1 | 2 }}", "must be a function or a field"),
-        ("{{ 1.A }}", "is no number"),
+        ("{{ 1.A }}", "is not a number"),
         ('{{ "a".B }}', "a field of what has none"),
         ("{{ 089 }}", "089 cannot be read"),
         ("{{ 9223372036854775808 }}", "cannot be read"),

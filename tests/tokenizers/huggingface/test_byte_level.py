@@ -75,7 +75,7 @@ BPE_REFUSED: dict[str, tuple[dict[str, object], dict[str, object], type[TrinityE
                            "lstrip": False, "rstrip": False, "normalized": False}]},
         {}, UnsupportedError, "has the id 282 in the file, but",
     ),
-    "merges that are no list": ({}, {"merges": {}}, TokenizerError, "library refuses|no list"),
+    "merges that are no list": ({}, {"merges": {}}, TokenizerError, "library refuses|not a list"),
     "a merge of three": ({}, {"merges": ["a b c"]}, TokenizerError, "library refuses|not two"),
     "a merge of numbers": ({}, {"merges": [[1, 2]]}, TokenizerError, "library refuses|not two"),
     "a merge of no tokens": (

@@ -162,7 +162,7 @@ def read_object(reading: Reading, ends: tuple[str, ...] = (), depth: int = 0) ->
         cursor.at += 1
         found = yield from cursor.white()
         if key not in _KNOWN and not called and not name:
-            raise NoCallError(f"{key[:80]!r} is no key of a call", at_end=not found)
+            raise NoCallError(f"{key[:80]!r} is not a key of a call", at_end=not found)
         if key in ("function", "function_call") and found == "{":
             if depth == _DEEPEST:
                 raise NoCallError("a function is in a function")

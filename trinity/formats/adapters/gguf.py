@@ -42,7 +42,7 @@ def read_gguf_adapter(path: str, base: Base) -> Adapter:
                 if whole.endswith("_norm.weight"):
                     continue  # of mergekit; llama.cpp leaves it out, too
                 raise FormatError(
-                    f"{path}: tensor {whole!r} is no part of a pair, whose names end in .lora_a "
+                    f"{path}: tensor {whole!r} is not part of a pair, whose names end in .lora_a "
                     "and .lora_b; convert the adapter again"
                 )
             halves.setdefault(name, {})[end] = file.tensor(whole)
@@ -58,8 +58,8 @@ def _check(file: GGUFProvider, base: Base) -> None:
     kind = metadata.get("general.type")
     if not is_text(kind, "adapter"):
         raise UnsupportedError(
-            f"{file.path}: general.type is {shown(kind)}, not 'adapter': this is no adapter; give "
-            "models as --model"
+            f"{file.path}: general.type is {shown(kind)}, not 'adapter': this is not an adapter; "
+            "give models as --model"
         )
     if not is_text(metadata.get("adapter.type"), "lora"):
         raise UnsupportedError(

@@ -50,7 +50,7 @@ def _pairs(file: SafeTensorsFile, scale: float) -> Iterator[NamedPair]:
     for name in file.names():
         match = _HALF.fullmatch(name)
         if match is None:
-            what = "DoRA" if name.endswith(".m") else "no part of a pair"
+            what = "DoRA" if name.endswith(".m") else "not part of a pair"
             raise UnsupportedError(
                 f"{file.path}: tensor {name!r} is {what}; trinity applies pairs of matrices alone: "
                 "fuse the adapter with mlx_lm.fuse"

@@ -159,7 +159,7 @@ def hf_config(given: Mapping[str, object], source: str, terms: Terms) -> HFConfi
             "num_key_value_heads", f"does not divide num_attention_heads {num_heads}"
         )
     if not values.has("head_dim") and hidden_size % num_heads:
-        raise values.error("hidden_size", f"is no multiple of num_attention_heads {num_heads}")
+        raise values.error("hidden_size", f"is not a multiple of num_attention_heads {num_heads}")
     head_dim = values.size("head_dim", "head_dim", max(1, hidden_size // num_heads))
     if head_dim % 2:
         raise values.error(

@@ -1,4 +1,4 @@
-"""What sentence-transformers' settings say of a text: its limit, prompts, lower case, dimensions.
+"""Read sentence-transformers' settings for texts: limit, prompts, lower case and dimensions.
 
 Source: sentence_transformers 6.2: base/modules/transformer.py (Transformer.__init__, preprocess),
 base/model.py (_parse_model_config), sentence_transformer/model.py.
@@ -41,7 +41,7 @@ _UNLIMITED = 10**9  # tokenizers without a limit have 10**30
 
 
 def transformer_settings(files: Mapping[str, str]) -> dict[str, object]:
-    """The settings of the module Transformer; the first file of TRANSFORMER counts.
+    """The settings of the module Transformer, from the first file of TRANSFORMER that exists.
 
     Raises: as ``read_json_object``.
     """
@@ -49,16 +49,15 @@ def transformer_settings(files: Mapping[str, str]) -> dict[str, object]:
 
 
 def lowers_case(files: Mapping[str, str]) -> bool:
-    """Whether texts get lower case before they are tokenized."""
+    """Whether texts are lowercased before they are tokenized."""
     return transformer_settings(files).get("do_lower_case") is True
 
 
 def setting_keys(files: Mapping[str, str], *, embeds: bool, unit: bool) -> dict[str, object]:
-    """The keys of ``trinity.formats.text_rules`` that the settings give.
+    """The settings as keys of ``trinity.formats.text_rules``.
 
-    ``embeds``: the model makes vectors of texts; ``unit``: its modules end with Normalize.
-    Raises ConfigError for malformed values, UnsupportedError for settings that trinity does not
-    honour.
+    ``embeds``: the model computes embeddings; ``unit``: its modules end with Normalize. Raises
+    ConfigError for malformed values, UnsupportedError for settings that trinity does not support.
     """
     settings = transformer_settings(files)
     source = next((files[name] for name in TRANSFORMER if name in files), "")
@@ -107,13 +106,13 @@ def _model_keys(files: Mapping[str, str], *, unit: bool) -> dict[str, object]:
     source = files.get(SENTENCE_TRANSFORMERS, "")
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
-        raise ConfigError(f"{source}: prompts is {prompts!r:.60}; expected texts by name")
+        raise ConfigError(f"{source}: prompts is {prompts!r:.60}; expected an object of texts")
     found: dict[str, object] = {f"{keys.PROMPT}{name}": text for name, text in prompts.items()}
     default = values.get("default_prompt_name")
     if default is not None:
         if default not in prompts:
             raise ConfigError(
-                f"{source}: default_prompt_name is {default!r:.60}, which is none of its prompts"
+                f"{source}: default_prompt_name is {default!r:.60}, but there is no such prompt"
             )
         found[keys.DEFAULT_PROMPT] = default
     if not unit and values.get("similarity_fn_name") not in _COSINE:
@@ -134,7 +133,7 @@ def _limit(values: Mapping[str, object], key: str, source: str) -> int | None:
 def _object(
     values: Mapping[str, object], key: str, source: str, known: set[str] | None
 ) -> dict[str, Any]:
-    """The object under a key, {} where there is none. Raises UnsupportedError for unknown keys."""
+    """The object under a key, {} if it is missing. Raises UnsupportedError for unknown keys."""
     found = values.get(key) or {}
     if not isinstance(found, dict):
         raise ConfigError(f"{source}: {key} is {found!r:.40}; expected an object")

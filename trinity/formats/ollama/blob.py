@@ -57,7 +57,7 @@ def small_blob(manifest: Manifest, layer: Layer) -> bytes:
         )
     path = blob_path(manifest, layer)
     if not os.path.isfile(path):
-        raise manifest.error(FormatError, f"{what} is no regular file")
+        raise manifest.error(FormatError, f"{what} is not a regular file")
     try:
         with open(path, "rb") as file:
             raw = file.read(MOST_SMALL_BYTES + 1)
@@ -77,5 +77,5 @@ def small_text(manifest: Manifest, layer: Layer) -> str:
         return small_blob(manifest, layer).decode()
     except UnicodeDecodeError as error:
         raise manifest.error(
-            FormatError, f"the {layer.kind} layer {layer.digest} is no UTF-8 text"
+            FormatError, f"the {layer.kind} layer {layer.digest} is not UTF-8 text"
         ) from error

@@ -92,11 +92,11 @@ def read_manifest(store: Store, path: str, typed: str) -> Manifest:
 
 def _layer(manifest: Manifest, value: object) -> Layer:
     if not isinstance(value, Mapping):
-        raise manifest.error(FormatError, "a layer that is no JSON object")
+        raise manifest.error(FormatError, "a layer that is not a JSON object")
     media, digest = value.get("mediaType"), value.get("digest")
     size, name = value.get("size"), value.get("name") or ""
     if not isinstance(media, str) or not isinstance(name, str):
-        raise manifest.error(FormatError, 'a layer whose "mediaType" or "name" is no text')
+        raise manifest.error(FormatError, 'a layer whose "mediaType" or "name" is not text')
     found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if found is None:
         raise manifest.error(

@@ -183,7 +183,7 @@ def _messages(manifest: Manifest, layer: Layer) -> tuple[Message, ...]:
         if not isinstance(value, dict) or not isinstance(value.get("role"), str):
             raise _malformed(manifest, layer, 'a message has no "role"')
         if not isinstance(value.get("content", ""), str):
-            raise _malformed(manifest, layer, 'the "content" of a message is no text')
+            raise _malformed(manifest, layer, 'the "content" of a message is not text')
         found.append({"content": "", **value})
     return tuple(found)
 

@@ -186,9 +186,9 @@ class Evaluator:
         if isinstance(first, nodes.Function):
             return self._function(first.name, command[1:], dot, last)
         if len(command) > 1 or last is not None:
-            raise self._failed("an argument is given to what is no function")
+            raise self._failed("an argument is given to what is not a function")
         if isinstance(first, nodes.Nil):
-            raise self._failed("nil is no command")
+            raise self._failed("nil is not a command")
         return self._operand(first, dot)
 
     def _operand(self, operand: nodes.Operand, dot: Value) -> Value:

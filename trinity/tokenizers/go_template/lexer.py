@@ -194,7 +194,7 @@ class _Lexer:
         if self.text[at : at + 1] in ("e", "E", "p", "P"):
             at = self._run(self._run(at + 1, "+-", most=1), "0123456789_")
         if at < len(self.text) and (_is_word(self.text[at]) or self.text[at] in "+-"):
-            raise self._error(f"{self.text[self.at : at + 1][:40]!r} is no number")
+            raise self._error(f"{self.text[self.at : at + 1][:40]!r} is not a number")
         return at
 
     def _run(self, at: int, characters: str, most: int = 1 << 20) -> int:

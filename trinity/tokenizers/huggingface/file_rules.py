@@ -1,4 +1,4 @@
-"""Which rules of a tokenizer.json GGUF's keys cannot say, so that they are kept beside them."""
+"""Find the rules of a tokenizer.json for which GGUF has no keys, and keep them in another key."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _REFUSED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
 def reference_of(
     values: Mapping[str, object], path: str, rows: int, texts: Sequence[str] = (CHECK_TEXT,)
 ) -> Reference:
-    """The library's ids of ``texts`` and of one with the added tokens of the file.
+    """The library's ids of ``texts`` and of a text with the file's added tokens.
 
-    ``rows`` are those of the embedding; what is added beyond it is left out.
+    ``rows``: the number of rows of the embedding; added tokens with greater ids are ignored.
 
-    Raises: as ``json_reference``; UnsupportedError where the library gives an added token another
-    id than the file.
+    Raises: as ``json_reference``; UnsupportedError if the library gives an added token another id
+    than the file.
     """
     added = [token for token in _added(values) if _fits(token, rows)]
     contents = [str(token.get("content")) for token in added]
@@ -51,7 +51,7 @@ def reference_of(
 
 
 def text_with(contents: Sequence[str]) -> str:
-    """A text with added tokens alone, between words and between spaces."""
+    """A text in which each added token occurs alone, between words and between spaces."""
     step = max(1, len(contents) // _MOST_CHECKED)
     return "".join(
         f"{content} {content}x{content}  Word {content} ,\n{content.lower()}{content}"
@@ -60,9 +60,9 @@ def text_with(contents: Sequence[str]) -> str:
 
 
 def add_rules(source: VocabularySource, values: Mapping[str, object], *, is_plain: bool) -> None:
-    """Keep the rules of the tokenizer.json ``values`` in ``source`` where GGUF cannot say them.
+    """Store the rules of the tokenizer.json ``values`` in ``source`` if GGUF has no keys for them.
 
-    ``is_plain``: GGUF's keys say its normalizer and pre-tokenizer. Raises UnsupportedError for
+    ``is_plain``: GGUF has keys for its normalizer and pre-tokenizer. Raises UnsupportedError for
     rules that trinity does not run, TokenizerError for malformed ones.
     """
     added = _added(values)
@@ -77,13 +77,13 @@ def has_normalized(values: Mapping[str, object]) -> bool:
 
 
 def decodes_alike(values: Mapping[str, object], prefix: bool) -> bool:
-    """Whether decoding drops the first space of a text if, and only if, encoding puts it there."""
+    """Whether decoding drops the first space of a text exactly if encoding adds one."""
     decoder = values.get("decoder")
     return decoder is None or rules_of({"decoder": decoder}).drops_first_space is prefix
 
 
 def has_known_steps(pre_tokenizer: object) -> bool:
-    """Whether trinity runs the steps of a pre-tokenizer as they are described."""
+    """Whether trinity supports all steps of a pre-tokenizer."""
     try:
         rules_of({"pre_tokenizer": pre_tokenizer})
     except (TokenizerError, UnsupportedError):
@@ -92,7 +92,7 @@ def has_known_steps(pre_tokenizer: object) -> bool:
 
 
 def check_escapes(values: Mapping[str, object], path: str) -> None:
-    """Raises UnsupportedError where spaces are not written as U+2581, as the tokens are."""
+    """Raise UnsupportedError if spaces do not become U+2581, as they are in the vocabulary."""
     normalizer, splitter = values.get("normalizer"), values.get("pre_tokenizer")
     kinds = [step.get("type") for step in steps(splitter)]
     spaces = [s for s in steps(splitter) if s.get("type") == "Metaspace"]
@@ -106,9 +106,9 @@ def check_escapes(values: Mapping[str, object], path: str) -> None:
 
 
 def _finds_only(source: VocabularySource, added: list[dict[str, object]]) -> bool:
-    """Whether GGUF's rules search a text for the added tokens alone.
+    """Whether GGUF's rules find no other tokens in a text than the file's added tokens.
 
-    They search for unknown tokens and those that end a text too, which the file may have as words.
+    GGUF's rules also find unknown tokens and end tokens, which may be plain words in the file.
     """
     contents = {token.get("content") for token in added}
     found = {
@@ -121,7 +121,7 @@ def _finds_only(source: VocabularySource, added: list[dict[str, object]]) -> boo
 
 
 def _fits(token: Mapping[str, object], rows: int) -> bool:
-    """Whether the embedding has a row for it; what has none was let through by its text."""
+    """Whether the embedding has a row for the token."""
     token_id = token.get("id")
     return not isinstance(token_id, int) or token_id < rows
 
@@ -147,7 +147,7 @@ def _kept(values: Mapping[str, object], added: list[dict[str, object]], path: st
 def _added(values: Mapping[str, object]) -> list[dict[str, object]]:
     added = values.get("added_tokens") or []
     if not isinstance(added, list):
-        raise TokenizerError("added_tokens is no list")
+        raise TokenizerError("added_tokens is not a list")
     for token in added:
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
             raise TokenizerError(f"an added token is {token!r:.100}; expected content and id")
@@ -155,10 +155,10 @@ def _added(values: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _are_plain(added: list[dict[str, object]]) -> bool:
-    """Whether searching for the longest added token first, in the text as it is, finds the same.
+    """Whether a search for the longest added token first finds the same tokens as the library.
 
-    The library takes the leftmost token, the longest of those that begin there. Tokens that share
-    no end and beginning, and do not contain each other, are found the same either way.
+    The library takes the leftmost token, and the longest of those that begin there. Both searches
+    find the same if no token contains another or begins as another one ends.
     """
     if any(t.get(flag) for t in added for flag in ("lstrip", "rstrip", "single_word")):
         return False

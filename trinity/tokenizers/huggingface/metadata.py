@@ -42,9 +42,9 @@ from trinity.tokenizers.huggingface.wordpiece import is_wordpiece, wordpiece_sou
 from trinity.tokenizers.rules import KEY as RULES_KEY
 from trinity.tokenizers.rules import NFC_KEY, SCORES_KEY
 
-# Of kinds that a model's class means: what reads tokenizer.json for them.
+# Readers of tokenizer.json for kinds that follow from the model's class.
 _READERS = {"gemma4": escaped_bpe_source}
-# Of kinds that the file itself tells; byte-level BPE is what remains.
+# Tests and readers of kinds that follow from the file; any other file is byte-level BPE.
 _KINDS = (
     (is_unigram, unigram_source), (is_wordpiece, wordpiece_source), (is_metaspace, metaspace_source)
 )  # fmt: skip
@@ -58,17 +58,18 @@ def tokenizer_metadata(
     *,
     adds_specials: bool = True,
 ) -> dict[str, object]:
-    """The keys of the vocabulary, its special tokens and the chat template.
+    """The GGUF keys of the vocabulary, the special tokens and the chat template.
 
     ``files`` maps names to paths, as ``files_of_directory`` does; ``source`` names the model in
-    errors; ``rows`` are those of the embedding, each of which gets a token. ``model``: the value of
-    tokenizer.ggml.model where the model's class means one that the files do not tell.
+    errors; ``rows`` is the number of rows of the embedding, each of which gets a token. ``model``:
+    the value of tokenizer.ggml.model, if the model's class determines it and the files do not.
     ``adds_specials``: False ignores the special tokens that the post-processor puts around texts,
-    for models such as Whisper, whose decoder writes its own prompts. The result is held against
-    the library that the files were made for: the same ids for a text with everything in it.
-    Raises InputError where there is no tokenizer, FormatError, TokenizerError or UnsupportedError
-    for one that is malformed or that GGUF cannot say, ConfigError where it has more tokens than
-    the embedding has rows.
+    for models such as Whisper, whose decoder writes its own prompts. The ids of a test text are
+    compared with those of the library that the files were made for.
+
+    Raises InputError if there is no tokenizer; FormatError, TokenizerError or UnsupportedError for
+    one that is malformed or not supported; ConfigError if it has more tokens than the embedding
+    has rows.
     """
     tokenizer_config = optional_object(files, TOKENIZER_CONFIG)
     vocabulary = _vocabulary(files, source, tokenizer_config, rows, model)

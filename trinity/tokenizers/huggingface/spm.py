@@ -48,7 +48,7 @@ def spm_source(
         source.put_added(token_id, {"content": text})
     decoder = tokenizer_config.get("added_tokens_decoder") or {}
     if not isinstance(decoder, dict):
-        raise TokenizerError(f"{path}: added_tokens_decoder is no object; download it again")
+        raise TokenizerError(f"{path}: added_tokens_decoder is not an object; download it again")
     for key, fields in decoder.items():
         token_id = int(key) if key.isdecimal() and len(key) < 10 else None
         source.put_added(token_id, fields if isinstance(fields, dict) else {})

@@ -28,7 +28,7 @@ def merges_of(model: Mapping[str, object], path: str) -> list[str]:
     """As "left right", whichever of its two forms the file has."""
     merges = model.get("merges")
     if not isinstance(merges, list):
-        raise TokenizerError(f"{path}: model.merges is no list; download it again")
+        raise TokenizerError(f"{path}: model.merges is not a list; download it again")
     texts: list[str] = []
     for merge in merges:
         pair = merge.split(" ") if isinstance(merge, str) else merge
@@ -69,7 +69,7 @@ def read_added_tokens(values: Mapping[str, object], source: VocabularySource) ->
     """The added_tokens of a tokenizer.json."""
     added = values.get("added_tokens") or []
     if not isinstance(added, list):
-        raise TokenizerError(f"{source.source}: added_tokens is no list; download it again")
+        raise TokenizerError(f"{source.source}: added_tokens is not a list; download it again")
     for token in added:
         fields = token if isinstance(token, dict) else {}
         source.put_added(fields.get("id"), fields)

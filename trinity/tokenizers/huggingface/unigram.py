@@ -42,7 +42,7 @@ def unigram_source(values: Mapping[str, object], path: str, rows: int) -> Vocabu
         and isinstance(pair[1], int | float)
         for pair in pairs
     ):
-        raise TokenizerError(f"{path}: model.vocab is no list of tokens with scores")
+        raise TokenizerError(f"{path}: model.vocab is not a list of tokens with scores")
     reference = reference_of(values, path, rows)
     source = VocabularySource(path, "t5", rows, [], [], reference)
     source.tokens = [pair[0] for pair in pairs]
@@ -65,6 +65,6 @@ def _charsmap(normalizer: object, path: str) -> bytes:
                 return base64.b64decode(str(step.get("precompiled_charsmap")), validate=True)
             except binascii.Error as error:
                 raise TokenizerError(
-                    f"{path}: precompiled_charsmap is no base64: {error}"
+                    f"{path}: precompiled_charsmap is not base64: {error}"
                 ) from error
     return b""

@@ -27,14 +27,13 @@ CHECK_TEXT = (
 
 @dataclass(slots=True)
 class VocabularySource:
-    """A vocabulary on its way into canonical metadata.
+    """A vocabulary that is being converted to GGUF's metadata.
 
-    ``model``, ``pre``, ``merges``, ``scores`` and ``add_space_prefix`` are what
-    tokenizer.ggml.NAME says; None where the kind has no such key. ``tokens`` and ``types`` have
-    one entry per id, at most ``rows``, as the embedding has; ids without a token are None.
-    ``more``: further keys of tokenizer.ggml. ``reference`` is what the library that the files were
-    made for says. ``rules`` and ``nfc``: what trinity's own keys say of the file's rules, see
-    ``file_rules``.
+    ``model``, ``pre``, ``merges``, ``scores`` and ``add_space_prefix`` are the values of
+    tokenizer.ggml.NAME; None if this kind of tokenizer has no such key. ``tokens`` and ``types``
+    have one entry per id, at most ``rows``, as the embedding has; ids without a token are None.
+    ``more``: further keys of tokenizer.ggml. ``reference``: ids by the library that the files were
+    made for. ``rules`` and ``nfc``: the values of trinity's own keys, see ``file_rules``.
     """
 
     source: str

@@ -188,7 +188,7 @@ def _refuse_requantizing(
 def _check_outtype(outtype: str, is_ternary: bool, provider: WeightProvider) -> None:
     if not is_ternary and TYPES[OUTTYPES[outtype][0]].ternary:
         raise UnsupportedError(
-            f"{provider.path}: {outtype} holds ternary weights, and this is no BitNet model: it "
+            f"{provider.path}: {outtype} holds ternary weights, and this is not a BitNet model: it "
             "has no quantization_config of method bitnet; use q8_0, f16, bf16 or f32"
         )
 

@@ -44,7 +44,7 @@ def _states(config: HFConfig) -> States:
     heads = values.size("linear_num_value_heads", "ssm_num_heads")
     if heads % groups:
         raise values.error(
-            "linear_num_value_heads", f"is no multiple of linear_num_key_heads {groups}"
+            "linear_num_value_heads", f"is not a multiple of linear_num_key_heads {groups}"
         )
     kernel = values.size("linear_conv_kernel_dim", "ssm_conv_kernel")
     return States(kernel, heads * value_dim, key_dim, groups, heads)
