@@ -35,12 +35,7 @@ class BatchQueue:
         news = self.traffic.news
         while True:
             news.clear()
-            waiting = [
-                (batch.created_at, batch.id, name)
-                for name, batches in self._by_owner.items()
-                for batch in batches.waiting()
-            ]
-            for _, batch_id, name in sorted(waiting):
+            for _, batch_id, name in await asyncio.to_thread(self._waiting):
                 owner.set(name)
                 await self._by_owner[name].take(batch_id, endpoints)
             if not news.is_set():
@@ -48,3 +43,11 @@ class BatchQueue:
                     await asyncio.wait_for(news.wait(), 60.0)
                 except TimeoutError:
                     continue
+
+    def _waiting(self) -> list[tuple[int, str, str]]:
+        """Times, names and owners of the batches that have not ended, the oldest first."""
+        return sorted(
+            (batch.created_at, batch.id, name)
+            for name, batches in self._by_owner.items()
+            for batch in batches.waiting()
+        )

@@ -25,7 +25,7 @@ from trinity.server.settings import ServerOptions
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     """A tiny model with two adapters, of which the first is used."""
     folder = tmp_path_factory.mktemp("keys")
     write_tiny_model(folder / "m.gguf", type="F32", hidden_size=HIDDEN, context_length=1024)
@@ -44,7 +44,7 @@ async def nothing(*given: object) -> None:
 
 
 @pytest.fixture
-def serve(model: Model, tmp_path: Path) -> Serve:
+def serve(adapted: Model, tmp_path: Path) -> Serve:
     """Runs a server of two keys, new ones unless given, in a folder of its own unless given.
 
     ``make`` is called with it. Batches wait for ever unless ``answers`` says otherwise.
@@ -58,7 +58,7 @@ def serve(model: Model, tmp_path: Path) -> Serve:
         keys = keys or {name: secrets.token_urlsafe(16) for name in "AB"}
         folder = folder or tmp_path / secrets.token_hex(4)
         (folder / "slots").mkdir(parents=True, exist_ok=True)
-        models = Models([Served("demo", "", lambda: model, model=model)])
+        models = Models([Served("demo", "", lambda: adapted, model=adapted)])
         models.close = nothing  # type: ignore[method-assign]
         settings = ServerOptions(
             api_key=tuple(keys.values()), state=folder, slot_save_path=folder / "slots", **options

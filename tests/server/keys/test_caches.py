@@ -45,15 +45,15 @@ def stolen(server: Server, key: str, rows: list[int]) -> tuple[list[int], list[t
 
 
 @pytest.fixture
-def rows(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def rows(adapted: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each step of the model has had."""
-    counts, step = list[int](), model.engine.step
+    counts, step = list[int](), adapted.engine.step
 
     def counted(rows: Sequence[Rows], **options: Any) -> Any:
         counts.append(sum(len(one.tokens) for one in rows))
         return step(rows, **options)
 
-    monkeypatch.setattr(model.engine, "step", counted)
+    monkeypatch.setattr(adapted.engine, "step", counted)
     return counts
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
+from tests.server.conftest import MakeApp, socket_server
 from tests.server.keys.attempts import (
     BATCHES,
     CACHED,
@@ -87,11 +91,11 @@ def test_one_key_owns_what_there_was_before_keys(serve: Serve, tmp_path: Path) -
         assert [two.ask(key, "GET", FILES)[1]["data"] for key in "AB"] == [[], []]
 
 
-def test_prompts_of_one_key_are_cached_as_without_keys(serve: Serve, model: Model) -> None:
+def test_prompts_of_one_key_are_cached_as_without_keys(serve: Serve, adapted: Model) -> None:
     prompt = [211, *PROMPT]
     with serve(keys=ONE) as server:
         server.made("POST", COMPLETIONS, {"prompt": prompt, "max_tokens": 1})
-        answer = model.generate(prompt, max_tokens=1)
+        answer = adapted.generate(prompt, max_tokens=1)
         assert answer.timings.cached_tokens == len(prompt) - 1
 
 
@@ -186,3 +190,26 @@ def test_the_folders_of_a_key_are_for_the_server_alone(serve: Serve, tmp_path: P
         assert {one.name for one in inner} == {"files", "batches", "streams"}
         assert all(one.stat().st_mode & 0o077 == 0 for one in inner)
         assert folder_of(tmp_path, folders[0].name) == folders[0]
+
+
+def test_requests_of_one_connection_have_their_own_keys(make: MakeApp, tmp_path: Path) -> None:
+    """Of pipelined requests the second one is begun where the first one ends."""
+    keys = ["the-key-of-one", "the-key-of-another"]
+    with socket_server(make(api_key=keys, state=tmp_path)) as url:
+        files, given = {"file": ("a.jsonl", b"x")}, {"purpose": "batch"}
+        headers = {"Authorization": f"Bearer {keys[0]}"}
+        made = httpx.post(f"{url}/v1/files", files=files, data=given, headers=headers, timeout=60)
+        place = f"/v1/files/{made.json()['id']}"
+        order = [keys[0], keys[1], "none", keys[0]]
+        requests = "".join(
+            f"GET {place} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\r\n"
+            for key in order
+        )
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port), 60) as client:
+            client.sendall(requests.encode())
+            found = b""
+            while found.count(b"HTTP/1.1 ") < len(order) and (piece := client.recv(65536)):
+                found += piece
+        statuses = [int(one[:3]) for one in found.split(b"HTTP/1.1 ")[1:]]
+        assert statuses == [200, 404, 401, 200]
