@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import trinity
+from trinity.grammar import vocabulary
 from trinity.grammar.grammar import Grammar
 from trinity.grammar.vocabulary import MARK, Vocabulary, vocabulary_of
 
@@ -92,3 +94,34 @@ def test_it_is_made_once_and_goes_with_its_tokenizer() -> None:
     del tokenizer, first
     gc.collect()
     assert known() is None
+
+
+def test_compiled_grammars_have_a_limit_in_number_and_in_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Matcher:
+        def deep_copy(self) -> Matcher:
+            return self
+
+    made: list[int] = []
+
+    def compiled(number: int, length: int) -> None:
+        def make(table: Any, ids: Any) -> Any:
+            made.append(number)
+            return Matcher()
+
+        found.matcher(number, length, make)
+
+    monkeypatch.setattr(vocabulary, "KEPT", 3)
+    monkeypatch.setattr(vocabulary, "KEPT_CHARACTERS", 100)
+    found = vocabulary.Vocabulary(trinity.load_tokenizer(trinity.demo_model()))
+    for number in (1, 2, 3, 1, 4, 1, 2):  # 1 is used again, 2 is dropped by 4
+        compiled(number, 10)
+    assert made == [1, 2, 3, 4, 2]
+    compiled(5, 85)  # beside it there is room for one more
+    compiled(2, 10)
+    compiled(6, 1000)  # the newest is kept whatever its length
+    compiled(6, 1000)
+    assert made == [1, 2, 3, 4, 2, 5, 6]
+    compiled(2, 10)
+    assert made[-1] == 2

@@ -164,7 +164,7 @@ def test_without_a_process_or_thread_it_is_503(
 def test_too_many_grammars_of_one_client_are_429(
     make: MakeApp, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trinity.server.shares.MOST_WAITING_OF_ONE", 3)
+    monkeypatch.setattr("trinity.server.threads.MOST_GRAMMARS_OF_ONE", 3)
     app = make(max_queue=100)
 
     async def test() -> None:

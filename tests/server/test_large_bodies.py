@@ -20,7 +20,7 @@ from tests.server.conftest import LIMIT, is_idle
 from tests.server.test_process import process, until_ready
 from trinity.model import Model
 from trinity.server import threads
-from trinity.server.threads import MOST_WAITING
+from trinity.server.threads import MOST_LARGE_OF_ONE
 
 SMALL = {"content": "Prince"}
 LARGE = {"content": "Prince " * 1000}
@@ -87,7 +87,7 @@ def test_no_more_wait_than_may_and_who_leaves_makes_room(
     held = Held(model, monkeypatch)
 
     async def test() -> None:
-        waits = [Asked(app, "/tokenize", LARGE) for _ in range(MOST_WAITING)]
+        waits = [Asked(app, "/tokenize", LARGE) for _ in range(1 + MOST_LARGE_OF_ONE)]
         await until(lambda: held.begun == 1)
         refused = await Asked(app, "/v1/completions", {"prompt": "x" * 2000}).whole()
         assert refused.status == 429

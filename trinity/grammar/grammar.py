@@ -122,7 +122,9 @@ class Grammar:
         """
         vocabulary = vocabulary_of(tokenizer)
         return MatcherGuide(
-            vocabulary.matcher(self, self.compiled), vocabulary.table.vocab_size, vocab_size
+            vocabulary.matcher(self, len(self.text), self.compiled),
+            vocabulary.table.vocab_size,
+            vocab_size,
         )
 
     def prepare(self, tokenizer: Tokenizer) -> None:
@@ -130,7 +132,7 @@ class Grammar:
 
         Raises: as ``guide``; NotCompiledError.
         """
-        vocabulary_of(tokenizer).matcher(self, self.compiled)
+        vocabulary_of(tokenizer).matcher(self, len(self.text), self.compiled)
 
     def compiled(self, table: Any, ids: Mapping[str, int]) -> Any:
         """llguidance's matcher over a table of tokens. Raises: InputError."""

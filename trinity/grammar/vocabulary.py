@@ -13,6 +13,8 @@ from trinity.grammar.trial import NotCompiledError, only_known
 from trinity.tokenizers import Tokenizer
 
 KEPT = 32  # compiled grammars
+# Characters of their texts, all together; compiled, one takes up to 34 bytes (a long enum).
+KEPT_CHARACTERS = 1 << 20
 MARK = b"\xff"  # before the name of a token that no text becomes; a byte that no text has
 
 
@@ -41,26 +43,33 @@ class Vocabulary:
         self._ends = sorted(tokenizer.eog_ids)
         # A long text has the tokenizer make its tables, which would else come amid an answer.
         tokenizer.encode("a " * 1000, add_bos=False)
-        self._matchers: dict[Hashable, Any] = {}
+        self._matchers: dict[Hashable, tuple[Any, int]] = {}
 
     @cached_property
     def table(self) -> Any:
         """The LLTokenizer; a large vocabulary takes a second."""
         return llguidance().LLTokenizer(self._cutter, eos_token=self._ends or None)
 
-    def matcher(self, key: Hashable, compiled: Callable[[Any, dict[str, int]], Any]) -> Any:
+    def matcher(
+        self, key: Hashable, length: int, compiled: Callable[[Any, dict[str, int]], Any]
+    ) -> Any:
         """A matcher of one's own of ``compiled(table, ids)``, which is called once for a key.
 
+        ``length`` is that of the grammar's text, in characters.
         Raises: NotCompiledError.
         """
-        found = self._matchers.pop(key, None)
+        found, _ = self._matchers.pop(key, (None, 0))
         if found is None:
             if only_known.get():
                 raise NotCompiledError
             found = compiled(self.table, self.ids)
-        self._matchers[key] = found  # the newest is the last
-        for old in list(self._matchers)[:-KEPT]:  # a copy: requests come from several threads
-            self._matchers.pop(old, None)
+        self._matchers[key] = found, length  # the newest is the last
+        characters = 0
+        # A copy: requests come from several threads.
+        for number, (old, (_, one)) in enumerate(reversed(list(self._matchers.items()))):
+            characters += one
+            if number >= KEPT or (number and characters > KEPT_CHARACTERS):
+                self._matchers.pop(old, None)
         return found.deep_copy()
 
 

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeVar
 from trinity.server.errors import ApiError, unavailable
 
 T = TypeVar("T")
-MOST_WAITING_OF_ONE: Final = 64  # functions of one client
-MOST_WAITING: Final = 512
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
 
 
@@ -32,17 +30,25 @@ class _Client:
         return bool(self.waiting or self.running)
 
 
-class Shares:
-    """Runs functions of clients in at most ``count`` threads at a time.
+@dataclass(slots=True)
+class _Job:
+    client: _Client
+    future: Future[Any]
+    function: Callable[[], Any]
 
-    Whoever has had the fewest seconds of them is next. One client has at most ``count`` - 1 threads
-    at a time, so that another one always finds a thread or waits for less than one function. A
-    client that comes anew starts with the fewest seconds that an active one has.
+
+class Shares:
+    """Runs functions of clients in at most ``threads`` threads at a time.
+
+    Whoever has had the fewest seconds of them is next. One client has at most ``threads`` - 1 of
+    them at a time, so that another one always finds a thread or waits for less than one function.
+    A client that comes anew starts with the fewest seconds that an active one has. ``most`` may
+    wait, ``most_of_one`` of each client; ``what`` names them in errors.
     """
 
-    def __init__(self, count: int, name: str) -> None:
-        self._count = count
-        self._name = name
+    def __init__(self, name: str, threads: int, what: str, most: int, most_of_one: int) -> None:
+        self._name, self._threads = name, threads
+        self._what, self._most, self._most_of_one = what, most, most_of_one
         self._running = 0
         self._clients: dict[Hashable, _Client] = {}
         self._lock = threading.Lock()
@@ -54,7 +60,7 @@ class Shares:
         Raises: ApiError 429 where too many wait. The future raises ApiError 503 where the system
         has no thread to spare.
         """
-        job: Future[T] = Future()
+        future: Future[T] = Future()
         with self._lock:
             own = self._clients.get(client) or _Client()
             self._check(own)
@@ -62,78 +68,77 @@ class Shares:
                 active = [one.seconds for one in self._clients.values() if one.is_active]
                 own.seconds = max(own.seconds, min(active)) if active else 0.0
             self._clients[client] = own
-            own.waiting.append((job, partial(copy_context().run, function)))
-        self._begin()
-        return job
+            own.waiting.append((future, partial(copy_context().run, function)))
+        while (job := self._next()) is not None:
+            self._start(job)
+        return future
 
     def close(self) -> None:
         """Begin nothing more."""
         with self._lock:
-            waiting = [job for one in self._clients.values() for job, _ in one.waiting]
+            waiting = [future for one in self._clients.values() for future, _ in one.waiting]
             self._clients.clear()
-        for job in waiting:
-            job.cancel()
+        for future in waiting:
+            future.cancel()
 
     def _check(self, own: _Client) -> None:
         """Drop what was cancelled. Raises: ApiError 429."""
+        everybody = sum(len(one.waiting) for one in self._clients.values())
+        if len(own.waiting) < self._most_of_one and everybody < self._most:
+            return
         for one in self._clients.values():
             one.waiting = deque(entry for entry in one.waiting if not entry[0].cancelled())
-        everybody = sum(len(one.waiting) for one in self._clients.values())
-        if len(own.waiting) < MOST_WAITING_OF_ONE and everybody < MOST_WAITING:
+        count, everybody = len(own.waiting), sum(len(c.waiting) for c in self._clients.values())
+        if count < self._most_of_one and everybody < self._most:
             return
-        seconds = math.ceil(len(own.waiting) * self._seconds) or 1
         raise ApiError(
             429,
-            f"{len(own.waiting)} grammars of this client wait to be compiled, {everybody} of all "
-            f"clients; at most {MOST_WAITING_OF_ONE} and {MOST_WAITING} may",
+            f"{count} {self._what} of this client wait, {everybody} of all clients; at most "
+            f"{self._most_of_one} and {self._most} may",
             code="queue_full",
-            headers={"Retry-After": str(seconds)},
+            headers={"Retry-After": str(max(1, math.ceil(count * self._seconds)))},
         )
 
-    def _begin(self) -> None:
-        """Start threads for what may run."""
-        while True:
-            with self._lock:
-                own = self._next()
-                if own is None:
-                    return
-                job, function = own.waiting.popleft()
-                own.running += 1
-                self._running += 1
-            if not job.set_running_or_notify_cancel():
-                self._end(own, 0.0)
-                continue
-            thread = threading.Thread(
-                target=self._run, args=(own, job, function), name=self._name, daemon=True
-            )
-            try:
-                thread.start()
-            except (RuntimeError, MemoryError) as error:
-                self._end(own, 0.0)
-                job.set_exception(unavailable(f"the system gives no thread: {error}"))
-
-    def _next(self) -> _Client | None:
-        """The client whose function runs next."""
-        if self._running >= self._count:
+    def _next(self) -> _Job | None:
+        """What may run now; it counts as running."""
+        with self._lock:
+            while self._running < self._threads:
+                most = max(1, self._threads - 1)
+                ready = [c for c in self._clients.values() if c.waiting and c.running < most]
+                if not ready:
+                    return None
+                own = min(ready, key=lambda one: one.seconds)
+                future, function = own.waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    own.running += 1
+                    self._running += 1
+                    return _Job(own, future, function)
             return None
-        most = max(1, self._count - 1)
-        ready = [one for one in self._clients.values() if one.waiting and one.running < most]
-        return min(ready, key=lambda one: one.seconds, default=None)
 
-    def _run(self, own: _Client, job: Future[Any], function: Callable[[], Any]) -> None:
-        began = time.monotonic()
-        result, failure = None, None
+    def _start(self, job: _Job) -> None:
+        thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
         try:
-            result = function()
-        except BaseException as error:
-            failure = error
-        self._end(own, time.monotonic() - began)
-        if failure is None:
-            job.set_result(result)
-        else:
-            job.set_exception(failure)
-        del job, function, result, failure
-        self._begin()
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._end(job.client, 0.0)
+            job.future.set_exception(unavailable(f"the system gives no thread: {error}"))
+
+    def _run(self, job: _Job | None) -> None:
+        """Run a function, and then those whose turn it is."""
+        while job is not None:
+            began = time.monotonic()
+            result, failure = None, None
+            try:
+                result = job.function()
+            except BaseException as error:
+                failure = error
+            self._end(job.client, time.monotonic() - began)
+            if failure is None:
+                job.future.set_result(result)
+            else:
+                job.future.set_exception(failure)
+            del result, failure
+            job = self._next()
 
     def _end(self, own: _Client, seconds: float) -> None:
         with self._lock:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import time
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from trinity.grammar.trial import PROCESSES, NotCompiledError, only_known
 from trinity.runtime.turns import client
-from trinity.server.errors import ApiError
 from trinity.server.shares import Shares
 
 P = ParamSpec("P")
@@ -24,8 +21,12 @@ T = TypeVar("T")
 LARGE = 256 << 10
 # Bytes of a body that the event loop decodes itself, which takes less than a thread's turn.
 SMALL = 16 << 10
-# Most requests with large bodies that wait for such work; then 429.
-MOST_WAITING = 16
+# Most requests that wait for such work, and of one client; then 429.
+MOST_LARGE, MOST_LARGE_OF_ONE = 16, 8
+MOST_SMALL, MOST_SMALL_OF_ONE = 4096, 2048
+MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE = 512, 64
+# As many threads as asyncio has by default.
+THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 # Bytes of the body of the request that is being answered; its tasks inherit it.
 body_bytes: ContextVar[int] = ContextVar("body_bytes", default=0)
@@ -35,15 +36,18 @@ class Threads:
     """Runs functions for requests: those of large ones by one thread, of others by several.
 
     So a large one never takes a thread from small ones, and memory grows by one of them alone.
-    A function that needs a grammar compiled starts again in threads for grammars alone, of which
-    every client gets its share.
+    A function that needs a grammar compiled starts again in threads for grammars alone. Of all
+    these threads every client gets its share.
     """
 
     def __init__(self) -> None:
-        self._large = ThreadPoolExecutor(1, "trinity-large")
-        self._grammars = Shares(PROCESSES, "trinity-grammar")
-        self._waiting = 0
-        self._seconds = 1.0  # that the newest large one took
+        self._small = Shares("trinity-small", THREADS, "requests", MOST_SMALL, MOST_SMALL_OF_ONE)
+        self._large = Shares(
+            "trinity-large", 1, "requests with large bodies", MOST_LARGE, MOST_LARGE_OF_ONE
+        )
+        self._grammars = Shares(
+            "trinity-grammar", PROCESSES, "grammars", MOST_GRAMMARS, MOST_GRAMMARS_OF_ONE
+        )
 
     async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """What ``function`` returns. Raises: what it raises; ApiError 429 where too many wait.
@@ -52,40 +56,17 @@ class Threads:
         where grammars are compiled.
         """
         work = partial(function, *args, **named)
+        shares = self._small if body_bytes.get() <= LARGE else self._large
         token = only_known.set(True)
         try:
-            return await self._run(work)
+            return await asyncio.wrap_future(shares.submit(client.get(), work))
         except NotCompiledError:
             pass
         finally:
             only_known.reset(token)
         return await asyncio.wrap_future(self._grammars.submit(client.get(), work))
 
-    async def _run(self, function: Callable[[], T]) -> T:
-        if body_bytes.get() <= LARGE:
-            return await asyncio.to_thread(function)
-        if self._waiting >= MOST_WAITING:
-            raise ApiError(
-                429,
-                f"{self._waiting} requests with large bodies wait; at most {MOST_WAITING} may",
-                code="queue_full",
-                headers={"Retry-After": str(max(1, math.ceil(self._waiting * self._seconds)))},
-            )
-        self._waiting += 1
-        try:
-            work = partial(copy_context().run, self._timed, function)
-            return await asyncio.get_running_loop().run_in_executor(self._large, work)
-        finally:
-            self._waiting -= 1
-
     def close(self) -> None:
         """Begin nothing more."""
-        self._large.shutdown(wait=False, cancel_futures=True)
-        self._grammars.close()
-
-    def _timed(self, function: Callable[[], T]) -> T:
-        began = time.monotonic()
-        try:
-            return function()
-        finally:
-            self._seconds = time.monotonic() - began
+        for shares in (self._small, self._large, self._grammars):
+            shares.close()
