@@ -10,42 +10,61 @@ import pytest
 from tests.runtime.test_batching import Steps, alone
 from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
-from trinity.runtime.turns import Turns, client
+from trinity.runtime.turns import client
 from trinity.server.clients import client_of
 from trinity.server.models import has_share
 from trinity.server.owner import owner
 
 
-def order(sent: list[str]) -> list[str]:
-    """The order in which requests of these clients begin that are all there."""
-    turns, waiting = Turns(), []
-    for number, name in enumerate(sent):
-        waiting.append((turns.next(name), number, name))
-    return [name for _, _, name in sorted(waiting)]
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    found = Steps(monkeypatch, ToyEngine(), 100.0)
+    found.batch._most = 4
+    return found
 
 
-def test_one_client_keeps_its_order() -> None:
-    turns = Turns()
-    assert [turns.next("a") for _ in range(4)] == [0, 1, 2, 3]
+@pytest.mark.parametrize(
+    ("sent", "begun"),
+    [
+        ("aaaa", "0123"),  # one client keeps its order
+        ("aaaabbc", "0461523"),  # by hand: the first of each, the second of each, the rest
+        ("abab", "0123"),
+    ],
+)
+def test_clients_take_turns(sent: str, begun: str, steps: Steps) -> None:
+    """In which order requests that are all there begin, one at a time."""
+    steps.batch._most = 1
+    for number, who in enumerate(sent):
+        ask_as(steps, who, str(number), max_tokens=1)
+    steps.finish()
+    order: list[str] = []
+    for rows in steps.rows:
+        order += [name for name in rows if name not in order]
+    assert "".join(order) == begun
 
 
-def test_clients_take_turns() -> None:
-    """By hand: start tags of equal requests, all sent before the first begins."""
-    assert order(["a"] * 4 + ["b"] * 2 + ["c"]) == ["a", "b", "c", "a", "b", "a", "a"]
+def test_a_client_who_asks_again_and_again_waits_for_one_of_the_others(steps: Steps) -> None:
+    """All places are taken by long answers of one client, of whom others wait."""
+    for name in "abcdefgh":
+        ask_as(steps, "first", name, max_tokens=300)
+    for _ in range(5):
+        steps.step()
+    for name in "stuvwxyz":
+        ask_as(steps, "second", name, max_tokens=3)
+        for _ in range(4):
+            steps.step()
+        assert name in steps.found
+    assert "a" not in steps.found
 
 
-def test_whoever_comes_late_gets_no_credit_for_the_time_before() -> None:
-    turns = Turns()
-    sent = [turns.next("a") for _ in range(10)]
-    turns.reached(sent[6])
-    assert [turns.next("b"), turns.next("b"), turns.next("a")] == [6, 7, 10]
-
-
-def test_clients_that_are_done_are_forgotten() -> None:
-    turns = Turns()
-    for number in range(5000):
-        turns.reached(turns.next(f"client {number}") + 1)
-    assert len(turns._last) < 1100
+def test_the_first_client_is_not_behind_once_it_is_alone(steps: Steps) -> None:
+    for name in "abc":
+        ask_as(steps, "first", name, max_tokens=30)
+    ask_as(steps, "second", "x", max_tokens=1)
+    for _ in range(5):
+        steps.step()
+    assert "x" in steps.found
+    assert {s.turn for s in steps.batch.all()} == {(0, 0)}
 
 
 def ask_as(steps: Steps, who: str, name: str, **options: Any) -> None:
@@ -54,13 +73,6 @@ def ask_as(steps: Steps, who: str, name: str, **options: Any) -> None:
         steps.ask(name, [ord(name[0])] * 3, **options)
     finally:
         client.reset(token)
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    found = Steps(monkeypatch, ToyEngine(), 100.0)
-    found.batch._most = 4
-    return found
 
 
 def test_who_has_most_gives_way_to_who_has_none(steps: Steps) -> None:

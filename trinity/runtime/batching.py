@@ -106,9 +106,7 @@ class Batch:
         sequence.kv_type = sequence.kv_type or self._engine.kv_type
         if sequence.adapters is None:
             sequence.adapters = self._engine.adapter_weights()
-        if sequence.turn is None:
-            sequence.turn = self._turns.next(sequence.client)
-        insort(self.waiting, sequence, key=lambda other: other.rank)
+        insort(self.waiting, sequence, key=lambda other: (other.priority, other.arrival))
 
     def work(self) -> Work:
         """What is to be done, as any thread may ask while the batch goes on."""
@@ -193,6 +191,7 @@ class Batch:
             pieces = self._alone(self.admitted[0])
             if pieces:
                 return pieces
+        self._turns.note(self.all())
         present = self.admitted + self._candidates()
         self._yielding = len({sequence.yields for sequence in present}) == 2
         pieces = self._pieces(present)
@@ -293,6 +292,8 @@ class Batch:
         waiting = self.waiting
         if self.held:
             waiting = [s for s in waiting if self._arrived_before_hold(s)]
+        if self._turns.several:
+            waiting = sorted(waiting, key=lambda s: s.rank)
         return waiting[:CANDIDATES]
 
     def _arrived_before_hold(self, sequence: Sequence) -> bool:
@@ -348,7 +349,7 @@ class Batch:
         if found:
             self.waiting.remove(sequence)
             self.admitted.append(sequence)
-            self._turns.reached(sequence.turn or 0)
+            self._turns.begin(sequence)
             sequence.start(cache)
         else:
             cache.release()

@@ -57,7 +57,7 @@ class Sequence(ABC):
         self.domain = domain
         self.priority = priority
         self.arrival = 0
-        self.turn: int | None = None
+        self.turn = (0, 0)  # of its client, noted before each step
         self.client = client.get()
         self.cache: KVCache | None = None
         self.ended = False
@@ -101,9 +101,9 @@ class Sequence(ABC):
         return self.priority >= LAST
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        """What it has precedence by; its turn is known once it is in a batch."""
-        return self.priority, self.turn or 0, self.arrival
+    def rank(self) -> tuple[int, tuple[int, int], int]:
+        """What it has precedence by."""
+        return self.priority, self.turn, self.arrival
 
     @property
     def pending(self) -> int:

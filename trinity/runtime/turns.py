@@ -1,9 +1,9 @@
 """Whose request is next where several clients ask: their requests take turns.
 
-Start-time fair queueing with requests of equal weight (Goyal, Vin and Cheng, 1996): a request's
-turn is one after that of the same client's last request, but not before the turn that has been
-reached. So a client who comes waits for one request of each other client, however many they have
-sent; requests of a single client keep the order in which they came.
+A request's turn is the number of requests of the same client that came before it and have not
+ended; of equal ones, that of the client comes first for whom a request was begun the longest ago.
+So a client who comes waits for at most one request of each other client, however many they have
+sent. Requests of a single client keep the order in which they came.
 """
 
 from __future__ import annotations
@@ -18,27 +18,36 @@ if TYPE_CHECKING:
 
 # Who asks; tasks and threads inherit it. Whoever does not say so is one client, "".
 client: ContextVar[str] = ContextVar("client", default="")
-MOST_CLIENTS = 1024  # that are remembered, beside those whose turns are still to come
 
 
 class Turns:
-    """Gives turns to requests."""
+    """Notes turns before each step."""
 
     def __init__(self) -> None:
-        self._reached = 0
-        self._last: dict[str, int] = {}
+        self.several = False  # whether there are several clients
+        self._begun: dict[str, int] = {}  # which request of all was the client's newest to begin
+        self._count = 0
 
-    def next(self, name: str) -> int:
-        """The turn of a client's next request."""
-        turn = max(self._reached, self._last.get(name, -1) + 1)
-        if len(self._last) > MOST_CLIENTS:
-            self._last = {one: last for one, last in self._last.items() if last >= self._reached}
-        self._last[name] = turn
-        return turn
+    def note(self, sequences: list[Sequence]) -> None:
+        """Note the turn of each sequence that has not ended; the same for all of one client."""
+        before, first = self.several, sequences[:1]
+        self.several = any(one.client != first[0].client for one in sequences)
+        if self.several:
+            counts = Counter[str]()
+            for one in sorted(sequences, key=lambda one: (one.priority, one.arrival)):
+                one.turn = counts[one.client], self._begun.get(one.client, 0)
+                counts[one.client] += 1
+            self._begun = {name: last for name, last in self._begun.items() if name in counts}
+        elif before:
+            for one in sequences:
+                one.turn = 0, 0
 
-    def reached(self, turn: int) -> None:
-        """A request of this turn begins."""
-        self._reached = max(self._reached, turn)
+    def begin(self, sequence: Sequence) -> None:
+        """Note that a sequence has a place."""
+        self._count += 1
+        if not self.several:
+            self._begun.clear()
+        self._begun[sequence.client] = self._count
 
 
 def to_give_way(sequence: Sequence, admitted: Iterable[Sequence]) -> Sequence | None:
