@@ -3,7 +3,8 @@
     python scripts/leaving.py --clients 10000
     python scripts/leaving.py --clients 500 queued whole_answer
 
-The demo model serves in this process, with steps of 25 ms or more. In each round some clients ask,
+The demo model serves in this process, with steps of 25 ms or more, for which the machine must have
+time: give --step-seconds where it does other work. In each round some clients ask,
 go on until the phase, send further bytes or none, and leave: by an end of both directions, by one
 of their own direction alone, or by a reset. The exit code is 1 if work of theirs was in a third
 step after that.
@@ -135,8 +136,9 @@ WAYS = (close, close_one, reset)
 class Watched:
     """A model whose steps are counted and last; at most ``parallel`` sequences run in one."""
 
-    def __init__(self, model: Model, parallel: int) -> None:
+    def __init__(self, model: Model, parallel: int, seconds: float = STEP_SECONDS) -> None:
         self.model = model
+        self.seconds = seconds
         self.parallel = parallel
         self.steps = 0
         self._step = model.engine.step
@@ -144,7 +146,7 @@ class Watched:
     def __enter__(self) -> Watched:
         def counted(*arguments: Any, **options: Any) -> Any:
             self.steps += 1
-            time.sleep(STEP_SECONDS)
+            time.sleep(self.seconds)
             return self._step(*arguments, **options)
 
         self.model.engine.step = counted  # type: ignore[method-assign]
@@ -181,12 +183,12 @@ class Watched:
 
 
 @contextmanager
-def watched_demo(parallel: int = 8) -> Iterator[Watched]:
+def watched_demo(parallel: int = 8, seconds: float = STEP_SECONDS) -> Iterator[Watched]:
     """The demo model, with prompts in several steps."""
     loaded = trinity.load(
         trinity.demo_model(), threads=1, batch_size=32, max_sequences=parallel
     )  # fmt: skip
-    with loaded as model, Watched(model, parallel) as watched:
+    with loaded as model, Watched(model, parallel, seconds) as watched:
         yield watched
 
 
@@ -243,7 +245,7 @@ def left(watched: Watched, port: int, phase: Phase, chance: random.Random, count
         watched.until(lambda: watched.work >= others + count)
     for client in clients:
         client.sendall(FURTHER[chance.choice(list(FURTHER))] if phase.whole else b"")
-    time.sleep(chance.random() * 2 * STEP_SECONDS)
+    time.sleep(chance.random() * 2 * watched.seconds)
     for client in clients:
         chance.choice(WAYS)(client)
     steps = watched.steps_until(others)
@@ -259,11 +261,12 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("phases", nargs="*", metavar="PHASE", help=", ".join(PHASES))
+    parser.add_argument("--step-seconds", type=float, default=STEP_SECONDS)
     options = parser.parse_args()
     names = options.phases or list(PHASES)
     rounds = -(-options.clients // (AT_ONCE * len(names)))
     late = 0
-    with watched_demo() as watched, served(watched.model) as port:
+    with watched_demo(seconds=options.step_seconds) as watched, served(watched.model) as port:
         for name in names:
             chance = random.Random(f"{options.seed} {name}")
             found = Counter(left(watched, port, PHASES[name], chance, AT_ONCE)

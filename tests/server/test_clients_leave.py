@@ -15,10 +15,8 @@ CLIENTS = 8
 @pytest.fixture(scope="module")
 def demo() -> Iterator[tuple[leaving.Watched, int]]:
     """A server whose steps are long enough for a machine that is busy."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaving, "STEP_SECONDS", 0.1)
-        with leaving.watched_demo(4) as watched, leaving.served(watched.model) as port:
-            yield watched, port
+    with leaving.watched_demo(4, 0.1) as watched, leaving.served(watched.model) as port:
+        yield watched, port
 
 
 @pytest.mark.parametrize("name", leaving.PHASES)

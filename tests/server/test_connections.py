@@ -22,7 +22,7 @@ from starlette.routing import Route
 from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from tests.server.test_leaving import nobody_gets_on
 from trinity.model import Model
-from trinity.server import bodies, connection, connections, pace
+from trinity.server import accepting, bodies, connection, connections, pace
 
 CHAT = "/v1/chat/completions"
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -126,6 +126,38 @@ def test_a_system_without_descriptors_is_asked_again(
     assert [one.name for one in caplog.records if "no connection" in one.getMessage()] == [
         "trinity.server"
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_client_that_has_left_is_known_before_its_request_is_read(ends: bool) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as client,
+    ):
+        client.sendall(GET)
+        if ends:
+            client.shutdown(socket.SHUT_WR)
+        taken, _ = listener.accept()
+        with taken:
+            assert accepting.has_left(taken) is ends
+
+
+def test_requests_of_a_server_that_ends_get_503_and_no_traceback(
+    make: MakeApp, model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2}'
+    post = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+    with nobody_gets_on(model), ExitStack() as stack:
+        with socket_server(make(), drain=0) as url:
+            made = stack.enter_context(clients(url))
+            waits = [made(post % (CHAT.encode(), len(text), text)) for _ in range(4)]
+            half_sent = made(half(100))
+            wait_for(lambda: model.load_of_work().waiting == 4)
+        for one in (*waits, half_sent):
+            assert one.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+    assert "Traceback" not in caplog.text
+    wait_for(lambda: model.load_of_work().waiting == 0)
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,12 @@ def written_to(app: ASGIApp) -> ASGIApp:
                     await connection.writable()
             await send(message)
 
-        await app(scope, receive, written)
+        try:
+            await app(scope, receive, written)
+        except asyncio.CancelledError:  # the server ends before the answer
+            if connection is None:
+                raise
+            connection.cycle.disconnected = True
+            connection.transport.close()
 
     return answered

@@ -73,6 +73,11 @@ class Dispatch:
             await self._answer(scope, receive, watched)
         except LeftError:
             pass
+        except asyncio.CancelledError:
+            if status == 499:
+                stopped = ApiError(503, "the server is being stopped")
+                await refusal(self._endpoint.family, stopped)(scope, receive, watched)
+            raise
         except Exception as error:
             if status != 499:
                 raise  # it was being written; the connection ends

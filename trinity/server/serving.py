@@ -42,6 +42,8 @@ _NAMED = re.compile(r"(?P<name>[\w.:-][\w.:/-]*)=(?P<ref>.+)", re.DOTALL)
 KEPT_SECONDS = 75
 # Tenths of a second after which freed memory is given back, where no request is being answered.
 GIVE_BACK_TICKS = 20
+# Seconds for cancelled requests to say so to their clients.
+LAST_SECONDS = 0.5
 # Seconds for cancelled tasks to end when the server ends.
 TASK_SECONDS = 1.0
 log = logging.getLogger("trinity.server")
@@ -176,6 +178,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let running ones end, then close what is left."""
         await super().shutdown(sockets)
+        if self._connections.tasks:
+            await asyncio.wait(self._connections.tasks, timeout=LAST_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
