@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from mmap import ACCESS_READ, mmap
@@ -82,6 +83,7 @@ class Dispatch:
             if status != 499:
                 raise  # it was being written; the connection ends
             await refusal(self._endpoint.family, error)(scope, receive, watched)
+            error.__traceback__ = None  # its frames have the body, and may refer to the error
         finally:
             if batches is not None:
                 batches.traffic.live -= live
@@ -212,7 +214,8 @@ def repeated(service: Service, endpoints: Sequence[Endpoint], log: StreamLog) ->
         "type": "http", "method": "POST", "path": begun.path, "headers": [], "query_string": b"",
         "trinity.deadline": deadline,
     }  # fmt: skip
-    return Source(answered, scope, partial(failure, endpoint.family))
+    log.begun = replace(begun, body="")  # which may be large
+    return Source(answered, scope, partial(failure, endpoint.family), len(body))
 
 
 def refusal(family: Family, error: Exception) -> ASGI:

@@ -8,7 +8,6 @@ which was the last that it has. With a folder for their tokens, streams outlive 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
@@ -20,11 +19,15 @@ from trinity.server.kept_stream import LAST_EVENT, Kept, Source
 from trinity.server.owner import part_of
 from trinity.server.stream import Stream
 from trinity.server.stream_log import Recording, StreamLog, StreamLogs
+from trinity.server.threads import body_bytes
 
 HEADER = "x-conversation-id"
 LONGEST_NAME = 512
 MOST_STREAMS = 64  # of all owners together
 LEAST_STREAMS = 4  # of each owner
+# Of all streams' events, and of the bodies of requests whose streams are being written.
+MOST_BYTES = 32 << 20
+LEAST_BYTES = 8 << 20  # of each owner
 KEPT_SECONDS = 300.0
 
 
@@ -47,6 +50,7 @@ class KeptStreams:
     def __init__(self, logs: StreamLogs | None = None, owners: int = 1) -> None:
         self.logs = logs
         self.most = part_of(MOST_STREAMS, owners, LEAST_STREAMS)
+        self.most_bytes = part_of(MOST_BYTES, owners, LEAST_BYTES)
         self.repeat: Callable[[StreamLog], Source] | None = None
         self._by_name: dict[str, Kept] = {}
 
@@ -57,9 +61,10 @@ class KeptStreams:
         """
 
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-            self._make_room(name)
+            self._make_room(name, body_bytes.get())
             recorded = Recording(self.logs, name, path, body, secrets.randbits(64))
-            kept = self._keep(name, Source(stream, scope, stream.failure), recorded)
+            source = Source(stream, scope, stream.failure, body_bytes.get())
+            kept = self._keep(name, source, recorded)
             await kept.read(0, send)
 
         return answered
@@ -113,6 +118,11 @@ class KeptStreams:
         for one in kept.values():
             one.cancel()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all streams."""
+        return sum(kept.nbytes for kept in self._by_name.values())
+
     def _repeated(self, name: str) -> Kept | None:
         """A stream that a process before began."""
         if self.logs is None or self.repeat is None:
@@ -121,59 +131,80 @@ class KeptStreams:
         if log is None:
             return None
         try:
-            self._check_room()
             source = self.repeat(log)
+            self._check_room(source.nbytes)
         except BaseException:
             log.close()
             raise
         return self._keep(name, source, Recording.again(self.logs, log))
 
     def _keep(self, name: str, source: Source, recorded: Recording) -> Kept:
-        loop = asyncio.get_running_loop()
-
-        def left() -> None:
-            loop.call_later(KEPT_SECONDS, self._abandon, name, kept)
-
-        kept = self._by_name[name] = Kept(source, recorded, left)
-        kept.task.add_done_callback(lambda task: self._ended(name, kept))
+        kept = self._by_name[name] = Kept(source, recorded, self._left, self._make_room_for)
+        kept.task.add_done_callback(lambda task: self._ended(kept))
         return kept
 
-    def _abandon(self, name: str, kept: Kept) -> None:
+    def _has(self, kept: Kept) -> bool:
+        return self._by_name.get(kept.recorded.name) is kept
+
+    def _left(self, kept: Kept) -> None:
+        kept.later(KEPT_SECONDS, self._abandon)
+
+    def _abandon(self, kept: Kept) -> None:
         """End a stream that nobody reads; what it has a file of can go on if somebody asks."""
-        if not kept.readers and kept.completed is None and self._by_name.get(name) is kept:
-            del self._by_name[name]
+        if not kept.readers and kept.completed is None and self._has(kept):
+            del self._by_name[kept.recorded.name]
             kept.cancel()
 
-    def _ended(self, name: str, kept: Kept) -> None:
+    def _ended(self, kept: Kept) -> None:
         """Forget it: at once what failed to begin, the rest after some time.
 
         What a process before began stays in its file: who was refused may ask again.
         """
-        if kept.begun.exception() and kept.recorded.resumed:
-            if self._by_name.get(name) is kept:
-                del self._by_name[name]
+        if not self._has(kept):
             return
-        seconds = 0.0 if kept.begun.exception() else KEPT_SECONDS
-        asyncio.get_running_loop().call_later(seconds, self._forget, name, kept)
+        if not kept.begun.exception():
+            kept.later(KEPT_SECONDS, self._forget)
+        elif kept.recorded.resumed:
+            del self._by_name[kept.recorded.name]
+        else:
+            self._forget(kept)
 
-    def _forget(self, name: str, kept: Kept) -> None:
-        if self._by_name.get(name) is kept:
-            del self._by_name[name]
+    def _forget(self, kept: Kept) -> None:
+        if self._has(kept):
+            del self._by_name[kept.recorded.name]
+            kept.cancel()
             kept.recorded.forget()
 
-    def _make_room(self, name: str) -> None:
+    def _make_room(self, name: str, nbytes: int) -> None:
         """Raises: ApiError 429 where all places have streams that are being written."""
         if len(name) > LONGEST_NAME:
             raise ApiError(400, f"{HEADER} has more than {LONGEST_NAME} characters", HEADER)
         self.drop(name)
-        self._check_room()
+        self._check_room(nbytes)
 
-    def _check_room(self) -> None:
-        if len(self._by_name) >= self.most:
-            done = [kept for kept in self._by_name.values() if kept.completed is not None]
-            if not done:
+    def _check_room(self, nbytes: int) -> None:
+        """Forget streams that are whole, the oldest first, until there is room for one more."""
+        while self._by_name and (
+            len(self._by_name) >= self.most or self.nbytes + nbytes > self.most_bytes
+        ):
+            if not self._forget_oldest():
                 raise ApiError(
-                    429, f"{self.most} streams are being kept", HEADER, "queue_full",
-                    headers={"Retry-After": "1"},
+                    429, f"{len(self._by_name)} streams of {self.nbytes} bytes are being written; "
+                    f"at most {self.most} of {self.most_bytes} bytes are kept", HEADER,
+                    "queue_full", headers={"Retry-After": "1"},
                 )  # fmt: skip
-            self._forget(done[0].recorded.name, done[0])
+
+    def _make_room_for(self, kept: Kept) -> None:
+        """See to it that a stream that grows keeps within the bytes that all may have."""
+        while self.nbytes > self.most_bytes and self._forget_oldest():
+            pass
+        if self._has(kept):
+            kept.shorten(self.nbytes - self.most_bytes)
+
+    def _forget_oldest(self) -> bool:
+        """Forget the oldest stream that is whole, if there is one."""
+        for kept in self._by_name.values():
+            if kept.completed is not None:
+                self._forget(kept)
+                return True
+        return False

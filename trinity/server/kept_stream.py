@@ -12,22 +12,27 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Scope, Send
 
 from trinity.conversation.names import name_again
-from trinity.server.errors import ApiError
+from trinity.server.errors import ApiError, api_error
 from trinity.server.stream import BEAT_COMMENT, EVENTS
 from trinity.server.stream_log import Recording, recording
 
 LAST_EVENT = "last-event-id"
 MOST_BYTES = 4 << 20  # of one stream; of a longer one the beginning is dropped
+STEP = 64 << 10
 LATE = ApiError(408, "the reader was too slow: a part of the stream is gone")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What writes a stream: the application, its scope, and how it says what is wrong."""
+    """What writes a stream: the application, its scope, and how it says what is wrong.
+
+    ``nbytes``: of the body of the request, which is there while the stream is being written.
+    """
 
     app: ASGIApp
     scope: Scope
     failure: Callable[[Exception], bytes]
+    nbytes: int = 0
 
 
 class Kept:
@@ -35,12 +40,15 @@ class Kept:
 
     ``begun`` is done once its headers are known, with the error where it cannot begin.
     ``started`` and ``completed`` are times in seconds since the epoch; it is written until
-    ``completed`` is known. ``left`` is called when nobody reads it any more.
+    ``completed`` is known. ``left`` is called when nobody reads it any more, ``grown`` each time
+    it has ``STEP`` bytes more.
     """
 
     def __init__(
-        self, source: Source, recorded: Recording, left: Callable[[], object] = lambda: None
-    ) -> None:
+        self, source: Source, recorded: Recording,
+        left: Callable[[Kept], object] = lambda kept: None,
+        grown: Callable[[Kept], object] = lambda kept: None,
+    ) -> None:  # fmt: skip
         self.started = int(time.time())
         self.completed: int | None = None
         self.start = 0
@@ -50,7 +58,9 @@ class Kept:
         self.begun: asyncio.Future[Message] = loop.create_future()
         self.begun.add_done_callback(_seen)
         self._failure = source.failure
-        self._left = left
+        self._left, self._grown = left, grown
+        self._request_bytes, self._checked = source.nbytes, 0
+        self._timer: asyncio.TimerHandle | None = None
         self._data = bytearray()
         self._ends = array("Q")  # of the numbered events, in bytes of the stream
         self._numbers = False
@@ -72,9 +82,32 @@ class Kept:
         """Events that were written and have numbers, from 1."""
         return len(self._ends)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it that are there, with the request while it is being written."""
+        return len(self._data) + self._ends.itemsize * len(self._ends) + self._request_bytes
+
+    def later(self, seconds: float, do: Callable[[Kept], object]) -> None:
+        """Let ``do`` be called with it after so many seconds, in place of what was to be."""
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(seconds, do, self)
+
+    def shorten(self, count: int) -> None:
+        """Drop so many bytes of the beginning, if they are more than 0."""
+        if count > 0:
+            count = min(count, len(self._data))
+            del self._data[:count]
+            self.start += count
+
     def cancel(self) -> None:
-        """End it; again is harmless."""
+        """End it, and wait for nothing; again is harmless."""
+        self._stop_timer()
         self.task.cancel()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()  # a timer that is cancelled refers to nothing
+            self._timer = None
 
     async def read(self, place: int, send: Send, *, after: int | None = None) -> None:
         """Send what is there from ``place`` on, and what comes.
@@ -99,7 +132,7 @@ class Kept:
         finally:
             self.readers -= 1
             if not self.readers and self.completed is None:
-                self._left()
+                self._left(self)
 
     async def _come(self, number: int, send: Send) -> None:
         """Wait for an event, and keep the connection alive; say so where it does not come."""
@@ -147,18 +180,19 @@ class Kept:
                 self._ends.append(self.end)
         else:
             self._data += body
-        much = len(self._data) - MOST_BYTES
-        if much > 0:
-            del self._data[:much]
-            self.start += much
+        self.shorten(len(self._data) - MOST_BYTES)
+        if self.end >= self._checked + STEP:
+            self._checked = self.end
+            self._grown(self)
         self._tell()
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+    def _ended(self, task: asyncio.Future[Exception | None]) -> None:
+        error = None if task.cancelled() else task.result()
         if not self.begun.done():
             cancelled = ApiError(400, "the stream was cancelled", code="cancelled")
             self.begun.set_exception(error or cancelled)
         self.completed = int(time.time())
+        self._request_bytes = 0
         self.recorded.end()
         self._tell()
 
@@ -167,8 +201,17 @@ class Kept:
         changed.set()
 
 
-async def _run(app: ASGIApp, scope: Scope, send: Send) -> None:
-    await app(scope, _nothing, send)
+async def _run(app: ASGIApp, scope: Scope, send: Send) -> Exception | None:
+    """Write a stream. Returns: why it failed, without frames, which would refer to the request."""
+    try:
+        await app(scope, _nothing, send)
+    except asyncio.CancelledError:
+        return None
+    except Exception as error:
+        if api_error(error).status < 500:
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+        return error
+    return None
 
 
 async def _nothing() -> Message:

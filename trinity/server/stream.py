@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -67,7 +68,8 @@ class Stream:
     ) -> None:
         self._started: Awaitable[Any] = started
         self._written: Callable[[Any], AsyncGenerator[bytes, None]] = written
-        self._family = family
+        # What a stream ends with that fails after it began; it does not refer to the request.
+        self.failure = partial(failure, family)
         self._media_type = media_type
         self._beat = beat
         self._silent = True
@@ -100,10 +102,6 @@ class Stream:
             if beating is not None:
                 beating.cancel()
             await _closed(starting)
-
-    def failure(self, error: Exception) -> bytes:
-        """What a stream ends with that fails after it began."""
-        return failure(self._family, error)
 
     async def _keep_alive(self, send: Send) -> None:
         while True:

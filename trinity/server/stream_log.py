@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from io import FileIO
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class StreamLogs:
                 with suppress(OSError):
                     path.unlink()
             return None
-        return StreamLog(path, file, begun, (), 0)
+        return StreamLog(path, file, replace(begun, body=""), (), 0)
 
     def open(self, name: str) -> StreamLog | None:
         """The file of a stream that no process writes; None where there is none that is whole.
@@ -243,7 +243,7 @@ class Recording:
                 self.names, int(time.time()), None if lora is None else list(lora.items()),
                 defaults,
             )  # fmt: skip
-            self.log = self.logs.create(begun)
+            self.log, self.body = self.logs.create(begun), b""
         elif self.log.begun.model != model:
             raise ApiError(
                 409, f"the stream was begun by another model that was called {model_name}",
@@ -258,6 +258,7 @@ class Recording:
 
     def end(self) -> None:
         """Nothing more will be written."""
+        self.body = b""
         if self.log is not None:
             self.log.close()
 
