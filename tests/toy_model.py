@@ -310,6 +310,9 @@ class ToyTokenizer:
     def stream(self, *, skip_special: bool = True) -> ToyStream:
         return ToyStream()
 
+    def bytes_of(self, token: int) -> bytes:
+        return ToyStream().bytes_of(token)
+
     def token_text(self, token: int) -> str:
         named = {number: text for text, number in SPECIAL.items()}
         return named.get(token, "<unk>" if token == UNK else f"<0x{token - FIRST_BYTE:02X}>")

@@ -339,8 +339,7 @@ class Model(Embeddings):
         ids = await asyncio.to_thread(self._prompt_ids, prompt, request)
 
         def text(token: int) -> str:
-            data = self._tokenizer.stream(skip_special=False).bytes_of(token)
-            return data.decode("utf-8", "replace")
+            return self._tokenizer.bytes_of(token).decode("utf-8", "replace")
 
         found: list[TokenLogprob] | None = []
         if len(ids) > 1:

@@ -325,8 +325,7 @@ class Answer(Sequence):
         return token_logprob(logits, token, top, self._text_of)
 
     def _text_of(self, token: int) -> str:
-        stream = self._tokenizer.stream(skip_special=False)
-        return stream.bytes_of(token).decode("utf-8", "replace")
+        return self._tokenizer.bytes_of(token).decode("utf-8", "replace")
 
     def _lap(self) -> float:
         """Seconds since the last lap, or since it was submitted."""

@@ -114,9 +114,10 @@ class Sampler:
         ids, weights = drawn
         shares = weights / weights.sum()
         most = _highest(shares, top)
+        best_ids, best_shares = ids[most].tolist(), shares[most].tolist()
         found = tuple(
-            TokenLogprob(int(ids[i]), math.log(shares[i]), text(int(ids[i])))
-            for i in most if shares[i] > 0
+            TokenLogprob(token, math.log(share), text(token))
+            for token, share in zip(best_ids, best_shares, strict=True) if share > 0
         )  # fmt: skip
         share = float(shares[ids == token_id][0])
         return TokenLogprob(token_id, math.log(share), text(token_id), found)
@@ -253,7 +254,9 @@ def token_logprob(
     """
     normalizer = log_normalizer(logits)
 
-    def found(token: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
-        return TokenLogprob(token, float(logits[token]) - normalizer, text(token), top)
-
-    return found(token_id, tuple(found(int(token)) for token in best(logits, top)))
+    places = best(logits, top)
+    found = tuple(
+        TokenLogprob(token, value - normalizer, text(token))
+        for token, value in zip(places.tolist(), logits[places].tolist(), strict=True)
+    )
+    return TokenLogprob(token_id, float(logits[token_id]) - normalizer, text(token_id), found)

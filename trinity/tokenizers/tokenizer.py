@@ -230,6 +230,13 @@ class Tokenizer:
             drop_first=self._drops_first and not continuation,
         )
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """The bytes that one token adds to a text, special ones too.
+
+        Raises TokenizerError for an unknown id.
+        """
+        return self._piece(token_id)[0]
+
     def token_text(self, token_id: int) -> str:
         """The token as the vocabulary writes it: "▁Hello", "<0x0A>", "Ġworld", "<|eot_id|>".
 

@@ -42,7 +42,7 @@ class PromptObject(Body):
     multimodal_data: Annotated[list[str], Meta(max_length=0)] | None = None
 
 
-MOST_PROBS = 8192  # of all answers to a request: they are found in each step
+MOST_PROBS = 2048  # of all answers to a request: they are found in each step
 
 
 class LlamaRequest(LlamaParameters, kw_only=True):

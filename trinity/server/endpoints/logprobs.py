@@ -66,4 +66,4 @@ def chat_logprobs(model: Model, found: Iterable[TokenLogprob]) -> list[ChatLogpr
 
 def token_bytes(model: Model, token: int) -> list[int]:
     """The bytes of a token, which need be no text by themselves."""
-    return list(model.tokenizer.stream(skip_special=False).bytes_of(token))
+    return list(model.tokenizer.bytes_of(token))
