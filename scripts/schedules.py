@@ -95,6 +95,7 @@ def cases_of(model: Model, number: int) -> list[Case]:
             "max_tokens": rng.choice([0, 1, 3, 10, 30, 100]), "ignore_eos": rng.random() < 0.5,
             "repetition_penalty": rng.choice([1.0, 1.1]), "speculative": rng.random() < 0.7,
             "stop": rng.choice([None, None, "e "]), "cache_prompt": rng.random() < 0.8,
+            "cache_salt": rng.choice(["", "", "a"]), "slot": rng.choice([None, None, 0]),
         }  # fmt: skip
         case = Case(model.tokenize(text), options)
         case.alone = model.generate(case.prompt, **{**options, "cache_prompt": False}).token_ids
