@@ -11,11 +11,11 @@ from tests.server.keys.two_keys import Ask, Make, Server, asking
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES, FILES, BATCHES = "/v1/responses", "/v1/files", "/v1/batches"
-TALK = [{"role": "user", "content": "My secret is 4711. " * 12}]
+TALK = [{"role": "user", "content": "My secret is swordfish. " * 12}]
 GREEDY: Any = {"temperature": 0, "max_tokens": 4}
 NAMED, RESUMED = {"X-Conversation-Id": "talk::1"}, {"Last-Event-ID": "1"}
 PROMPT = list(range(20, 200))
-ROW = {"custom_id": "a", "url": COMPLETIONS, "body": {"prompt": "4711", "max_tokens": 1}}
+ROW = {"custom_id": "a", "url": COMPLETIONS, "body": {"prompt": "swordfish", "max_tokens": 1}}
 UNKNOWN = {"FILE": f"file-{'0' * 24}", "BATCH": f"batch_{'0' * 24}", "REPLY": "resp_0",
            "ITEM": "msg_0"}  # fmt: skip
 
@@ -51,7 +51,7 @@ def stream(server: Server) -> None:
 
 
 def respond(server: Server) -> None:
-    body = {"input": "My secret is 4711.", "max_output_tokens": 4, "temperature": 0}
+    body = {"input": "My secret is swordfish.", "max_output_tokens": 4, "temperature": 0}
     server.names["REPLY"] = name = server.made("POST", RESPONSES, body)["id"]
     items = server.made("GET", f"{RESPONSES}/{name}/input_items")
     server.names["ITEM"] = items["data"][0]["id"]

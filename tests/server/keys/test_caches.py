@@ -107,13 +107,13 @@ def deviations(times: list[tuple[float, bool]]) -> float:
 
 
 SALTED = [
-    ("/v1/completions", {"prompt": "My secret is 4711.", "max_tokens": 1}),
-    ("/completion", {"prompt": "My secret is 4711.", "max_tokens": 1}),
+    ("/v1/completions", {"prompt": "My secret is swordfish.", "max_tokens": 1}),
+    ("/completion", {"prompt": "My secret is swordfish.", "max_tokens": 1}),
     (
         "/v1/chat/completions",
         {"messages": [{"role": "user", "content": "My secret"}], "max_tokens": 1},
     ),
-    ("/v1/responses", {"input": "My secret is 4711.", "max_output_tokens": 1}),
+    ("/v1/responses", {"input": "My secret is swordfish.", "max_output_tokens": 1}),
 ]
 
 

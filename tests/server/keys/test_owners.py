@@ -171,7 +171,7 @@ def test_no_endpoint_tells_another_key_of_a_prompt(serve: Serve) -> None:
         return found
 
     def secret(server: Server, path: str) -> list[str]:
-        return ["4711", *(name for name in server.names.values() if name not in path)]
+        return ["swordfish", *(name for name in server.names.values() if name not in path)]
 
     with serve(all_made) as server:
         server.made("POST", "/v1/chat/completions", {"messages": TALK, "max_tokens": 1})
