@@ -11,11 +11,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from trinity.errors import TrinityError
 from trinity.runtime.page import Domain
 from trinity.runtime.slots import Slots
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.llama_parameters import check_slot
-from trinity.server.errors import ApiError
+from trinity.server.errors import ApiError, api_error
 from trinity.server.owner import folder_of, owner, salt_of
 from trinity.server.schemas import Body
 
@@ -71,7 +72,12 @@ async def change(call: Call[SlotFile]) -> ASGI:
         if action == "erase":
             return Json(SlotAnswer(slot, n_erased=await slots.erase(domain)))
         change = slots.save if action == "save" else slots.restore
-        tokens, size = await change(domain, path, call.service.slot_files.run)
+        try:
+            tokens, size = await change(domain, path, call.service.slot_files.run)
+        except TrinityError as error:
+            # Clients know a file by its name; where the folder is does not concern them.
+            message = str(error).replace(f"{own}{os.sep}", "")
+            raise ApiError(api_error(error).status, message, "filename") from error
     took = 1000 * (time.perf_counter() - began)
     if action == "save":
         timings = SaveTimings(save_ms=took)
