@@ -26,43 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, us
 SECONDS, SCALE, TRIES = 1.0, 3.0, 3
 ATTACKS = list(all_attacks().values())
 # What the server does not bear yet.
-PENDING = frozenset(
-    {
-        "adapter_loops",
-        "batch_loops",
-        "batches_of_huge_rows",
-        "content_types_of_quotes",
-        "content_types_of_semicolons",
-        "counted_tokens",
-        "different_response_fields",
-        "dispositions_of_semicolons",
-        "doubling_grammars",
-        "forms_of_almost_boundaries",
-        "huge_logit_bias",
-        "huge_schemas",
-        "infills",
-        "kept_streams_of_large_bodies",
-        "keys_of_5000_digits",
-        "load_and_unload",
-        "long_urls",
-        "many_channels",
-        "many_choices",
-        "many_messages",
-        "many_prompts",
-        "many_tools",
-        "million_token_ids",
-        "one_byte_chunks",
-        "one_word_of_4_mb",
-        "rerank_of_many_documents",
-        "response_fields",
-        "scrapes",
-        "slow_readers",
-        "template_bombs",
-        "the_same_key_again",
-        "tokenize_4_mb",
-        "wide_json",
-    }
-)
+PENDING = frozenset({"batches_of_huge_rows", "load_and_unload"})
 
 
 @pytest.fixture(scope="module")

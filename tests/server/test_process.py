@@ -129,6 +129,19 @@ def test_requests_may_be_hostile(url: str) -> None:
     assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
 
 
+def test_a_broken_body_is_refused_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its headers are refused, too, after uvicorn has refused the chunk that came with them."""
+    port = int(url.rsplit(":", 1)[1])
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
+        client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n")
+        answers = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1") == 1
+    assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
+    assert caplog.records == []
+
+
 def test_requirement_19_health_says_that_it_loads_then_idles_then_sigterm_drains() -> None:
     with process("--drain", "120") as (server, url):
         health = httpx.get(f"{url}/health", timeout=LIMIT)

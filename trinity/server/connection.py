@@ -114,6 +114,9 @@ class Connection(H11Protocol):
         msg = self.conn.refusal or msg
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.disconnected = True  # what the application answers comes too late
+                self.cycle.message_event.set()
         else:
             self.transport.close()
 
