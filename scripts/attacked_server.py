@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import resource
 import subprocess
@@ -112,9 +111,8 @@ def running(models: Path, kind: Kind) -> Iterator[Server]:
 
 def write_models(folder: Path) -> None:
     """Write the random models: tiny.gguf, and whisper.gguf."""
-    from scripts.fuzzing.target_speech import whisper
+    from scripts.fuzzing.live_server import sound_whisper
     from scripts.make_synthetic import SHAPES, write_model
 
     write_model(folder / "tiny.gguf", SHAPES["tiny"])
-    raw, _, _ = whisper(random.Random(3), 0.0).encode()
-    (folder / "whisper.gguf").write_bytes(bytes(raw))
+    (folder / "whisper.gguf").write_bytes(sound_whisper())

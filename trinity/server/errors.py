@@ -111,6 +111,7 @@ class Family:
     prefixes: tuple[str, ...] = ()
 
 
+_FOLDER = re.compile(r"^/(?:[^/:\n]+/)+")
 OPENAI = Family("OpenAI", openai_error, ErrorAnswer)
 
 
@@ -126,9 +127,9 @@ def api_error(error: BaseException) -> ApiError:
             code="context_length_exceeded", more=counts, kind="exceed_context_size_error",
         )  # fmt: skip
     if isinstance(error, InputError | TokenizerError | UnsupportedError):
-        return ApiError(400, str(error), param=_option_of(str(error)))
+        return ApiError(400, without_folder(error), param=_option_of(str(error)))
     if isinstance(error, FormatError | ConfigError):
-        return ApiError(503, f"the model cannot be used: {error}")
+        return ApiError(503, f"the model cannot be used: {without_folder(error)}")
     if isinstance(error, TimeoutError):
         return ApiError(504, "the request took more time than the server gives to one")
     if isinstance(error, MemoryError):
@@ -138,8 +139,16 @@ def api_error(error: BaseException) -> ApiError:
     if is_shortage(error):
         return unavailable(f"the system gives no more threads, processes or files: {error}")
     if isinstance(error, TrinityError):
-        return ApiError(500, str(error))
+        return ApiError(500, without_folder(error))
     return ApiError(500, "the server failed; its own output says where")
+
+
+def without_folder(error: TrinityError) -> str:
+    """The text of an error; a file that it begins with is named without its folder.
+
+    Where the server's files are does not concern its clients.
+    """
+    return _FOLDER.sub("", str(error))
 
 
 def unavailable(message: str) -> ApiError:

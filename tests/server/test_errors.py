@@ -1,0 +1,25 @@
+"""What a client is told of an error: the file's name, not where the server keeps it."""
+
+from __future__ import annotations
+
+import pytest
+
+from trinity.errors import FormatError, InputError, TokenizerError, TrinityError
+from trinity.server.errors import api_error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (TokenizerError("/srv/models/a.gguf: no merges"), 400, "a.gguf: no merges"),
+        (FormatError("/srv/a b/x.gguf: cut"), 503, "the model cannot be used: x.gguf: cut"),
+        (TrinityError("/state/streams/1: no space"), 500, "1: no space"),
+        (InputError("prompt is '/a/b'; it must be a text"), 400, None),
+        (InputError("the pattern /a/b is wrong"), 400, None),
+    ],
+)
+def test_files_are_named_without_their_folder(
+    error: TrinityError, status: int, message: str | None
+) -> None:
+    told = api_error(error)
+    assert (told.status, told.message) == (status, message or str(error))
