@@ -67,3 +67,55 @@ def many_tools(target: Target) -> None:
     ]
     body = {"messages": MESSAGES, "tools": tools, "tool_choice": "required"}
     target.again(lambda: target.ask(CHAT, body), 4)
+
+
+def form(schema: object) -> dict[str, object]:
+    """A chat whose answer has a schema."""
+    chosen = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return {"messages": MESSAGES, "max_tokens": 4, "response_format": chosen}
+
+
+@attack()
+def multiples_of_large_primes(target: Target) -> None:
+    """Schemas that end the compiling process, each another one, 60 at a time."""
+
+    def ask() -> None:
+        target.ask(CHAT, form({"type": "integer", "multipleOf": 99_999_989 + 2 * next(numbers)}))
+
+    target.again(ask, 60)
+
+
+@attack()
+def long_enums(target: Target) -> None:
+    """Enums of 5,000 values, each another one, which are accepted and kept compiled."""
+
+    def ask() -> None:
+        number = next(numbers)
+        target.ask(CHAT, form({"enum": [f"{number} {i * 7919 % 100_003}" for i in range(5000)]}))
+
+    target.again(ask, 4)
+
+
+@attack()
+def choices_of_10000_texts(target: Target) -> None:
+    """Choices of as many texts as the limit says, each another one."""
+
+    def ask() -> None:
+        number = next(numbers)
+        texts = [f"{number} {i * 7919 % 100_003}" for i in range(10_000)]
+        body = {"messages": MESSAGES, "max_tokens": 4, "structured_outputs": {"choice": texts}}
+        target.ask(CHAT, body)
+
+    target.again(ask, 4)
+
+
+@attack()
+def references_in_a_cycle(target: Target) -> None:
+    """Schemas of 2,000 references each of which leads to the next, the last one to the first."""
+
+    def ask() -> None:
+        number = next(numbers)
+        definitions = {f"d{i}": {"$ref": f"#/$defs/d{(i + 1) % 2000}"} for i in range(2000)}
+        target.ask(CHAT, form({"$ref": f"#/$defs/d{number % 2000}", "$defs": definitions}))
+
+    target.again(ask, 8)

@@ -20,9 +20,11 @@ import httpx
 import openai
 import pytest
 
+import trinity
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
 from trinity.model import Model
-from trinity.server import connection
+from trinity.server import connection, serving
+from trinity.server.settings import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = pytest.mark.full
@@ -243,3 +245,17 @@ def test_small_pieces_do_not_wait_for_acknowledgements(
         assert httpx.get(f"{url}/health", timeout=LIMIT).status_code == 200
     assert found
     assert all(found)
+
+
+def test_threads_give_way_to_the_event_loop_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's 5 ms would be added to each of the event loop's turns beside a busy thread."""
+    found: list[float] = []
+    monkeypatch.setattr(
+        serving.Server, "run", lambda self, sockets: found.append(sys.getswitchinterval())
+    )
+    before = sys.getswitchinterval()
+    try:
+        serving.serve([trinity.demo_model()], ServerOptions(port=0), {}, lambda line: None)
+    finally:
+        sys.setswitchinterval(before)
+    assert found == [pytest.approx(0.0005)]

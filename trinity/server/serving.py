@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,9 @@ KEPT_SECONDS = 75
 GIVE_BACK_TICKS = 20
 # Seconds for cancelled requests to say so to their clients.
 LAST_SECONDS = 0.5
+# After which a thread gives up the interpreter's lock to another one: the event loop, or the thread
+# that runs the model, beside a thread that reads a long request. Python's own value is 5 ms.
+SWITCH_SECONDS = 0.0005
 # Seconds for cancelled tasks to end when the server ends.
 TASK_SECONDS = 1.0
 log = logging.getLogger("trinity.server")
@@ -104,6 +108,7 @@ def serve(
                 "key: whoever reaches it can use the models; give --api-key, or --host 127.0.0.1"
             )
         server = Server(config(app, options), options.max_connections)
+        sys.setswitchinterval(SWITCH_SECONDS)
         server.run(sockets=listeners)
     if errors:
         (error,) = errors
