@@ -3,8 +3,7 @@
     python scripts/leaving.py --clients 10000
     python scripts/leaving.py --clients 500 queued whole_answer
 
-The demo model serves in this process, with steps of 25 ms or more, for which the machine must have
-time: give --step-seconds where it does other work. In each round some clients ask,
+The demo model serves in this process, with steps of 25 ms or more. In each round some clients ask,
 go on until the phase, send further bytes or none, and leave: by an end of both directions, by one
 of their own direction alone, or by a reset. The exit code is 1 if work of theirs was in a third
 step after that.
@@ -39,6 +38,7 @@ from trinity.server.settings import ServerOptions  # noqa: E402
 
 STEPS = 2  # that may begin after a client has left
 STEP_SECONDS = 0.025
+PARTS = 25  # of a step: where the process waits for its processors, so does each part
 AT_ONCE = 16  # clients of a round
 LIMIT = 60.0  # seconds until what does not come is taken for a hang
 CHAT = "/v1/chat/completions"
@@ -146,7 +146,8 @@ class Watched:
     def __enter__(self) -> Watched:
         def counted(*arguments: Any, **options: Any) -> Any:
             self.steps += 1
-            time.sleep(self.seconds)
+            for _ in range(PARTS):
+                time.sleep(self.seconds / PARTS)
             return self._step(*arguments, **options)
 
         self.model.engine.step = counted  # type: ignore[method-assign]
@@ -261,12 +262,11 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("phases", nargs="*", metavar="PHASE", help=", ".join(PHASES))
-    parser.add_argument("--step-seconds", type=float, default=STEP_SECONDS)
     options = parser.parse_args()
     names = options.phases or list(PHASES)
     rounds = -(-options.clients // (AT_ONCE * len(names)))
     late = 0
-    with watched_demo(seconds=options.step_seconds) as watched, served(watched.model) as port:
+    with watched_demo() as watched, served(watched.model) as port:
         for name in names:
             chance = random.Random(f"{options.seed} {name}")
             found = Counter(left(watched, port, PHASES[name], chance, AT_ONCE)
