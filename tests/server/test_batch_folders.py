@@ -61,7 +61,7 @@ def test_what_is_gone_is_told(served: TestClient, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
     assert served.get("/v1/files").status_code == 503
     files = {"file": ("in.jsonl", b"x")}
-    assert served.post("/v1/files", files=files, data={"purpose": "batch"}).status_code == 507
+    assert served.post("/v1/files", files=files, data={"purpose": "batch"}).status_code == 503
 
 
 def test_a_batch_that_vanishes_stops_no_other(

@@ -268,7 +268,7 @@ def test_a_speech_model_that_cannot_be_loaded_does_not_end_the_server(
     with TestClient(app, base_url="http://localhost") as client:
         answer = send(client, (folder / "audio.wav").read_bytes())
         assert answer.status_code == 503
-        assert broken in answer.json()["error"]["message"]
+        assert broken not in answer.json()["error"]["message"]  # it is in the log
         streamed = send(client, (folder / "audio.wav").read_bytes(), stream="true")
         assert streamed.status_code == 503
         body = {"prompt": "a", "max_tokens": 1}

@@ -36,6 +36,7 @@ from trinity_kernels.ops.kv_layout import KV_TYPES, PAGE
 from trinity_kernels.whole_file import whole_file
 
 MAGIC, VERSION = b"TSLT", 2
+OWN = 0o600  # the mode of a file: it has what somebody asked
 PACKED = (-1, 1)  # what the words begin with where the number of tokens comes next
 LARGEST_HEADER = 1 << 16
 STEP = 1 << 20
@@ -137,6 +138,8 @@ def _written(engine: Engine, cache: KVCache, found: Sequence[int], path: str) ->
     tokens = np.asarray(found, "<i4")
     text = json.dumps(asdict(_header(engine, cache.kv_type, cache.adapters))).encode()
     with whole_file(path) as file:
+        if hasattr(os, "fchmod"):
+            os.fchmod(file.fileno(), OWN)
         file.write(struct.pack("<4sIIiiI", MAGIC, VERSION, 3 + len(tokens), *PACKED, len(tokens)))
         file.write(tokens.tobytes())
         file.write(struct.pack("<I", len(text)) + text)
@@ -145,7 +148,9 @@ def _written(engine: Engine, cache: KVCache, found: Sequence[int], path: str) ->
             file.write(data.data)
             check = zlib.crc32(data.data, check)
         file.write(struct.pack("<I", check))
-        return len(tokens), file.tell()
+        size = file.tell()
+    os.chmod(path, OWN)  # a file that is replaced had its mode
+    return len(tokens), size
 
 
 class _Reader:

@@ -24,12 +24,16 @@ async def answer_rows(
     It ends early where ``ask`` gives None. ``written`` is called after each. Raises: what they do.
     """
 
+    reading, writing = asyncio.Lock(), asyncio.Lock()
+
     async def work() -> None:
-        for row in rows:
-            found = await ask(row)
-            if found is None:
+        while True:
+            async with reading:
+                row = await asyncio.to_thread(next, rows, None)
+            if row is None or (found := await ask(row)) is None:
                 return
-            output.add(row.custom_id, row.number, *found)
+            async with writing:
+                await asyncio.to_thread(output.add, row.custom_id, row.number, *found)
             await written()
 
     try:
@@ -43,7 +47,7 @@ async def answer_rows(
 async def answer(app: ASGIApp, row: Row, *, of_batch: bool = False) -> tuple[int, Any]:
     """Status and body of the answer to a row; ``of_batch``: it counts as no live request."""
     sent: list[Message] = []
-    body: list[bytes] = [json.dumps(row.body).encode()]
+    body: list[bytes] = [await asyncio.to_thread(lambda: json.dumps(row.body).encode())]
     left = asyncio.Event()  # never: nobody leaves
 
     async def receive() -> Message:
@@ -63,4 +67,4 @@ async def answer(app: ASGIApp, row: Row, *, of_batch: bool = False) -> tuple[int
         "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
     }, receive, send)  # fmt: skip
     whole = b"".join(message.get("body", b"") for message in sent)
-    return int(sent[0]["status"]), json.loads(whole)
+    return int(sent[0]["status"]), await asyncio.to_thread(json.loads, whole)

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from trinity.errors import InputError
+from trinity.server.errors import ApiError
+from trinity.server.json_size import check_values
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
-LONGEST_LINE = 32 << 20  # bytes
+LONGEST_LINE = (4 << 20) + (64 << 10)  # bytes: a body of the usual --max-body, and its id
 LONGEST_ANSWER = 1 << 30  # bytes of the line of an answer, such as the vectors of many texts
 LONGEST_ID = 512  # characters
 
@@ -67,7 +69,10 @@ def lines_of(path: Path, longest: int) -> Iterator[bytes]:
 
 def _row(where: str, number: int, line: bytes) -> Row:
     try:
+        check_values(line)
         found = json.loads(line)
+    except ApiError as error:
+        raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON: {error}") from error
     if not isinstance(found, dict):

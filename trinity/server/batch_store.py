@@ -143,6 +143,8 @@ class BatchStore:
             self._cancelled(batch.id).touch()
             self.save(batch)
         except OSError as error:
+            with suppress(OSError):
+                self._cancelled(batch.id).unlink(missing_ok=True)
             raise ApiError(507, f"this cannot be written down: {error.strerror}") from error
 
     def is_cancelled(self, name: str) -> bool:

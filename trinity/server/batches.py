@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import partial
 from pathlib import Path
 
@@ -53,9 +54,11 @@ class Batches:
         self._traffic = traffic
         self._current: BatchObject | None = None
 
-    def add(self, input_file: str, endpoint: str, metadata: dict[str, str] | None) -> BatchObject:
+    async def add(
+        self, input_file: str, endpoint: str, metadata: dict[str, str] | None
+    ) -> BatchObject:
         """Begin a batch. Raises: as ``BatchStore.add``."""
-        batch = self.store.add(input_file, endpoint, metadata)
+        batch = await asyncio.to_thread(self.store.add, input_file, endpoint, metadata)
         self._traffic.news.set()
         return batch
 
@@ -72,10 +75,10 @@ class Batches:
         batch = self.get(name)
         if batch.status not in ENDED and batch.status != "cancelling":
             begun = batch.status != "validating" or batch is self._current
-            batch.become("cancelling")
-            if not begun:
-                batch.become("cancelled")
-            self.store.cancel(batch)
+            changed = copy(batch)
+            _cancel(changed, begun)
+            self.store.cancel(changed)  # where this fails, the batch goes on
+            _cancel(batch, begun)
             self._traffic.news.set()
         return batch
 
@@ -213,6 +216,12 @@ class Batches:
             self.store.save(batch)
         except OSError:
             log.exception("batch %s", batch.id)
+
+
+def _cancel(batch: BatchObject, begun: bool) -> None:
+    batch.become("cancelling")
+    if not begun:
+        batch.become("cancelled")
 
 
 def _checked(source: Path, batch: BatchObject) -> set[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from trinity.errors import ConfigError, FormatError
 from trinity.runtime.turns import client
 from trinity.server.bodies import Body
 from trinity.server.clients import client_of
@@ -95,10 +97,22 @@ class Dispatch:
                 log.info("%s %s %d %.3f s", scope["method"], self._endpoint.path, status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._service.bodies.counted() as body:
-            await self._answer_to(body, scope, receive, send)
+        upload = await self._upload()
+        with self._service.bodies.counted() as body, upload as grow:
+            await self._answer_to(body, grow, scope, receive, send)
 
-    async def _answer_to(self, coming: Body, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _upload(self) -> AbstractContextManager[Callable[[int], None] | None]:
+        """What counts the bytes of a body that is written into a file as it comes."""
+        if self._endpoint.limit != "max_file" or self._service.batches is None:
+            return nullcontext()
+        files = self._service.batches.own.files
+        _, used = await asyncio.to_thread(files.used)
+        return files.upload(used)
+
+    async def _answer_to(
+        self, coming: Body, grow: Callable[[int], None] | None, scope: Scope, receive: Receive,
+        send: Send,
+    ) -> None:  # fmt: skip
         """Read the body, then answer while it is watched whether the client is still there."""
         settings = self._service.settings
         deadline = asyncio.get_running_loop().time() + settings.request_seconds
@@ -116,7 +130,7 @@ class Dispatch:
                 asyncio.timeout_at(deadline),
                 coming.coming(receive, in_memory=in_memory) as received,
             ):
-                body = await read_body(scope, received, most, folder)
+                body = await read_body(scope, received, most, folder, grow)
         except TimeoutError:
             raise ApiError(408, "the body did not come in time") from None
         body_bytes.set(len(body))
@@ -221,7 +235,7 @@ def repeated(service: Service, endpoints: Sequence[Endpoint], log: StreamLog) ->
 def refusal(family: Family, error: Exception) -> ASGI:
     """The answer that says what is wrong; what is the server's own fault is logged."""
     told = api_error(error)
-    if told.status == 500:
+    if told.status == 500 or isinstance(error, FormatError | ConfigError):
         log.error("a request failed", exc_info=error)
     return Json(family.form(told), told.status, dict(told.headers))
 
@@ -267,9 +281,10 @@ def hash_of(scope: Scope, body: bytes) -> bytes:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, most: int, folder: Path | None = None
-) -> bytes | mmap:
-    """The whole body, with a ``folder`` as a file there that has no name.
+    scope: Scope, receive: Receive, most: int, folder: Path | None = None,
+    grow: Callable[[int], None] | None = None,
+) -> bytes | mmap:  # fmt: skip
+    """The whole body, with a ``folder`` as a file there that has no name; ``grow`` counts it.
 
     Raises: ApiError 413 where it is too long, 507 where the disk is full, LeftError.
     """
@@ -278,6 +293,8 @@ async def read_body(
     try:
         with TemporaryFile(dir=folder) as file:
             async for chunk in chunks_of(scope, receive, most):
+                if grow is not None:
+                    grow(len(chunk))
                 file.write(chunk)
             file.flush()
             return mmap(file.fileno(), 0, access=ACCESS_READ) if file.tell() else b""

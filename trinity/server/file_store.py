@@ -10,8 +10,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +45,7 @@ class FileStore:
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder, self._most = folder, most_bytes
+        self._coming = 0  # bytes of files that are being sent
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_writable(str(folder))
@@ -59,20 +60,60 @@ class FileStore:
         try:
             write(self.path(file_id), content)
             return self.describe(file_id, name, purpose)
-        except OSError as error:
+        except BaseException as error:  # what has no description would be counted for nobody
             self.path(file_id).unlink(missing_ok=True)
-            raise ApiError(507, f"the file cannot be kept: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise ApiError(507, f"the file cannot be kept: {error.strerror}") from error
+            raise
 
     def check_room(self, nbytes: int) -> None:
         """Raises: ApiError 413 where so many bytes more, or one file more, are too many."""
-        files = list(self.all())
-        used = sum(one.bytes for one in files)
-        if used + nbytes > self._most or len(files) >= MOST_FILES:
+        count, used = self.used()
+        if used + nbytes > self._most or count >= MOST_FILES:
             raise ApiError(
-                413, f"{len(files)} files have {used} bytes, and {nbytes} more are too many: at "
+                413, f"{count} files have {used} bytes, and {nbytes} more are too many: at "
                 f"most {MOST_FILES} files and {self._most} bytes are kept; delete some",
                 code="storage_full",
             )  # fmt: skip
+
+    def used(self) -> tuple[int, int]:
+        """How many files there are, and the bytes of all that is in the folder.
+
+        Raises: ApiError 503 where the folder is gone.
+        """
+        count = size = 0
+        try:
+            with os.scandir(self.folder) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        size += entry.stat().st_size
+                        count += entry.name.endswith(".data")
+        except OSError as error:
+            raise ApiError(503, f"the files cannot be looked at: {error.strerror}") from error
+        return count, size
+
+    @contextmanager
+    def upload(self, used: int) -> Iterator[Callable[[int], None]]:
+        """What notes that bytes of a file have come, which is there in part until ``with`` ends.
+
+        It raises ApiError 413 where all such files and the ``used`` bytes are too many.
+        """
+        own = 0
+
+        def grow(count: int) -> None:
+            nonlocal own
+            own += count
+            self._coming += count
+            if used + self._coming > self._most:
+                raise ApiError(
+                    413, f"files that are kept have {used} bytes, and files that are being sent "
+                    f"{self._coming}; at most {self._most} are kept", code="storage_full",
+                )  # fmt: skip
+
+        try:
+            yield grow
+        finally:
+            self._coming -= own
 
     @staticmethod
     def new_id() -> str:

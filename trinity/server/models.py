@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections import Counter
@@ -22,6 +23,8 @@ from trinity.server.places import Places, asker
 
 if TYPE_CHECKING:
     from trinity.model import Model
+
+log = logging.getLogger("trinity.server")
 
 # Names that programs have built in. A server of one model answers to them as well.
 VENDORS = re.compile(
@@ -205,7 +208,11 @@ class Models:
                     await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
             except TrinityError as error:
-                raise ApiError(503, f"the model {served.name} cannot be loaded: {error}") from error
+                # The reason names files of the server, and others that are near them.
+                log.error("the model %s cannot be loaded: %s", served.name, error)
+                raise ApiError(
+                    503, f"the model {served.name} cannot be loaded; the server's log says why"
+                ) from error
             finally:
                 served.loading = False
             # What keys and values may take is known only now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -15,6 +16,8 @@ from trinity.speech.transcript import Segment, Transcript, collected
 
 if TYPE_CHECKING:
     from trinity.speech.model import SpeechModel
+
+log = logging.getLogger("trinity.server")
 
 MOST_WAITING = 16
 # The names that OpenAI's clients know and send by default; each means the server's one model.
@@ -123,7 +126,10 @@ class Speech:
         try:
             model = self._loaded()
         except TrinityError as error:
-            raise ApiError(503, f"the model {self.name} cannot be loaded: {error}") from error
+            log.error("the model %s cannot be loaded: %s", self.name, error)
+            raise ApiError(
+                503, f"the model {self.name} cannot be loaded; the server's log says why"
+            ) from error
         with tempfile.NamedTemporaryFile(prefix="trinity-audio-") as file:
             file.write(audio)
             file.flush()

@@ -52,7 +52,7 @@ async def create(call: Call[BatchBody]) -> ASGI:
         raise ApiError(
             400, f"{found.id} has answers of a batch; give a file of requests", "input_file_id"
         )
-    return Json(batches.add(found.id, body.endpoint, body.metadata))
+    return Json(await batches.add(found.id, body.endpoint, body.metadata))
 
 
 async def listed(call: Call[Any]) -> ASGI:

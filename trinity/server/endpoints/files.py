@@ -92,12 +92,13 @@ async def listed(call: Call[Any]) -> ASGI:
     """The files."""
     query: FileQuery = call.query
     files = batches_of(call.service).files
-    found = [
-        one for one in await asyncio.to_thread(lambda: list(files.all()))
-        if query.purpose in (None, one.purpose)
-    ]  # fmt: skip
-    found.sort(key=lambda one: (one.created_at, one.id), reverse=query.order == "desc")
-    return Json(FileList(*page_of(found, query.after, query.limit)))
+
+    def answer() -> Json:
+        found = [one for one in files.all() if query.purpose in (None, one.purpose)]
+        found.sort(key=lambda one: (one.created_at, one.id), reverse=query.order == "desc")
+        return Json(FileList(*page_of(found, query.after, query.limit)))
+
+    return await asyncio.to_thread(answer)
 
 
 async def described(call: Call[Any]) -> ASGI:
@@ -117,7 +118,7 @@ async def content(call: Call[Any]) -> ASGI:
 async def delete(call: Call[Any]) -> ASGI:
     """Remove a file."""
     batches, name = batches_of(call.service), call.request.path_params["file_id"]
-    batches.delete_file(name)
+    await asyncio.to_thread(batches.delete_file, name)
     return Json(FileDeleted(name))
 
 

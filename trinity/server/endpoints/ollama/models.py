@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections import Counter
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from datetime import UTC, datetime
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from trinity import __version__
+from trinity.errors import TrinityError
 from trinity.model import Model
 from trinity.model_defaults import made_for
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
@@ -21,6 +23,8 @@ from trinity.server.endpoints.ollama.options import Asking
 from trinity.server.models import Served
 from trinity.server.prepared import template_of
 from trinity.server.thinking import can_think
+
+log = logging.getLogger("trinity.server")
 
 if TYPE_CHECKING:
     from trinity.formats import WeightProvider
@@ -105,7 +109,18 @@ class Version(msgspec.Struct):
 async def tags(call: Call[Any]) -> ASGI:
     """All models."""
     found = call.service.models.served.values()
-    return Json(Tags(await asyncio.to_thread(lambda: [tag_of(one) for one in found])))
+    return Json(Tags(await asyncio.to_thread(tags_of, list(found))))
+
+
+def tags_of(found: Iterable[Served]) -> list[Tag]:
+    """What is said of models, those left out whose files cannot be opened."""
+    tags = []
+    for one in found:
+        try:
+            tags.append(tag_of(one))
+        except (OSError, TrinityError) as error:
+            log.warning("the model %s is not listed: %s", one.name, error)
+    return tags
 
 
 async def running(call: Call[Any]) -> ASGI:
