@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trinity.errors import (
         ConfigError,
         ConfinedError,
+        ConfinedUnavailableError,
         ContextLengthError,
         FormatError,
         InputError,
@@ -67,6 +68,7 @@ __all__ = [
     "Completion",
     "ConfigError",
     "ConfinedError",
+    "ConfinedUnavailableError",
     "ContextLengthError",
     "FinishReason",
     "FormatError",
@@ -106,6 +108,7 @@ _HOMES = {
     "trinity.errors": (
         "ConfigError",
         "ConfinedError",
+        "ConfinedUnavailableError",
         "ContextLengthError",
         "FormatError",
         "InputError",
