@@ -40,9 +40,7 @@ TARGETS: dict[str, Target] = {
     "chunking": chunking, "response_fields": response_fields, "slots": slots, "guard": guard,
 }  # fmt: skip
 
-# The server does not bear these yet.
-PENDING: tuple[str, ...] = ()
-USUAL = tuple(name for name in TARGETS if name not in ("guard", *PENDING))
+USUAL = tuple(name for name in TARGETS if name != "guard")
 # Of about 1,000 cases; guard is only run when it is asked for.
 SHARES = {
     "gguf": 180, "structure": 300, "split": 30, "tl": 20, "wide": 1, "huggingface": 20,

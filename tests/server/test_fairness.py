@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, us
 SECONDS, SCALE, TRIES = 1.0, 3.0, 3
 ATTACKS = list(all_attacks().values())
 # What the server does not bear yet.
-PENDING = frozenset({"batches_of_huge_rows", "load_and_unload"})
+PENDING = frozenset({"batches_of_huge_rows"})
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ def test_a_model_is_unloaded_when_it_is_kept_for_no_time(path: str, keep_alive: 
         answer = post(client, path, model="demo", keep_alive=keep_alive)
         assert (answer["done"], answer["done_reason"]) == (True, "unload")
         wait_for(lambda: not models.ready)
+        assert client.get("/health").status_code == 200  # else who watches it ends the server
         assert strict(client.get("/api/ps").text) == {"models": []}
         # An answer that is under way is not cut off.
         asked = {"messages": HELLO} if path == "/api/chat" else {"prompt": "Who?"}

@@ -151,6 +151,7 @@ class Models:
         self.served = {one.name: one for one in served}
         self._by_name = {alias: one for one in served for alias in one.aliases} | self.served
         self.first = served[0]
+        self.began = any(one.model is not None for one in served)  # a model has been loaded
         self._memory_limit = memory_limit
         self._any_name = any_name
         self._loading = asyncio.Lock()
@@ -207,6 +208,7 @@ class Models:
                     need = await asyncio.to_thread(served.weigh)
                     await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
+                self.began = True
             except TrinityError as error:
                 # The reason names files of the server, and others that are near them.
                 log.error("the model %s cannot be loaded: %s", served.name, error)

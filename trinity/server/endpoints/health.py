@@ -11,7 +11,7 @@ from trinity.server.errors import ApiError
 
 
 class Health(msgspec.Struct):
-    """A request need not wait for a model, or all wait for theirs.
+    """A model has been loaded, or each is loaded when it is asked for.
 
     ``canary_checked``: when all loaded models were last seen to compute what they computed at
     first, in seconds since the epoch; null before.
@@ -22,8 +22,11 @@ class Health(msgspec.Struct):
 
 
 async def health(call: Call[Any]) -> ASGI:
-    """It never waits for a model; where none is loaded at the start, it is ready at once."""
-    if call.service.settings.preload and not call.service.models.ready:
+    """It never waits for a model; where none is loaded at the start, it is ready at once.
+
+    It stays ready where a model is unloaded: the next request loads it again.
+    """
+    if call.service.settings.preload and not call.service.models.began:
         raise ApiError(503, "loading model", code="loading", headers={"Retry-After": "1"})
     canary = call.service.canary
     if canary.differing is not None:
