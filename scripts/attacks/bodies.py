@@ -118,3 +118,10 @@ def rerank_of_many_documents(target: Target) -> None:
     """10,000 documents to be ranked."""
     body = {"query": "x", "documents": ["some words of it " * 20] * 10_000}
     target.again(lambda: target.ask("/v1/rerank", body), 4)
+
+
+@attack()
+def many_log_probabilities(target: Target) -> None:
+    """Answers that come whole, with 1,024 log-probabilities for each token."""
+    body = json.dumps({"prompt": "x", "n_predict": 100, "n_probs": 1024, "ignore_eos": True})
+    target.again(lambda: target.ask("/completion", body.encode()), 4)

@@ -27,6 +27,7 @@ from trinity.server.structured import format_options, llama_options
 
 # Words of JSON Schema that show that an object is a schema, and not what has one.
 _SCHEMA_WORDS = {"properties", "$ref", "anyOf", "oneOf", "allOf", "enum", "items", "$defs"}
+_LOOKED_AT = 1 << 16  # characters of a grammar in which its first rule begins
 _FORMS: dict[str, type[Body]] = {
     "text": TextForm, "json_object": ObjectForm, "json_schema": SchemaForm,
     "choice": ChoiceForm, "grammar": GrammarForm,
@@ -162,7 +163,8 @@ def _options(where: str, form: ResponseFormat) -> dict[str, Any]:
 
 def is_gbnf(text: str) -> bool:
     """Whether a grammar is GBNF, whose rules have ``::=``, rather than Lark."""
-    return re.search(r"^[^\S\n]*+[\w-]++\s*+::=", text, re.MULTILINE) is not None
+    found = re.search(r"^[^\S\n]*+[\w-]++\s*+::=", text[:_LOOKED_AT], re.MULTILINE)
+    return found is not None
 
 
 def _schema(given: Any, where: str) -> Any:
