@@ -25,8 +25,6 @@ from scripts.ordinary_client import Times
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, uses 127.0.0.2")
 SECONDS, SCALE, TRIES = 1.0, 3.0, 3
 ATTACKS = list(all_attacks().values())
-# What the server does not bear yet.
-PENDING = frozenset({"batches_of_huge_rows"})
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +38,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 @pytest.mark.few(24)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda one: one.name)
 def test_an_ordinary_client_is_served_beside(attack: Attack, servers: Range) -> None:
-    if attack.name in PENDING:
-        pytest.xfail("the server does not bear it yet")
     found = servers.measure(attack, SECONDS, SCALE, TRIES)
     assert found.missed() == [], str(found)
     assert found.sent > 0 or found.attacked.firsts
