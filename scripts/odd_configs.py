@@ -102,12 +102,24 @@ def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[
     try:
         same = case["same"], description(case["values"])
         if same not in known:
-            with trinity.load(own, kv_type="f32", threads=1) as model:
+            context = _context(case["values"], len(prompt))
+            with trinity.load(own, kv_type="f32", threads=1, context_length=context) as model:
                 known[same] = model.logits(prompt)
     except TrinityError as error:
         return "refused", str(error).replace(str(own), "")
     difference = float(np.abs(known[same] - np.load(folder / f"{case['same']}.npy")).max())
     return "equal" if difference < LARGEST_DIFFERENCE else "differs", f"by {difference:.3g}"
+
+
+def _context(values: Json, length: int) -> int | None:
+    """The context to load with; None for the model's own.
+
+    With longrope it selects the factors; transformers selects them by the length of the text.
+    """
+    original = values.get("original_max_position_embeddings")
+    scaling = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    of_text = scaling.get("rope_type") == "longrope" and original is not None
+    return int(original) if of_text and length <= original else None
 
 
 def main() -> None:

@@ -318,8 +318,8 @@ def test_from_a_folder_with_spaces_while_the_current_one_is_gone(tmp_path: Path)
     """As installed elsewhere; the interpreter's own safe-path option is set as well."""
     site = tmp_path / "a folder, installed é"
     (site / "trinity").mkdir(parents=True)
-    for name in ("__init__.py", "errors.py", "confined.py", "confined_child.py"):
-        shutil.copy(ROOT / "trinity" / name, site / "trinity")
+    for path in (ROOT / "trinity").glob("*.py"):
+        shutil.copy(path, site / "trinity")
     shutil.copy(ROOT / "tests" / "confined_answers.py", site / "answers of its own.py")
     (tmp_path / "cwd").mkdir()
     code = f"""

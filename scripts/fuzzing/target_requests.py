@@ -28,6 +28,9 @@ _CHARSETS = (
 def multipart(case: Case) -> None:
     """A form that is sound, odd or injured."""
     rng = case.rng
+    if rng.random() < 0.3:
+        upload(case)
+        return
     boundary = rng.choice(("b", "-", "--", "a" * 70, "x y", "'()+_,-./:=?", "a" * 71, "b;c"))
     body = form(rng, boundary.encode())
     for _ in range(rng.choice((0, 0, 1, 1, 3))):
@@ -36,6 +39,24 @@ def multipart(case: Case) -> None:
     quoted = f'"{said}"' if rng.random() < 0.7 else said
     kind = {"Content-Type": f"multipart/form-data; boundary={quoted}"}
     send(case, request(rng.choice(_FORMS), kind, bytes(body)))
+
+
+def upload(case: Case) -> None:
+    """A file as a client sends it; at times a byte or two of the form are injured."""
+    rng = case.rng
+    name = rng.choice(("a.jsonl", "a b.jsonl", "é", quote(values.text(rng)[:60])))
+    parts = (
+        b'name="purpose"\r\n\r\nbatch',
+        f'name="file"; filename="{name}"\r\n\r\n'.encode() + rng.choice(_CONTENTS),
+    )
+    body = bytearray()
+    for part in rng.sample(parts, 2):
+        body += b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n"
+    body += b"--b--\r\n"
+    if rng.random() < 0.3:
+        injure(rng, body, (b"\r\n", b"--b", b"\0"))
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    send(case, request("/v1/files", kind, bytes(body)))
 
 
 def form(rng: random.Random, boundary: bytes) -> bytearray:

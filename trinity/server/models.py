@@ -194,7 +194,14 @@ class Models:
         served.used = next(self._uses)
         served.leaving = False
         while served.model is None:
-            await self._load(served)
+            try:
+                await self._load(served)
+            except TrinityError as error:
+                # The reason names files of the server, and others that are near them.
+                log.error("the model %s cannot be loaded: %s", served.name, error)
+                raise ApiError(
+                    503, f"the model {served.name} cannot be loaded; the server's log says why"
+                ) from error
         return Lease(served, served.model, self._freed)
 
     async def _load(self, served: Served) -> None:
@@ -209,12 +216,6 @@ class Models:
                     await self._make_room(need, served)
                 served.model = await asyncio.to_thread(served.load)
                 self.began = True
-            except TrinityError as error:
-                # The reason names files of the server, and others that are near them.
-                log.error("the model %s cannot be loaded: %s", served.name, error)
-                raise ApiError(
-                    503, f"the model {served.name} cannot be loaded; the server's log says why"
-                ) from error
             finally:
                 served.loading = False
             # What keys and values may take is known only now.
@@ -270,8 +271,8 @@ class Models:
             await self._unload(served)
 
     async def load_first(self) -> None:
-        """Load the first model."""
-        (await self.lease(None)).release()
+        """Load the first model. Raises: TrinityError, which names its file; ApiError 503."""
+        await self._load(self.first)
 
     async def close(self) -> None:
         """Unload every model."""

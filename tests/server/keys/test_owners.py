@@ -124,8 +124,8 @@ def test_a_batch_belongs_to_the_key_that_began_it(serve: Serve) -> None:
 
 
 def test_each_key_may_fill_its_part_of_the_files(serve: Serve) -> None:
-    with serve(max_files=2000) as server:
-        files = {"file": ("a", b"x" * 900)}
+    with serve(max_files=60_000) as server:
+        files = {"file": ("a", b"x" * 20_000)}
 
         def status(key: str) -> Any:
             given = {"purpose": "batch"}

@@ -46,7 +46,6 @@ FAMILIES = (
             defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500_000.0},
             quantization=("bitnet",),
         ),
-        ternary=True,
     ),
     Family(
         class_names=("BitnetForCausalLM",),

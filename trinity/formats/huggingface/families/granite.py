@@ -69,6 +69,9 @@ def feed_forward(config: HFConfig) -> Iterator[Module]:
 
 
 def _shared_width(config: HFConfig) -> int:
+    """Of the feed-forward that every token takes; 0 in a class that has none, whatever is said."""
+    if config.class_name == "GraniteMoeForCausalLM":
+        return 0
     return config.values.size("shared_intermediate_size", "shared_intermediate_size", 0, smallest=0)
 
 
