@@ -102,7 +102,7 @@ def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[
     try:
         same = case["same"], description(case["values"])
         if same not in known:
-            context = _context(case["values"], len(prompt))
+            context = context_of(case["values"], len(prompt))
             with trinity.load(own, kv_type="f32", threads=1, context_length=context) as model:
                 known[same] = model.logits(prompt)
     except TrinityError as error:
@@ -111,7 +111,7 @@ def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[
     return "equal" if difference < LARGEST_DIFFERENCE else "differs", f"by {difference:.3g}"
 
 
-def _context(values: Json, length: int) -> int | None:
+def context_of(values: Json, length: int) -> int | None:
     """The context to load with; None for the model's own.
 
     With longrope it selects the factors; transformers selects them by the length of the text.
@@ -135,7 +135,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(arguments.keep or name) / class_name
             folder.mkdir(parents=True, exist_ok=True)
-            found = reference(arguments.reference, class_name, folder)
+            try:
+                found = reference(arguments.reference, class_name, folder)
+            except subprocess.CalledProcessError:
+                print(f"{class_name}: transformers computes nothing", flush=True)
+                continue
             counts: Counter[str] = Counter()
             known: Known = {}
             for case in found["cases"]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import trinity
 from scripts.fuzzing.hf_families import description, stored_tensors
 from scripts.make_directory import byte_tokenizer
+from scripts.odd_configs import context_of
 from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 
@@ -49,5 +50,6 @@ def logits(
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
     drawn = {name: drawn_tensor(name, shape) for name, shape, _ in stored_tensors(values, form)}
     write_safetensors(folder / "model.safetensors", drawn)
-    with trinity.load(folder, kv_type="f32", threads=1) as model:
+    context = context_of(values, len(prompt))
+    with trinity.load(folder, kv_type="f32", threads=1, context_length=context) as model:
         return model.logits(prompt)[-1]
