@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,11 @@ RECORDED = 10  # logits of the last token of each case
 DATA = ROOT / "tests" / "data" / "odd_configs.json"
 Json = dict[str, Any]
 Known = dict[tuple[int, str], NDArray[np.float32]]
+
+
+def _is_compared(class_name: str) -> bool:
+    """Whether what transformers computes is of each token; a classifier's scores are not."""
+    return not class_name.endswith("ForSequenceClassification")
 
 
 def reference(python: str, class_name: str, folder: Path) -> Json:
@@ -96,7 +101,8 @@ def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[
     """What trinity makes of a case: "skipped", "equal", "refused" or "differs"; and details."""
     if "same" not in case:
         return "skipped", case["refused"]
-    own = folder / str(case["same"])
+    own, expected = folder / str(case["same"]), np.load(folder / f"{case['same']}.npy")
+    has_logits = expected.shape[-1] == case["values"].get("vocab_size", VOCAB)
     (own / "config.json").write_text(json.dumps(case["values"]), "utf-8")
     (own / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
     try:
@@ -104,11 +110,19 @@ def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[
         if same not in known:
             context = context_of(case["values"], len(prompt))
             with trinity.load(own, kv_type="f32", threads=1, context_length=context) as model:
-                known[same] = model.logits(prompt)
+                known[same] = model.logits(prompt) if has_logits else _vectors(model, prompt)
     except TrinityError as error:
         return "refused", str(error).replace(str(own), "")
-    difference = float(np.abs(known[same] - np.load(folder / f"{case['same']}.npy")).max())
+    if not has_logits:
+        expected = np.stack([expected[0], expected.mean(0), expected[-1]])
+    difference = float(np.abs(known[same] - expected).max())
     return "equal" if difference < LARGEST_DIFFERENCE else "differs", f"by {difference:.3g}"
+
+
+def _vectors(model: trinity.Model, prompt: list[int]) -> NDArray[np.float32]:
+    """Hidden states: of the first token, the mean, of the last token."""
+    poolings: tuple[Literal["cls", "mean", "last"], ...] = ("cls", "mean", "last")
+    return np.stack([model.embed([prompt], one, normalize=False)[0] for one in poolings])
 
 
 def context_of(values: Json, length: int) -> int | None:
@@ -131,7 +145,7 @@ def main() -> None:
     parser.add_argument("--show", default="differs", help="outcomes to list, comma-separated")
     arguments = parser.parse_args()
     failed, written = False, dict[str, Any]()
-    for class_name in arguments.classes or classes():
+    for class_name in arguments.classes or filter(_is_compared, classes()):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(arguments.keep or name) / class_name
             folder.mkdir(parents=True, exist_ok=True)

@@ -38,8 +38,8 @@ BY_CLASS: dict[str, Json] = {
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
     "DeepseekV2ForCausalLM": {"num_key_value_heads": 2},
     "DeepseekV3ForCausalLM": {
-        "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_key_value_heads": 2,
-        "rope_interleave": True, "head_dim": 8,
+        "n_routed_experts": 4, "num_local_experts": 4, "n_group": 2, "topk_group": 1,
+        "num_key_value_heads": 2, "rope_interleave": True, "head_dim": 8,
     },
     "Qwen3NextForCausalLM": _DELTA_RULE,
     "Qwen3_5ForCausalLM": _DELTA_RULE,

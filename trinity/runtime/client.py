@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Prompt = tuple[list[int], Request]
 
+FEW = 8  # answers that take less than a millisecond to prepare
+
 
 class AsyncAnswers:
     """Chunks of answers that were submitted together: (place of the answer, chunk), as they come.
@@ -129,14 +131,15 @@ class Client:
     ) -> AsyncAnswers:
         """All answers at once, checked and submitted when this returns, in an event loop.
 
-        ``whole``: each comes as one chunk, so that the loop is not woken for every token. Grammars
-        and large sets of stop strings are compiled outside of the loop's thread.
+        ``whole``: each comes as one chunk, so that the loop is not woken for every token. Many
+        answers are prepared, and grammars and large sets of stop strings compiled, outside of the
+        loop's thread.
         """
         inbox = AsyncInbox()
         sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
         if whole:
             sinks = [Collector(sink.put, joined) for sink in sinks]
-        if any(request.takes_time for _, request in prompts):
+        if len(prompts) > FEW or any(request.takes_time for _, request in prompts):
             answers = await asyncio.to_thread(self._answers, prompts, sinks)
         else:
             answers = self._answers(prompts, sinks)
