@@ -15,7 +15,7 @@ import msgspec
 from trinity.errors import InputError
 from trinity.server.errors import ApiError
 from trinity.server.file_store import write
-from trinity.server.schemas import encode
+from trinity.server.schemas import decoder, encode
 
 Status = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
@@ -125,7 +125,7 @@ class BatchStore:
             raise missing
         try:
             data = (self._folder / f"{name}.json").read_bytes()
-            batch = msgspec.json.decode(data, type=BatchObject)
+            batch: BatchObject = decoder(BatchObject).decode(data)
         except (OSError, msgspec.DecodeError, RecursionError):
             raise missing from None
         if batch.id != name:

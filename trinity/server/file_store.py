@@ -19,7 +19,7 @@ import msgspec
 
 from trinity.errors import InputError
 from trinity.server.errors import ApiError
-from trinity.server.schemas import encode
+from trinity.server.schemas import decoder, encode
 from trinity_kernels.whole_file import check_writable, whole_file
 
 Purpose = Literal["batch", "batch_output"]
@@ -144,7 +144,7 @@ class FileStore:
         if not _NAME.fullmatch(file_id):
             raise missing
         try:
-            found = msgspec.json.decode(self._description(file_id).read_bytes(), type=FileObject)
+            found: FileObject = decoder(FileObject).decode(self._description(file_id).read_bytes())
         except (OSError, msgspec.DecodeError, RecursionError):
             raise missing from None
         if found.id != file_id:  # it says what to open, so it is not believed

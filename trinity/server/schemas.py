@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
-from functools import cache
 from itertools import islice
+from threading import Lock
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -48,10 +48,21 @@ def encoded_text(text: str) -> Any:
     return msgspec.Raw(b'"%b"' % b"".join(some))
 
 
-@cache
+_decoders: dict[Hashable, msgspec.json.Decoder[Any]] = {}
+_making = Lock()
+
+
 def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    """The decoder of a type, made once."""
-    return msgspec.json.Decoder(cast(Any, kind))
+    """The decoder of a type, made once.
+
+    It must be made before anything else uses the type: while msgspec makes what it keeps of a
+    Struct, another thread would find a part of that, which ends the process.
+    """
+    found = _decoders.get(kind)
+    if found is None:
+        with _making:
+            found = _decoders.setdefault(kind, msgspec.json.Decoder(cast(Any, kind)))
+    return found
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
@@ -83,6 +94,7 @@ def converted(value: Any, kind: type[T], where: str, *, strict: bool = True) -> 
 
     Where it is not ``strict``, texts may stand for numbers.
     """
+    decoder(cast(Hashable, kind))
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
