@@ -132,13 +132,19 @@ class _Levels:
         return self._bears[i + 1] + self._idle(i, at) >= 1 - ROUNDING
 
     def seconds(self) -> int:
-        """The fewest whole seconds, one or more, after which one more fits."""
-        i, last = 0, len(self._times) - 1
-        for seconds in range(1, LONGEST):
-            while i < last and self._times[i + 1] <= seconds:
-                i += 1
-            if self.fits(i, seconds):
-                return seconds
+        """The fewest whole seconds, one or more, after which one more fits.
+
+        Between two places that is once enough have left, or never, as the time until the second
+        place only becomes shorter.
+        """
+        for i, begin in enumerate(self._times):
+            end = self._times[i + 1] if i + 1 < len(self._times) else LONGEST
+            leave = max(0.0, self._levels[i] + 1 - self._most) * self._pace
+            enough = math.ceil(max(begin, self._start) + leave) if leave else 0
+            for seconds in (enough - 1, enough, enough + 1):  # as rounding has it
+                at = max(1, math.ceil(begin), seconds)
+                if at < end and self.fits(i, at):
+                    return at
         return LONGEST
 
     def _left(self, begin: float, end: float) -> float:

@@ -11,12 +11,14 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from trinity.server.errors import ApiError, unavailable
 
 T = TypeVar("T")
 MOST_KNOWN: Final = 1024  # clients whose time is remembered
+IDLE_SECONDS: Final = 10.0  # after which a thread without work ends
 
 
 @dataclass(slots=True)
@@ -43,13 +45,17 @@ class Shares:
     Whoever has had the fewest seconds of them is next. One client has at most ``threads`` - 1 of
     them at a time, so that another one always finds a thread or waits for less than one function.
     A client that comes anew starts with the fewest seconds that an active one has. ``most`` may
-    wait, ``most_of_one`` of each client; ``what`` names them in errors.
+    wait, ``most_of_one`` of each client; ``what`` names them in errors. A thread waits for more
+    work for a while, because to start one may keep the caller, which is the event loop.
     """
 
     def __init__(self, name: str, threads: int, what: str, most: int, most_of_one: int) -> None:
         self._name, self._threads = name, threads
         self._what, self._most, self._most_of_one = what, most, most_of_one
         self._running = 0
+        self._idle = 0  # threads to which nothing was handed
+        self._handed: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = False
         self._clients: dict[Hashable, _Client] = {}
         self._lock = threading.Lock()
         self._seconds = 1.0  # that the newest function took
@@ -78,6 +84,9 @@ class Shares:
         with self._lock:
             waiting = [future for one in self._clients.values() for future, _ in one.waiting]
             self._clients.clear()
+            self._closed, idle, self._idle = True, self._idle, 0
+        for _ in range(idle):
+            self._handed.put(None)
         for future in waiting:
             future.cancel()
 
@@ -116,6 +125,12 @@ class Shares:
             return None
 
     def _start(self, job: _Job) -> None:
+        with self._lock:
+            is_handed = self._idle > 0
+            self._idle -= is_handed
+        if is_handed:
+            self._handed.put(job)
+            return
         thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
         try:
             thread.start()
@@ -124,21 +139,40 @@ class Shares:
             job.future.set_exception(unavailable(f"the system gives no thread: {error}"))
 
     def _run(self, job: _Job | None) -> None:
-        """Run a function, and then those whose turn it is."""
+        """Run a function, then those whose turn it is, then what is handed over."""
         while job is not None:
-            began = time.monotonic()
-            result, failure = None, None
-            try:
-                result = job.function()
-            except BaseException as error:
-                failure = error
-            self._end(job.client, time.monotonic() - began)
-            if failure is None:
-                job.future.set_result(result)
-            else:
-                job.future.set_exception(failure)
-            del result, failure
-            job = self._next()
+            self._do(job)
+            job = None  # it refers to a request
+            job = self._next() or self._wait()
+
+    def _do(self, job: _Job) -> None:
+        """Run a function."""
+        began = time.monotonic()
+        result, failure = None, None
+        try:
+            result = job.function()
+        except BaseException as error:
+            failure = error
+        self._end(job.client, time.monotonic() - began)
+        if failure is None:
+            job.future.set_result(result)
+        else:
+            job.future.set_exception(failure)
+
+    def _wait(self) -> _Job | None:
+        """What is handed to this thread; None where it shall end."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._idle += 1
+        try:
+            return self._handed.get(timeout=IDLE_SECONDS)
+        except Empty:
+            with self._lock:
+                if self._idle:
+                    self._idle -= 1
+                    return None
+            return self._handed.get()  # it was handed over meanwhile
 
     def _end(self, own: _Client, seconds: float) -> None:
         with self._lock:
