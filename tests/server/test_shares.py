@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -170,3 +171,19 @@ def test_one_thread_is_everybodys() -> None:
     one.end("a0", "a1", "a2", "b0")
     assert last.result(LIMIT) == "b0"
     assert one.begun[:2] == ["a0", "b0"]
+
+
+def test_a_thread_that_waits_refers_to_no_function() -> None:
+    made = Shares("test-waiting", 2, "functions", 100, 50)
+
+    class Large:
+        """What a function refers to."""
+
+    large = Large()
+    seen = weakref.ref(large)
+    made.submit("a", lambda kept=large: None).result(LIMIT)  # type: ignore[misc]
+    del large
+    wait_for(lambda: seen() is None)
+    assert any(thread.name == "test-waiting" for thread in threading.enumerate())
+    made.close()
+    wait_for(lambda: all(thread.name != "test-waiting" for thread in threading.enumerate()))

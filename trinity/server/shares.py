@@ -131,15 +131,19 @@ class Shares:
         if is_handed:
             self._handed.put(job)
             return
-        thread = threading.Thread(target=self._run, args=(job,), name=self._name, daemon=True)
+        thread = threading.Thread(target=self._run, args=([job],), name=self._name, daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
             self._end(job.client, 0.0)
             job.future.set_exception(unavailable(f"the system gives no thread: {error}"))
 
-    def _run(self, job: _Job | None) -> None:
-        """Run a function, then those whose turn it is, then what is handed over."""
+    def _run(self, first: list[_Job]) -> None:
+        """Run a function, then those whose turn it is, then what is handed over.
+
+        ``first`` is emptied, because a thread refers to its arguments for as long as it lives.
+        """
+        job: _Job | None = first.pop()
         while job is not None:
             self._do(job)
             job = None  # it refers to a request
@@ -148,16 +152,15 @@ class Shares:
     def _do(self, job: _Job) -> None:
         """Run a function."""
         began = time.monotonic()
-        result, failure = None, None
         try:
             result = job.function()
         except BaseException as error:
-            failure = error
-        self._end(job.client, time.monotonic() - began)
-        if failure is None:
-            job.future.set_result(result)
+            self._end(job.client, time.monotonic() - began)
+            job.future.set_exception(error)
         else:
-            job.future.set_exception(failure)
+            self._end(job.client, time.monotonic() - began)
+            job.future.set_result(result)
+        del job  # an error refers to this frame, and the job to the error
 
     def _wait(self) -> _Job | None:
         """What is handed to this thread; None where it shall end."""
