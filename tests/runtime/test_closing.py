@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,17 @@ def _no_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model that no other test of the process has open; what a first use imports is there."""
+    copy = tmp_path / "demo.gguf"
+    shutil.copy(trinity.demo_model(), copy)
+    with trinity.load(copy, threads=1) as model:
+        model.logits([1, 2])
+    gc.collect()
+    return copy
 
 
 def descriptors() -> int:
@@ -99,8 +111,7 @@ def test_loads_and_closes_leave_nothing(kind: str, shared_data: Path) -> None:
     assert garbage() == 0
 
 
-def test_the_file_is_unmapped_while_the_model_is_still_referred_to() -> None:
-    path = Path(trinity.demo_model())
+def test_the_file_is_unmapped_while_the_model_is_still_referred_to(path: Path) -> None:
     before = descriptors()
     model = trinity.load(path, threads=2)
     model.generate("a", max_tokens=2)
@@ -124,8 +135,7 @@ def test_the_file_is_unmapped_while_the_model_is_still_referred_to() -> None:
         _ = engine.fingerprint
 
 
-def test_a_tensor_that_a_caller_has_stays_valid() -> None:
-    path = Path(trinity.demo_model())
+def test_a_tensor_that_a_caller_has_stays_valid(path: Path) -> None:
     before = descriptors()
     model = trinity.load(path, threads=2)
     assert model.weights is not None
@@ -155,8 +165,7 @@ def test_a_cache_that_a_caller_has_keeps_its_pages_alone() -> None:
     assert pool.nbytes == 0
 
 
-def test_a_dropped_model_is_freed_without_close() -> None:
-    path = Path(trinity.demo_model())
+def test_a_dropped_model_is_freed_without_close(path: Path) -> None:
     before = descriptors()
     model = trinity.load(path, threads=1)
     model.logits([1, 2])
