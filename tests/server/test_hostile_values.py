@@ -1,4 +1,4 @@
-"""Numbers that no machine type holds, in every field of every body: none is the server's fault."""
+"""Numbers that no machine type holds, in every field of every body, never cause a status of 500."""
 
 from __future__ import annotations
 

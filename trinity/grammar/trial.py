@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 def made(language: str, source: str, **options: Any) -> str:
-    """The text for llguidance of a grammar in one of `compiling.LANGUAGES`, tried out.
+    """Compile a grammar of one of `compiling.LANGUAGES` once, and return its text for llguidance.
 
     ``options`` are those of the language. An outcome is remembered, refusals too. Raises:
     InputError for a grammar that is wrong, costs too much or lets nothing through;

@@ -14,9 +14,9 @@ from trinity.runtime.page import Domain
 class SlotHold:
     """A slot whose answers wait until ``end``; the answers of all others go on.
 
-    It is granted, which ``sink`` is told by a None, once the slot's answers that were submitted
-    before it have ended. The scheduler refers to it weakly: one that is dropped ends. Closing the
-    model ends it unless it was begun.
+    The scheduler grants the hold when the answers that were submitted to the slot before it have
+    ended, and puts None into ``sink``. The scheduler keeps a weak reference: a hold that is dropped
+    ends. Closing the model ends a hold that has not begun.
     """
 
     def __init__(self, slot: Domain, sink: Sink, arrival: int) -> None:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from hashlib import blake2b, sha256
 from pathlib import Path
 
-# The owner of what the current request asks for.
+# The owner of the current request: the name of its API key, or "" if the server has fewer than two.
 owner: ContextVar[str] = ContextVar("owner", default="")
 
 

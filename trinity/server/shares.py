@@ -53,7 +53,7 @@ class Shares:
         self._name, self._threads = name, threads
         self._what, self._most, self._most_of_one = what, most, most_of_one
         self._running = 0
-        self._idle = 0  # threads to which nothing was handed
+        self._idle = 0  # threads that wait for a job
         self._handed: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
         self._clients: dict[Hashable, _Client] = {}
@@ -139,7 +139,7 @@ class Shares:
             job.future.set_exception(unavailable(f"the system gives no thread: {error}"))
 
     def _run(self, first: list[_Job]) -> None:
-        """Run a function, then those whose turn it is, then what is handed over.
+        """Run the first job, then jobs that wait, then jobs that `_start` hands over.
 
         ``first`` is emptied, because a thread refers to its arguments for as long as it lives.
         """
@@ -163,7 +163,7 @@ class Shares:
         del job  # an error refers to this frame, and the job to the error
 
     def _wait(self) -> _Job | None:
-        """What is handed to this thread; None where it shall end."""
+        """Wait for a job. Returns None if the thread must end."""
         with self._lock:
             if self._closed:
                 return None
