@@ -63,7 +63,6 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         loading = asyncio.create_task(load_first()) if settings.preload else None
-        watching = asyncio.create_task(service.canary.run())
         answering = None
         if service.batches is not None:
             endpoints = {url: by_path[url]["POST"] for url in URLS}
@@ -71,7 +70,6 @@ def make_app(
         try:
             yield
         finally:
-            watching.cancel()
             if answering is not None:
                 answering.cancel()
             if loading is not None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -30,7 +29,6 @@ from trinity.server.ignored import Ignored, ignored
 from trinity.server.kept import name_in
 from trinity.server.kept_stream import LAST_EVENT, Source
 from trinity.server.multipart import form_fields
-from trinity.server.places import asker
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
 from trinity.server.stream import Stream, failure
@@ -149,8 +147,7 @@ class Dispatch:
                 await asyncio.wait({working})
 
     async def _work(self, body: bytes | mmap, scope: Scope, receive: Receive, send: Send) -> None:
-        content, asked = await read_content(self._service, self._endpoint, scope, body)
-        asker.set(b"" if scope.get("trinity.of_batch", False) else asked)
+        content = await read_content(self._service, self._endpoint, scope, body)
         plain = b""
         if self._service.settings.state is not None and name_in(Headers(scope=scope)) is not None:
             plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
@@ -174,19 +171,12 @@ class Dispatch:
 
 async def read_content(
     service: Service, endpoint: Endpoint, scope: Scope, body: bytes | mmap
-) -> tuple[Any, bytes]:
-    """``content_of`` a body and ``hash_of`` the request, in a thread where that takes its time.
-
-    Raises: ApiError.
-    """
+) -> Any:
+    """``content_of`` a body, computed in a thread if the body is large. Raises: ApiError."""
     kind = Headers(scope=scope).get("content-type", "")
-
-    def read() -> tuple[Any, bytes]:
-        content = content_of(endpoint, body, kind)
-        plain = body if isinstance(body, bytes) and endpoint.form is None else b""
-        return content, hash_of(scope, plain)
-
-    return read() if len(body) <= SMALL else await service.threads.run(read)
+    if len(body) <= SMALL:
+        return content_of(endpoint, body, kind)
+    return await service.threads.run(content_of, endpoint, body, kind)
 
 
 def named(start: Message, names: str) -> Message:
@@ -218,7 +208,7 @@ def repeated(service: Service, endpoints: Sequence[Endpoint], log: StreamLog) ->
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         body_bytes.set(len(body))
-        content, _ = await read_content(service, endpoint, scope, body)
+        content = await read_content(service, endpoint, scope, body)
         call = Call(service, content, Request(scope, receive))
         answer = await endpoint.handle(call)
         await answer(scope, receive, send)
@@ -264,20 +254,6 @@ def check_encoding(scope: Scope) -> None:
     for name, value in scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             raise ApiError(415, "a body in a Content-Encoding is not taken; send it as it is")
-
-
-def hash_of(scope: Scope, body: bytes) -> bytes:
-    """Who asks for what: the path, the key, the client's address and the body."""
-    given, client = Headers(scope=scope), scope.get("client")
-    found = blake2b(body, digest_size=16)
-    for text in (
-        scope["path"],
-        given.get("authorization"),
-        given.get("x-api-key"),
-        client and client[0],
-    ):
-        found.update(f"\0{text}".encode())
-    return found.digest()
 
 
 async def read_body(

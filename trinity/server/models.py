@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from trinity.errors import TrinityError
 from trinity.runtime.turns import client
 from trinity.server.errors import ApiError
-from trinity.server.forecast import Forecast
+from trinity.server.estimates import Estimates
 from trinity.server.ignored import ignore
 from trinity.server.owner import owner
-from trinity.server.places import Places, asker
 
 if TYPE_CHECKING:
     from trinity.model import Model
@@ -61,8 +60,7 @@ class Served:
     lora: dict[str, Mapping[int, float]] = field(default_factory=dict)
     aliases: Sequence[str] = ()
     tags: Sequence[str] = ()
-    forecast: Forecast = field(default_factory=Forecast)
-    places: Places = field(default_factory=Places)
+    estimates: Estimates = field(default_factory=Estimates)
 
 
 def has_share(name: str, waiting: Counter[str], most: int) -> bool:
@@ -91,14 +89,9 @@ class Lease:
         return self._served.lora.get(owner.get())
 
     @property
-    def forecast(self) -> Forecast:
-        """What is told of its answers before they come."""
-        return self._served.forecast
-
-    @property
-    def places(self) -> Places:
-        """Who may wait for it, and who was refused."""
-        return self._served.places
+    def estimates(self) -> Estimates:
+        """Estimates of the model's waiting times."""
+        return self._served.estimates
 
     def release(self) -> None:
         """Let it go; again is harmless."""
@@ -115,25 +108,23 @@ class Lease:
 
     @contextmanager
     def entering(self, count: int, most: int) -> Iterator[None]:
-        """While ``count`` answers are prepared.
+        """Count ``count`` responses as waiting while they are prepared.
 
-        Raises: ApiError 429 where ``most`` wait, or as many with those who were refused before.
+        Raises: ApiError 429 if ``most`` wait already.
         """
-        served, load = self._served, self.model.load_of_work()
-        taken = load.waiting + served.entering.total()
-        waiting = served.entering + Counter(load.waiting_of)
-        seconds = 0
-        if not has_share(client.get(), waiting, most):
-            seconds = served.places.enter(asker.get(), count, load, taken, most)
-        if seconds:
-            raise ApiError(
-                429,
-                f"{taken} answers of {self.name} wait, and the places of others are promised; at "
-                f"most {most} may wait: ask again in {seconds} s, then there is a place",
-                code="queue_full",
-                headers={"Retry-After": str(seconds)},
-            )
-        name = client.get()
+        served, work, name = self._served, self.model.load_of_work(), client.get()
+        waiting = work.waiting + served.entering.total()
+        if waiting >= most:
+            by_client = served.entering + Counter(work.waiting_of)
+            if not has_share(name, by_client, most):
+                seconds = served.estimates.retry_after(waiting, work)
+                raise ApiError(
+                    429,
+                    f"{waiting} responses of {self.name} are waiting; at most {most} may. Try "
+                    f"again in {seconds} s",
+                    code="queue_full",
+                    headers={"Retry-After": str(seconds)},
+                )
         served.entering[name] += count
         try:
             yield

@@ -43,7 +43,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.bodies import Bodies
-from trinity.server.canary import Canary
 from trinity.server.errors import ApiError
 from trinity.server.job import ChatJob, End, Event, Piece, TextJob, TokenHash
 from trinity.server.kept import KeptStreams
@@ -102,10 +101,8 @@ class Answers:
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
         self._lease = lease
         self._answers = answers
-        self._submitted = time.perf_counter()
-        # Seconds until the first token of the first answer; None where nothing is measured.
-        self.predicted = lease.forecast.first_token(lease.model, answers.sequences)
-        self._came = self.predicted is None
+        # Estimated seconds until the first token; None if no request has ended yet.
+        self.predicted = lease.estimates.first_token(lease.model.load_of_work())
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
         self._metrics = metrics
@@ -148,8 +145,6 @@ class Answers:
                 400, f"the answer has more than {MOST_LOGPROBS} log-probabilities; ask for fewer, "
                 "or for a stream", "logprobs",
             )  # fmt: skip
-        if chunk.token_ids and not (self._came or index):
-            self._note_first(chunk)
         if self._log is not None:
             self._log.add(chunk.token_ids)
         if not reader.complete:
@@ -173,22 +168,11 @@ class Answers:
             raise ApiError(503, "the server is being stopped")
         assert chunk.timings is not None
         self._metrics.ended(self.name, chunk.timings)
-        self._lease.places.ended(self.model.load_of_work())
-        tokens = chunk.timings.completion_tokens
-        self._lease.forecast.ended(tokens, stopped=chunk.finish_reason == "stop")
+        self._lease.estimates.ended(chunk.timings)
         token_hash = str(self._hashes[index])
         self._events.append(
             End(index, reason, chunk.timings, reader.called, chunk.stop, token_hash)
         )
-
-    def _note_first(self, chunk: Chunk) -> None:
-        """Compare the time of the first token with what was predicted."""
-        self._came = True
-        seconds = time.perf_counter() - self._submitted
-        if chunk.timings is not None:  # of a whole answer, or of one with progress
-            seconds = chunk.timings.waiting_seconds + chunk.timings.prompt_seconds
-        assert self.predicted is not None
-        self._lease.forecast.came(self.predicted, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +203,6 @@ class Service:
         self.threads = Threads()
         self.slot_files = SlotFiles()
         self.bodies = Bodies(max(settings.max_body, settings.max_audio))
-        self.canary = Canary(models)
 
     @property
     def kept(self) -> KeptStreams:

@@ -20,7 +20,7 @@ BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
 # In the message that sends a piece of an answer: whole events of it, and nothing else.
 EVENTS = "trinity.events"
-# Milliseconds from the head of the answer to its first token.
+# Estimated milliseconds from the head of the response to its first token.
 PREDICTED = b"x-predicted-first-token-ms"
 DONE = b"data: [DONE]\n\n"
 
@@ -40,7 +40,7 @@ class Started(Protocol):
 
     @property
     def predicted(self) -> float | None:
-        """Seconds to the first token; None if they are not forecast."""
+        """Estimated seconds until the first token, or None."""
 
     def close(self) -> None:
         """End them; again is harmless."""

@@ -19,7 +19,6 @@ from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.batch_queue import BatchQueue
-from trinity.server.canary import Canary
 from trinity.server.models import Models, Served
 from trinity.server.settings import ServerOptions
 
@@ -64,7 +63,6 @@ def serve(adapted: Model, tmp_path: Path) -> Serve:
             api_key=tuple(keys.values()), state=folder, slot_save_path=folder / "slots", **options
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Canary, "run", nothing)  # its steps come at any time
             if not answers:
                 patch.setattr(BatchQueue, "run", nothing)
             with TestClient(make_app(models, settings), base_url="http://localhost") as client:

@@ -11,27 +11,20 @@ from trinity.server.errors import ApiError
 
 
 class Health(msgspec.Struct):
-    """A model has been loaded, or each is loaded when it is asked for.
+    """A model has been loaded, or models are loaded on demand."""
 
-    ``canary_checked``: when all loaded models were last seen to compute what they computed at
-    first, in seconds since the epoch; null before.
-    """
-
-    canary_checked: int | None
     status: Literal["ok"] = "ok"
 
 
 async def health(call: Call[Any]) -> ASGI:
-    """It never waits for a model; where none is loaded at the start, it is ready at once.
+    """Answer 200 once the server can take requests, without waiting for a model.
 
-    It stays ready where a model is unloaded: the next request loads it again.
+    With --no-preload that is at once. The server stays ready after a model is unloaded, because
+    the next request loads it again.
     """
     if call.service.settings.preload and not call.service.models.began:
         raise ApiError(503, "loading model", code="loading", headers={"Retry-After": "1"})
-    canary = call.service.canary
-    if canary.differing is not None:
-        raise ApiError(503, canary.differing, code="canary")
-    return Json(Health(canary.checked))
+    return Json(Health())
 
 
 ENDPOINTS = tuple(
