@@ -28,6 +28,7 @@ from numba.extending import overload, register_model
 from trinity_kernels.code_files import CodeCache, cache_folder
 from trinity_kernels.isa import BASES, jit_disabled
 from trinity_kernels.processor import target
+from trinity_kernels.sources import digest_of, module_of
 from trinity_kernels.uninterrupted import uninterrupted
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
@@ -132,6 +133,12 @@ class Kernel:
     def level_of(self, level: str) -> str:
         """The level whose code serves ``level``: its base's, where there is none of its own."""
         return level if level in self.own else BASES.get(level, level)
+
+    @property
+    def sources(self) -> str:
+        """A digest of what the code is compiled from; of another package's kernel, its name."""
+        module = module_of(self.function.__code__.co_filename)
+        return self.name if module is None else digest_of(module)
 
     @property
     def uses_tiles(self) -> bool:

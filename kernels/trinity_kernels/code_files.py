@@ -23,6 +23,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
+from trinity_kernels.sources import digest_of, module_of
 from trinity_kernels.whole_file import check_writable, remove_abandoned, whole_file
 
 _PACKAGE = Path(__file__).parent
@@ -30,11 +31,8 @@ _PACKAGE = Path(__file__).parent
 _problem: tuple[str, bool] | None = None
 
 
-def _sources_digest() -> str:
+def _compiler_digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        digest.update(str(path.relative_to(_PACKAGE)).encode())
-        digest.update(path.read_bytes())
     for part in (numba.__version__, llvmlite.__version__, sys.version):
         digest.update(part.encode())
     return digest.hexdigest()[:16]
@@ -44,9 +42,9 @@ def _sources_digest() -> str:
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept: ``TRINITY_CACHE_DIR``, else the user's cache directory.
 
-    Named after a hash of all sources of this package and the compiler's versions, so a change
-    anywhere compiles anew and a reinstalled, unchanged package does not. None where no folder can
-    be written: kernels are then compiled in every process, and ``take_cache_problem`` says why.
+    The folder's name is a digest of the compiler's versions; the files' names have digests of the
+    sources (sources.py). None if no folder can be written: every process then compiles its
+    kernels, and ``take_cache_problem`` says why.
     """
     chosen = os.environ.get("TRINITY_CACHE_DIR")
     candidates = [Path(chosen)] if chosen else []
@@ -60,7 +58,7 @@ def cache_folder() -> Path | None:
         candidates = [Path(base) / "trinity" / "kernels", _PACKAGE / "__pycache__"]
     first_error: tuple[Path, OSError] | None = None
     for candidate in candidates:
-        folder = candidate / _sources_digest()
+        folder = candidate / _compiler_digest()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             check_writable(str(folder))
@@ -106,15 +104,15 @@ class CodeCache(FunctionCache):  # type: ignore[misc]
         class _Locator(UserProvidedCacheLocator):  # type: ignore[misc]
             @classmethod
             def get_suitable_cache_subpath(cls, py_file: str) -> str:
-                # The folder above says the sources: every installation of them shares the code.
+                # The files' names say the sources: every installation of them shares the code.
                 folder = Path(os.path.abspath(py_file)).parent
                 if not folder.is_relative_to(_PACKAGE):
                     return str(super().get_suitable_cache_subpath(py_file))
                 return "_".join(folder.relative_to(_PACKAGE.parent).parts)
 
             def get_source_stamp(self) -> Any:
-                of_package = Path(os.path.abspath(self._py_file)).is_relative_to(_PACKAGE)
-                return None if of_package else super().get_source_stamp()
+                module = module_of(self._py_file)
+                return super().get_source_stamp() if module is None else digest_of(module)
 
             def ensure_cache_path(self) -> None:  # without a trial file for each function
                 with suppress(OSError):  # then it is saving that fails
@@ -156,7 +154,10 @@ class _CodeFiles:
         self.stamp = stamp
 
     def path(self, key: Any) -> str:
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        # A digest of sources is part of the name, so versions of a package do not replace each
+        # other's code. A time of change is not: an edited file replaces its old code.
+        named = (self.stamp, key) if isinstance(self.stamp, str) else key
+        digest = hashlib.sha256(repr(named).encode()).hexdigest()
         return os.path.join(self.folder, f"{self.base}.{digest[:24]}.nbc")
 
     def load(self, key: Any) -> Any:

@@ -34,6 +34,7 @@ from typing import Any
 
 from trinity_kernels.code_files import cache_folder
 from trinity_kernels.processor import Target, target
+from trinity_kernels.sources import digest_of
 
 # Small kernels that need together every instruction set that their level may use.
 _DOTS = (("matmul", "IQ4_NL"),)
@@ -167,7 +168,9 @@ def _lines(text: str) -> list[tuple[str, str]]:
 
 def _file(here: Target) -> Path | None:
     folder = cache_folder()
-    digest = hashlib.sha256(f"{here.architecture} {here.name} {here.features}".encode()).hexdigest()
+    sources = digest_of("trinity_kernels.selftest")
+    tried = f"{here.architecture} {here.name} {here.features} {sources}"
+    digest = hashlib.sha256(tried.encode()).hexdigest()
     return None if folder is None else folder / f"tried-{digest[:16]}"
 
 

@@ -62,7 +62,8 @@ class KernelChoice:
         if jit_disabled():
             return True
         line = f"{kernel.name} {tag} {kernel.level_of(level)}"
-        if line not in self._outcomes:
+        key = f"{line} {kernel.sources}"
+        if key not in self._outcomes:
             from trinity_kernels.selftest import check
 
             kernel.address(level, tag, compiling=lambda: self._tell(f"compiling kernels: {line}"))
@@ -70,13 +71,13 @@ class KernelChoice:
             if problem is not None:
                 self._warn(problem)
             error = check(kernel.name, level, tag)
-            self._outcomes[line] = error is None
-            self._write(f"{line} {'ok' if error is None else 'wrong'}\n")
+            self._outcomes[key] = error is None
+            self._write(f"{key} {'ok' if error is None else 'wrong'}\n")
             if error:
                 self._warn(f"kernel {line} computes wrong results on this machine: {error}")
-        if not self._outcomes[line]:
+        if not self._outcomes[key]:
             self._warn(f"kernel {line} is not used, a lower instruction-set level serves instead")
-        return self._outcomes[line]
+        return self._outcomes[key]
 
     def _tell(self, line: str) -> None:
         if self._progress:

@@ -1,0 +1,83 @@
+"""Which source files a kernel is compiled from, and the digest that names its code in the cache.
+
+A kernel depends on its own module and on every module of this package that its module imports,
+directly or through others, at any depth of the file. The imports are found in the text, without
+importing anything. A change of one file changes the digest of what depends on it, and of nothing
+else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+_NAME = _PACKAGE.name
+# Modules that decide where code is kept or whether it is used, not what it is.
+NO_CODE = frozenset(
+    f"{_NAME}.{name}" for name in ("code_files", "sources", "trial", "uninterrupted", "whole_file")
+)
+_IMPORTS = re.compile(
+    rf"^[ \t]*(?:from ({_NAME}[\w.]*) import (\([^)]*\)|.*)|import ({_NAME}[\w.]*))", re.MULTILINE
+)
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module of this package."""
+    place = _PACKAGE.joinpath(*module.split(".")[1:])
+    for path in (place.with_suffix(".py"), place / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _imported(text: str) -> set[str]:
+    """The modules of this package that a text imports; of ``from a import b``, a.b or else a."""
+    found = set()
+    for base, names, module in _IMPORTS.findall(text):
+        if module:
+            found.add(module)
+        for part in re.sub(r"#.*", "", names).strip("()").split(","):
+            name = part.split(" as ")[0].strip()
+            if name:
+                full = f"{base}.{name}"
+                found.add(full if _file(full) else base)
+    return found - NO_CODE
+
+
+@cache
+def _read(module: str) -> tuple[bytes, frozenset[str]]:
+    """The digest of a module's own text, and what it imports."""
+    path = _file(module)
+    content = b"" if path is None else path.read_bytes()
+    return hashlib.sha256(content).digest(), frozenset(_imported(content.decode()))
+
+
+def modules_of(module: str) -> frozenset[str]:
+    """A module of this package and all that it imports, directly or through others."""
+    found: set[str] = set()
+    waiting = {module}
+    while waiting:
+        found |= waiting
+        waiting = {name for one in waiting for name in _read(one)[1]} - found
+    return frozenset(found)
+
+
+@cache
+def digest_of(module: str) -> str:
+    """A digest of all sources that a module's code is made from."""
+    digest = hashlib.sha256()
+    for name in sorted(modules_of(module)):
+        digest.update(name.encode() + b"\0" + _read(name)[0])
+    return digest.hexdigest()[:16]
+
+
+def module_of(path: str) -> str | None:
+    """The module of this package that a file is; None for files outside of the package."""
+    place = Path(os.path.abspath(path))
+    if not place.is_relative_to(_PACKAGE):
+        return None
+    return ".".join((_NAME, *place.relative_to(_PACKAGE).with_suffix("").parts))
