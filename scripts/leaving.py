@@ -159,7 +159,7 @@ class Watched:
     @property
     def work(self) -> int:
         """Sequences that wait or run."""
-        load = self.model.load_of_work()
+        load = self.model.scheduler_stats()
         return load.waiting + load.running
 
     def until(self, found: Callable[[], bool]) -> None:
@@ -233,7 +233,7 @@ def left(watched: Watched, port: int, phase: Phase, chance: random.Random, count
         for _ in range(watched.parallel):
             holders.append(connected(port))
             holders[-1].sendall(request(CHAT, chat("x", 400)(chance.getrandbits(60))))
-        watched.until(lambda: watched.model.load_of_work().running == len(holders))
+        watched.until(lambda: watched.model.scheduler_stats().running == len(holders))
     others = watched.work
     clients = [connected(port) for _ in range(count)]
     for client in clients:

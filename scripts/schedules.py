@@ -340,7 +340,7 @@ def schedule(
     rng = random.Random(seed)
     model = make(rng)
     engine: Engine = model.engine
-    model.generate("x", max_tokens=1)  # the scheduler's thread has been started
+    model.generate("x", max_tokens=1)  # the engine thread has been started
     faults = Faults(engine, rng, rng.choice([0.0, 0.0, 0.01, 0.05]))
     count = rng.choice([4, 4, 4, 32])
     users = [User(model, cases, 100 * seed + i, rng.randint(1, 8), all) for i in range(count)]
@@ -374,7 +374,7 @@ def schedule(
         user.thread.join()
     faults.remove()
     del mine, users
-    if not model._scheduler.closing:
+    if not model._engine_thread.closing:
         case = rng.choice(cases)
         found = model.generate(case.prompt, **case.options).token_ids
         if found != case.alone:

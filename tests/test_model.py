@@ -435,7 +435,7 @@ def test_close_stops_what_runs_in_another_thread() -> None:
     closer = threading.Thread(target=model.close)
     closer.start()
     deadline = time.monotonic() + SECONDS
-    while not model._scheduler.closing:
+    while not model._engine_thread.closing:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     go_on.set()

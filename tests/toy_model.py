@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.model import Model
-from trinity.runtime.answer import Answer
+from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import Inbox
 from trinity.runtime.interface import Engine, Rows
@@ -22,8 +22,8 @@ from trinity.runtime.options import Request
 from trinity.runtime.page import COMMON, Domain
 from trinity.runtime.page_layout import PartSizes, Window
 from trinity.runtime.page_pool import PagePool
+from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling_params import SamplingParams
-from trinity.runtime.scheduler import Scheduler
 from trinity_kernels.ops.kv_layout import PAGE
 
 UNK, BOS, EOS, FIRST_BYTE = 0, 1, 2, 3
@@ -330,23 +330,23 @@ def chunks_of(
     engine: Engine, prompt: Sequence[int], params: SamplingParams, limits: Limits,
     tokenizer: object = None, **options: Any,
 ) -> Iterator[Chunk]:  # fmt: skip
-    """The answer to a prompt by a scheduler of its own, as its chunks come."""
-    scheduler = Scheduler(engine)
+    """The answer to a prompt by a engine_thread of its own, as its chunks come."""
+    engine_thread = EngineThread(engine)
     inbox = Inbox()
-    answer = Answer(
+    answer = RequestState(
         prompt, Request(params, limits, **options), tokenizer or ToyTokenizer(), inbox,  # type: ignore[arg-type]
         vocab_size=engine.config.vocab_size, context_length=engine.context_length,
     )  # fmt: skip
     try:
-        scheduler.submit(answer)
+        engine_thread.submit(answer)
         reason = None
         while reason is None:
-            chunk: Chunk = scheduler.wait(inbox)
+            chunk: Chunk = engine_thread.wait(inbox)
             reason = chunk.finish_reason
             yield chunk
     finally:
-        scheduler.cancel(answer)
-        scheduler.abandon()
+        engine_thread.cancel(answer)
+        engine_thread.abandon()
 
 
 def toy_model(

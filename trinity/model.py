@@ -22,6 +22,7 @@ from trinity.formats.text_rules import text_rules
 from trinity.model_defaults import checked_defaults, pooling_of
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import AsyncAnswers, Client
+from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion
 from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.interface import Engine
@@ -38,17 +39,16 @@ from trinity.runtime.perplexity import (
 )
 from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
-from trinity.runtime.scheduler import Scheduler
+from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 from trinity.runtime.sequence import check_context
 from trinity.runtime.text_heads import TextHeads
-from trinity.runtime.work import Work
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
-    from trinity.runtime.answer import Answer
+    from trinity.runtime.request_state import RequestState
     from trinity.tokenizers import Tokenizer
 
 
@@ -78,10 +78,10 @@ class Model(Embeddings):
             self._rules = text_rules(provider.metadata, provider.path)
         self._weights = provider
         release = provider.close if provider is not None else lambda: None
-        self._scheduler = Scheduler(
+        self._engine_thread = EngineThread(
             engine, release=release, max_sequences=max_sequences, batch_size=batch_size
         )
-        self._client = Client(self._scheduler, tokenizer)
+        self._client = Client(self._engine_thread, tokenizer)
 
     @property
     def config(self) -> ModelConfig:
@@ -96,7 +96,7 @@ class Model(Embeddings):
     @property
     def max_sequences(self) -> int | None:
         """The most requests that run at the same time; None for as many as find memory."""
-        return self._scheduler.max_sequences
+        return self._engine_thread.max_sequences
 
     @property
     def adapters(self) -> tuple[tuple[str, float], ...]:
@@ -139,9 +139,9 @@ class Model(Embeddings):
         return self._engine
 
     @property
-    def scheduler(self) -> Scheduler:
+    def engine_thread(self) -> EngineThread:
         """The layer between: the thread that runs the engine, and calls between its steps."""
-        return self._scheduler
+        return self._engine_thread
 
     @overload
     def generate(
@@ -393,11 +393,11 @@ class Model(Embeddings):
             raise InputError("cancelled before the first window was evaluated")
         return result
 
-    def load_of_work(self) -> Work:
+    def scheduler_stats(self) -> SchedulerStats:
         """How many requests wait and run now, and what their steps cost."""
-        return self._scheduler.work()
+        return self._engine_thread.stats()
 
-    def cached_tokens(self, answer: Answer) -> int:
+    def cached_tokens(self, answer: RequestState) -> int:
         """How many tokens an answer that waits would find evaluated, as far as can be seen."""
         engine = self.engine
         kv_type = answer.kv_type or engine.kv_type
@@ -422,7 +422,7 @@ class Model(Embeddings):
         It waits until what runs has ended; other calls then wait until it is over. A call in the
         same thread raises InputError. Caches made within may be used in a later one.
         """
-        return self._scheduler.exclusive()
+        return self._engine_thread.exclusive()
 
     def tokenize(
         self, text: str, *, add_bos: bool = True, add_eos: bool | None = None,
@@ -501,7 +501,7 @@ class Model(Embeddings):
         of the engine that the caller still has stays valid, and keeps the file or the cache's pages
         until it is dropped.
         """
-        self._scheduler.close()
+        self._engine_thread.close()
         give_back_heap()
 
     def __enter__(self) -> Model:
@@ -519,7 +519,8 @@ class Model(Embeddings):
 
     def __repr__(self) -> str:
         config, engine = self.config, self._engine
-        state = "closed" if self._scheduler.closing else f"{engine.isa}, {engine.threads} threads"
+        closed = self._engine_thread.closing
+        state = "closed" if closed else f"{engine.isa}, {engine.threads} threads"
         return (
             f"<Model {config.name or config.architecture!s}: {config.num_layers} layers, "
             f"hidden size {config.hidden_size}, context {engine.context_length}, {state}>"
@@ -589,5 +590,5 @@ class Model(Embeddings):
         )  # fmt: skip
 
     def _check_open(self) -> None:
-        if self._scheduler.closing:
+        if self._engine_thread.closing:
             raise InputError("the model is closed; load it again")

@@ -16,7 +16,7 @@ from tests.runtime import drafting_model
 from tests.runtime.drafting_model import LENGTHS, PROMPT, TOKENS
 from trinity.errors import FormatError
 from trinity.providers import open_weights
-from trinity.runtime import account, engine
+from trinity.runtime import engine, speculation_budget
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
@@ -122,11 +122,12 @@ def test_the_text_is_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any]
 ) -> None:
     """Right proposals among wrong ones, at the end of a page, too."""
-    monkeypatch.setattr(account, "CHEAP", 0)
-    monkeypatch.setattr(account, "STAKE", 1e6)
-    monkeypatch.setattr(account, "MOST_CREDIT", 1e6)
-    monkeypatch.setattr(account.Run, "wants", lambda run, chance: run.believed.append(chance) or 1)
-    monkeypatch.setattr(account.Account, "drafts", lambda self, most: (most, 1e6))
+    monkeypatch.setattr(speculation_budget, "CHEAP", 0)
+    monkeypatch.setattr(speculation_budget, "STAKE", 1e6)
+    monkeypatch.setattr(speculation_budget, "MOST_CREDIT", 1e6)
+    run, budget = speculation_budget.DraftRun, speculation_budget.SpeculationBudget
+    monkeypatch.setattr(run, "wants", lambda run, chance: run.believed.append(chance) or 1)
+    monkeypatch.setattr(budget, "drafts", lambda self, most: (most, 1e6))
     options: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True, **sampling}
     drafts, expected = CPUEngine.draft, list[int]()
 

@@ -84,7 +84,7 @@ def test_forced_tokens_are_evaluated_together() -> None:
     # The prompt, then the first token and twenty more in pieces of the most rows of a step.
     assert list(map(len, engine.evaluated)) == [2, 8, 8, 5]
     assert script.masks == 2
-    assert script.threads == {"trinity-aside"}
+    assert script.threads == {"trinity-mask"}
 
 
 def test_log_probabilities_take_a_step_each_and_change_nothing() -> None:
@@ -265,7 +265,7 @@ def test_a_grammar_of_a_closed_model_leaves_no_thread() -> None:
     model, _ = toy_model()
     model.generate("z", grammar=two_steps())
     new = set(threading.enumerate()) - before
-    assert {thread.name for thread in new} == {"trinity-aside", "trinity-scheduler"}
+    assert {thread.name for thread in new} == {"trinity-mask", "trinity-engine"}
     model.close()
     for thread in new:
         thread.join(10)

@@ -40,7 +40,7 @@ GRAMMARS: dict[str, Callable[[], Grammar]] = {
 def steps_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens a step has: so proposals are always worth their price."""
     clock = itertools.count()
-    monkeypatch.setattr("trinity.runtime.worker.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("trinity.runtime.engine_loop.perf_counter", lambda: float(next(clock)))
 
 
 def generated(

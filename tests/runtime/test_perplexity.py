@@ -16,7 +16,7 @@ from tests.toy_model import BOS, toy_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.loading import load
 from trinity.providers import open_weights
-from trinity.runtime import batching
+from trinity.runtime import scheduler
 from trinity.runtime.perplexity import Perplexity, cut_windows, negative_log_likelihoods
 from trinity_kernels.isa import available_levels
 
@@ -95,7 +95,7 @@ def test_parts_of_a_window_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     """Neither the engine's step nor the limit on logits shows in the result."""
     found = set()
     for chunk, limit in ((8, 1 << 30), (64, 1 << 30), (64, 3 * 259 * 4), (5, 1)):
-        monkeypatch.setattr(batching, "LOGITS_BYTES", limit)
+        monkeypatch.setattr(scheduler, "LOGITS_BYTES", limit)
         model, engine = toy_model(prefill_chunk=chunk)
         found.add(model.perplexity(TEXT, window=33))
         assert max(map(len, engine.evaluated)) <= chunk

@@ -16,8 +16,8 @@ import trinity
 from trinity.errors import InputError
 from trinity.formats import GGUFProvider, GGUFWriter
 from trinity.providers import open_weights
-from trinity.runtime import account, slot_file
 from trinity.runtime import engine as module
+from trinity.runtime import slot_file, speculation_budget
 from trinity.runtime.engine import CPUEngine, load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.kv_cache import KVCache
@@ -207,7 +207,7 @@ def test_more_rows_than_a_page_has_left(load: Load) -> None:
 
 
 def test_a_repeating_text_is_guessed(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "CHEAP", 0.0)
+    monkeypatch.setattr(speculation_budget, "CHEAP", 0.0)
     path = shared_data / "architectures" / "qwen3_5" / "model.gguf"
     options: Any = {"max_tokens": 200, "temperature": 0.0, "ignore_eos": True}
     with trinity.load(path, context_length=CONTEXT) as model:

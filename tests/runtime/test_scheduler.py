@@ -1,432 +1,464 @@
-"""The scheduler's thread: how it begins, sleeps and ends, and what it leaves to nobody."""
+"""Who is in the next step: steps are taken one by one, in this thread, on an engine of toys."""
 
 from __future__ import annotations
 
-import contextlib
-import dis
-import gc
-import os
-import subprocess
-import sys
-import threading
-import time
 import weakref
-from collections.abc import Callable
-from pathlib import Path
-from queue import SimpleQueue
-from types import FrameType
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_bytes
-from trinity.errors import InputError, TrinityError
-from trinity.runtime import lease as lease_module
-from trinity.runtime import scheduler as scheduler_module
-from trinity.runtime import worker as module
-from trinity.runtime.answer import Answer
-from trinity.runtime.generation import Chunk
-from trinity.runtime.inbox import Inbox
+from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_bytes
+from trinity.errors import TrinityError
+from trinity.runtime import engine_loop, scheduler
+from trinity.runtime.engine_thread import EngineThread
+from trinity.runtime.generation import Completion, collect
+from trinity.runtime.inbox import Collector
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
+from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling_params import SamplingParams
 from trinity.runtime.scheduler import Scheduler
+from trinity.runtime.scoring import AllLogits
+from trinity.runtime.step_costs import MANY_ROWS
+from trinity_kernels.ops.kv_layout import PAGE
 
-ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 30  # which nothing here takes
-
-
-def request(engine: ToyEngine, inbox: Inbox, **limits: Any) -> Answer:
-    return Answer(
-        [1, 2, 3], Request(SamplingParams(temperature=0), Limits(ignore_eos=True, **limits)),
-        ToyTokenizer(), inbox, vocab_size=259, context_length=engine.context_length,  # type: ignore[arg-type]
-    )  # fmt: skip
+GREEDY = SamplingParams(temperature=0)
 
 
-def last(scheduler: Scheduler, inbox: Inbox) -> Chunk:
-    while True:
-        chunk: Chunk = scheduler.wait(inbox)
-        if chunk.finish_reason:
-            return chunk
+class Steps:
+    """A scheduler whose steps the test takes; each takes as many seconds as it has rows."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, engine: ToyEngine, target: float) -> None:
+        self.engine = engine
+        self.loop = EngineThread(engine)._loop()
+        self.scheduler = Scheduler(engine, target)
+        self.found: dict[str, Completion | BaseException] = {}
+        self.rows: list[dict[str, int]] = []  # of every step, by sequence
+        self._names: dict[int, str] = {}
+        self._sinks: list[Collector] = []
+        self._arrivals = 0
+        self.now = 0.0
+        monkeypatch.setattr(engine_loop, "perf_counter", lambda: self.now)
+        self._step = engine.step
+        engine.step = self.timed  # type: ignore[method-assign]
 
-def soon(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    def timed(self, rows: Any, **options: Any) -> Any:
+        self.now += sum(len(part.tokens) for part in rows)
+        names = {id(s.cache): self._names[id(s)] for s in self.scheduler.admitted}
+        self.rows.append({names[id(part.cache)]: len(part.tokens) for part in rows})
+        return self._step(rows, **options)
+
+    def ask(self, name: str, prompt: list[int], *, logits: bool = False, **options: Any) -> Any:
+        """Submit an answer, or logits."""
+        self._sinks.append(Collector(lambda item: self.found.__setitem__(name, item)))
+        sequence: Any
+        if logits:
+            out = np.empty((len(prompt), self.engine.config.vocab_size), np.float32)
+            sequence = AllLogits(list(prompt), out, self._sinks[-1])
+        else:
+            limits = Limits(ignore_eos=True, max_tokens=options.pop("max_tokens", 5))
+            sequence = RequestState(
+                prompt, Request(GREEDY, limits, **options), ToyTokenizer(), self._sinks[-1],  # type: ignore[arg-type]
+                vocab_size=259, context_length=self.engine.context_length,
+            )  # fmt: skip
+        self._arrivals += 1
+        sequence.submitted(self._arrivals)
+        self._names[id(sequence)] = name
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self) -> dict[str, int]:
+        """The rows of the next step; nothing where there is nothing to do."""
+        count = len(self.rows)
+        self.scheduler.drop_cancelled()
+        self.loop._step(self.scheduler)
+        return self.rows[-1] if len(self.rows) > count else {}
+
+    def finish(self) -> None:
+        """Take steps until all is done."""
+        while self.scheduler:
+            self.scheduler.drop_cancelled()
+            assert self.loop._step(self.scheduler) or not self.scheduler
 
 
 @pytest.fixture
-def threads() -> Callable[[], list[threading.Thread]]:
-    """The threads of schedulers that the test has started."""
-    before = threading.enumerate()
-
-    def found() -> list[threading.Thread]:
-        every = threading.enumerate()
-        return [t for t in every if t.name == "trinity-scheduler" and t not in before]
-
-    return found
-
-
-Threads = Callable[[], list[threading.Thread]]
-
-
-def test_its_thread_starts_with_a_request_and_sleeps_without(threads: Threads) -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    assert not threads()
-    inbox = Inbox()
-    scheduler.submit(request(engine, inbox, max_tokens=2))
-    assert last(scheduler, inbox).finish_reason == "length"
-    assert len(threads()) == 1
-    evaluated = len(engine.evaluated)
-    used = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - used < 0.2
-    assert len(engine.evaluated) == evaluated
-    scheduler.close()
-    soon(lambda: not threads())
-
-
-def test_it_ends_with_the_last_reference_to_a_model(threads: Threads) -> None:
-    model, engine = toy_model()
-    model.generate("ab", max_tokens=1)
-    assert threads()
-    gone = weakref.ref(model)
-    known = weakref.ref(engine)
-
-    def interrupt(*event: object) -> None:
-        raise KeyboardInterrupt
-
-    saved = sys.gettrace()
-    sys.settrace(interrupt)  # at the first call of Python code: a finalizer's would be cut off
-    try:
-        del model, engine
-    finally:
-        sys.settrace(saved)
-    assert gone() is None  # at once, without the collector
-    soon(lambda: not threads())
-    soon(lambda: known() is None)
-
-
-def test_an_abandoned_stream_does_not_keep_a_model(threads: Threads) -> None:
-    model, engine = toy_model(context_length=100_000)
-    chunks = model.stream("ab", ignore_eos=True)
-    next(chunks)
-    del chunks, model
-    soon(lambda: not threads())
-    assert used_bytes(engine) == 0
-
-
-def test_an_exception_that_is_kept_keeps_no_request() -> None:
-    """Its traceback has the frames of the call."""
-    model, engine = toy_model(context_length=100_000)
-    cancel = Interrupting()
-    with pytest.raises(KeyboardInterrupt) as info:
-        model.generate("ab", ignore_eos=True, cancel=cancel)
-    soon(lambda: used_bytes(engine) == 0)
-    del info
-
-
-class Interrupting:
-    """Raises in the scheduler's thread what a Ctrl-C raises in the main one."""
-
-    def is_set(self) -> bool:
-        raise KeyboardInterrupt
-
-
-def test_close_from_several_threads_and_again() -> None:
-    engine = ToyEngine(context_length=100_000)
-    released: list[int] = []
-    scheduler = Scheduler(engine, release=lambda: released.append(1))
-    inboxes = [Inbox() for _ in range(3)]
-    for inbox in inboxes:
-        scheduler.submit(request(engine, inbox))
-    closers = [threading.Thread(target=scheduler.close) for _ in range(4)]
-    for closer in closers:
-        closer.start()
-    for closer in closers:
-        closer.join(SECONDS)
-        assert not closer.is_alive()
-    scheduler.close()
-    assert engine.closed
-    assert released == [1]
-    assert [last(scheduler, inbox).finish_reason for inbox in inboxes] == ["cancelled"] * 3
-    with pytest.raises(InputError, match="closed"):
-        scheduler.submit(request(engine, Inbox()))
-
-
-def test_close_in_a_callback_of_its_own_thread() -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-
-    class Closing:
-        def is_set(self) -> bool:
-            scheduler.close()
-            return False
-
-    inbox = Inbox()
-    answer = Answer(
-        [1, 2], Request(SamplingParams(), Limits(), cancel=Closing()), ToyTokenizer(), inbox,  # type: ignore[arg-type]
-        vocab_size=259, context_length=64,
-    )  # fmt: skip
-    scheduler.submit(answer)
-    assert last(scheduler, inbox).finish_reason == "cancelled"
-    soon(lambda: engine.closed)
-
-
-def test_a_call_in_its_own_thread_is_an_error() -> None:
-    model, _ = toy_model()
-
-    class Asking:
-        def is_set(self) -> bool:
-            return bool(model.generate("ab", max_tokens=1).text)
-
-    with pytest.raises(InputError, match="by the thread that runs it"):
-        model.generate("ab", cancel=Asking())
-
-
-def test_an_error_of_closing_is_raised_in_who_closes() -> None:
-    engine = ToyEngine()
-
-    def fail() -> None:
-        raise OSError("injected")
-
-    scheduler = Scheduler(engine, release=fail)
-    with pytest.raises(OSError, match="injected"):
-        scheduler.close()
-    scheduler.close()
-    assert engine.closed
-
-
-def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    inbox = Inbox()
-    answer = request(engine, inbox, max_tokens=1)
-
-    def refuse(*arguments: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(module, "uninterrupted", refuse)
-    with pytest.raises(TrinityError, match="no thread"):
-        scheduler.submit(answer)
-    monkeypatch.undo()
-    other = Inbox()
-    scheduler.submit(request(engine, other, max_tokens=1))
-    assert last(scheduler, other).finish_reason == "length"
-    monkeypatch.setattr(module, "uninterrupted", refuse)
-    scheduler.close()
-    assert engine.closed
-    unused = Scheduler(ToyEngine())
-    unused.close()
-    assert unused.engine.closed  # type: ignore[attr-defined]
-
-
-def test_a_thread_that_died_is_replaced() -> None:
-    """Nothing is known to end it; whoever waits would start another one."""
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    inbox = Inbox()
-    worker = scheduler._worker()
-    worker.messages.put(request(engine, inbox, max_tokens=1))
-    assert last(scheduler, inbox).finish_reason == "length"
-    scheduler.close()
-
-
-def test_an_error_of_its_own_ends_requests_not_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    inbox = Inbox()
-    monkeypatch.setattr(module.Batch, "next_step", lambda self: 1 / 0)
-    scheduler.submit(request(engine, inbox))
-    with pytest.raises(ZeroDivisionError):
-        last(scheduler, inbox)
-    monkeypatch.undo()
-    scheduler.submit(request(engine, inbox, max_tokens=1))
-    assert last(scheduler, inbox).finish_reason == "length"
-    scheduler.close()
-
-
-def test_a_lease_that_is_dropped_is_over() -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    lease = scheduler.exclusive()
-    lease.__enter__()
-    inbox = Inbox()
-    thread = threading.Thread(target=scheduler.submit, args=(request(engine, inbox, max_tokens=1),))
-    thread.start()
-    thread.join()
-    assert not engine.evaluated
-    del lease
-    gc.collect()
-    assert last(scheduler, inbox).finish_reason == "length"
-    scheduler.close()
-
-
-def test_a_ctrl_c_at_any_instruction_ends_a_lease() -> None:
-    """Even where somebody keeps the exception, and with it every frame it went through."""
-    kept: list[KeyboardInterrupt] = []
-    files = {lease_module.__file__, scheduler_module.__file__, contextlib.__file__}
-
-    def use(at: int) -> bool:
-        """Use the engine; whether an instruction ``at`` was there to be interrupted."""
-        left = at
-
-        def trace(frame: FrameType, event: str, argument: object) -> object:
-            nonlocal left
-            if frame.f_code.co_filename not in files:
-                return None
-            frame.f_trace_opcodes = True
-            # The interpreter handles no signal where a function returns.
-            left -= frame.f_code.co_code[frame.f_lasti] != dis.opmap["RETURN_VALUE"]
-            if left == 0:
-                raise KeyboardInterrupt
-            return trace
-
-        sys.settrace(cast(Any, trace))
-        try:
-            with scheduler.exclusive():
-                pass
-        except KeyboardInterrupt as error:
-            kept.append(error)
-        finally:
-            sys.settrace(None)
-        return left <= 0
-
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    with scheduler.exclusive():
-        pass
-    while use(len(kept) + 1):
-        inbox = Inbox()
-        scheduler.submit(request(engine, inbox, max_tokens=1))
-        assert inbox.items.get(timeout=SECONDS)
-    assert len(kept) > 50
-    scheduler.close()
-
-
-def test_a_lease_is_used_once() -> None:
-    scheduler = Scheduler(ToyEngine())
-    lease = scheduler.exclusive()
-    with lease, pytest.raises(InputError, match="ask for another"), lease:
-        pass
-    with pytest.raises(InputError, match="ask for another"), lease:
-        pass
-    scheduler.close()
-
-
-def test_two_leases_take_turns() -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    inside: list[int] = []
-
-    def work() -> None:
-        for _ in range(20):
-            with scheduler.exclusive():
-                inside.append(1)
-                assert len(inside) == 1
-                inside.pop()
-
-    workers = [threading.Thread(target=work) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(SECONDS)
-        assert not worker.is_alive()
-    scheduler.close()
-
-
-def test_close_waits_for_a_lease_of_another_thread() -> None:
-    engine = ToyEngine()
-    scheduler = Scheduler(engine)
-    entered, leave = threading.Event(), threading.Event()
-
-    def work() -> None:
-        with scheduler.exclusive():
-            entered.set()
-            leave.wait(SECONDS)
-            assert not engine.closed
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    assert entered.wait(SECONDS)
-    closer = threading.Thread(target=scheduler.close)
-    closer.start()
-    time.sleep(0.05)
-    assert not engine.closed
-    leave.set()
-    closer.join(SECONDS)
-    worker.join(SECONDS)
-    assert engine.closed
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_begins_anew() -> None:
-    """While the parent's thread is in a step, and holds whatever it holds."""
-    model, engine = toy_model(context_length=100_000)
-    inside, leave = threading.Event(), threading.Event()
-
-    def pause(tokens: list[int]) -> None:
-        inside.set()
-        leave.wait(SECONDS)
-
-    expected = model.generate("ab", max_tokens=4, seed=1).token_ids
-    chunks = model.stream("xy", ignore_eos=True)
-    next(chunks)
-    engine.before_forward = pause
-    assert inside.wait(SECONDS)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            engine.before_forward = lambda tokens: None
-            engine.running = 0
-            with pytest.raises(InputError, match="before the process forked"):
-                next(chunks)
-            assert model.generate("ab", max_tokens=4, seed=1).token_ids == expected
-            model.close()
-            code = 0
-        finally:
-            os._exit(code)
-    leave.set()
-    assert os.waitpid(child, 0)[1] == 0
-    chunks.close()
-    assert model.generate("ab", max_tokens=4, seed=1).token_ids == expected
-
-
-@pytest.mark.parametrize("minutes", ["0.04", pytest.param("1", marks=pytest.mark.full)])
-def test_random_schedules(minutes: str) -> None:
-    """Some of those that scripts/schedules.py takes; its exceptions would be pytest's, too."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "schedules.py"), "--minutes", minutes],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 failures" in done.stdout
-
-
-class LateQueue(SimpleQueue[Any]):
-    """What CPython 3.11's is where a timed ``get`` begins after its time: it waits for an item."""
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        return super().get(block)
-
-
-def test_timed_waits_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SimpleQueue", LateQueue)
-    model, engine = toy_model()
-    for _ in range(3):
-        assert model.generate("ab", max_tokens=2, ignore_eos=True).finish_reason == "length"
-        time.sleep(0.01)
-    inbox = Inbox()
-    scheduler = model._scheduler
-    other = threading.Thread(target=scheduler.submit, args=(request(engine, inbox, max_tokens=1),))
-    with model.exclusive():
-        other.start()
-        other.join(SECONDS)
-        time.sleep(0.01)
-    assert last(scheduler, inbox).finish_reason == "length"
-    model.close()
+def steps(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(target: float = 1000.0, **sizes: int) -> Steps:
+        return Steps(monkeypatch, ToyEngine(**{"context_length": 400, **sizes}), target)
+
+    return make
+
+
+def alone(prompt: list[int], count: int = 5) -> list[int]:
+    engine = ToyEngine(context_length=400)
+    limits = Limits(ignore_eos=True, max_tokens=count)
+    return collect(chunks_of(engine, prompt, GREEDY, limits)).token_ids
+
+
+def test_prompts_are_served_in_order_and_share_a_step_with_those_that_run(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    prompts = {"a": ids_of("a" * 10), "b": ids_of("b" * 3), "c": ids_of("c" * 9)}
+    for name, prompt in prompts.items():
+        run.ask(name, prompt)
+    assert run.step() == {"a": 8}
+    assert run.step() == {"a": 2, "b": 3, "c": 3}
+    assert run.step() == {"a": 1, "b": 1, "c": 6}
+    assert run.step() == {"a": 1, "b": 1, "c": 1}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)
+    assert used_bytes(run.engine) == 0
+
+
+def test_priorities_come_before_arrivals(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.ask("first", ids_of("a" * 8))
+    assert run.step() == {"first": 8}
+    run.ask("later", ids_of("b" * 8), priority=1)
+    run.ask("urgent", ids_of("c" * 7), priority=-1)
+    assert run.step() == {"first": 1, "urgent": 7}
+
+
+def test_pieces_are_as_large_as_the_target_allows(steps: Any) -> None:
+    """A row takes a second here, and the step of one row that runs, too."""
+    run = steps(target=41.0, prefill_chunk=256)
+    run.ask("runs", ids_of("r"), max_tokens=100)
+    run.step()
+    run.step()
+    run.ask("prompt", ids_of("p" * 350), max_tokens=1)
+    pieces = []
+    while "prompt" not in run.found:
+        pieces.append(run.step()["prompt"])
+    assert pieces[:3] == [8, 16, 32]  # at most twice what was tried
+    assert all(piece in (48, 49) for piece in pieces[3:-1])
+    assert sum(pieces) == 350
+
+
+def test_nobody_runs_so_pieces_are_whole_chunks(steps: Any) -> None:
+    run = steps(target=1.0, prefill_chunk=256)
+    run.ask("prompt", ids_of("p" * 350))
+    assert run.step() == {"prompt": 256}
+
+
+def test_many_that_run_take_turns(steps: Any) -> None:
+    run = steps(prefill_chunk=4)
+    for number in range(6):
+        run.ask(str(number), [10 + number], max_tokens=6)
+    seen = [run.step() for _ in range(8)]
+    assert all(sum(step.values()) <= 4 for step in seen)
+    run.finish()
+    for number in range(6):
+        assert run.found[str(number)].token_ids == alone([10 + number], 6)
+    per_step = [set(step) for step in run.rows]
+    # Between two of its rows nobody waits for more than two steps once all run.
+    for name in "012345":
+        places = [i for i, step in enumerate(per_step) if name in step]
+        assert max(b - a for a, b in pairwise(places)) <= 3
+
+
+def test_logits_of_a_step_are_bounded(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "LOGITS_BYTES", 3 * 4 * 259)
+    run = steps(prefill_chunk=64)
+    run.ask("a", ids_of("abcdefgh"), logits=True)
+    assert [run.step()["a"] for _ in range(3)] == [3, 3, 2]
+
+
+def test_a_beginning_in_common_is_evaluated_once(steps: Any) -> None:
+    run = steps(prefill_chunk=256)
+    common = ids_of("the same beginning of three prompts, " * 4)
+    run.ask("a", [*common, 5])
+    run.ask("b", [*common, 6])
+    run.ask("c", [*common, 7], cache_prompt=False)
+    assert run.step() == {"a": len(common) + 1, "c": 256 - len(common) - 1}
+    assert run.step() == {"a": 1, "b": 1, "c": 7}
+    run.finish()
+    assert run.found["b"].timings.cached_tokens == len(common)
+    assert run.found["c"].timings.cached_tokens == 0
+    for name, last in (("a", 5), ("b", 6), ("c", 7)):
+        assert run.found[name].token_ids == alone([*common, last])
+
+
+def test_element_types_take_turns(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.ask("a", ids_of("a" * 8), max_tokens=20)
+    run.step()
+    run.ask("l", ids_of("b" * 20), logits=True)
+    assert [list(run.step()) for _ in range(5)] == [["l"], ["a"], ["l"], ["a"], ["l"]]
+    assert run.step() == {"a": 1}
+
+
+def test_the_youngest_gives_its_pages_back_and_says_the_same(steps: Any) -> None:
+    run = steps(prefill_chunk=256, pages=4)
+    old, young = [20] * (PAGE + 120), [30] * 100
+    run.ask("old", old, max_tokens=60)
+    run.ask("young", young, max_tokens=100)
+    names = [set(run.step()) for _ in range(3)]
+    assert names[-1] == {"old", "young"}
+    run.finish()
+    assert run.found["old"].token_ids == alone(old, 60)
+    assert run.found["young"].token_ids == alone(young, 100)
+    lost = [step["young"] for step in run.rows if step.get("young", 0) > 1]
+    assert len(lost) > 1  # its prompt, and later what it had lost
+    assert used_bytes(run.engine) == 0
+
+
+@pytest.mark.parametrize("window", [1, 20, 130])
+def test_windowed_parts_are_claimed_like_pages(steps: Any, window: int) -> None:
+    """Prompts of many steps never lack one; who runs takes them from the youngest."""
+    run = steps(prefill_chunk=64, pages=5, window=window)
+    prompts = {"old": [20] * 340, "young": [30] * 100, "third": [20] * 300, "fourth": [50] * 390}
+    counts = {"old": 50, "young": 200, "third": 90, "fourth": 10}
+    for name, prompt in prompts.items():
+        run.ask(name, prompt, max_tokens=counts[name])
+    while run.scheduler:
+        run.step()
+        assert run.engine.pool.nbytes <= run.engine.pool.limit
+        assert run.engine.pool.claimed <= run.engine.pool.limit
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt, counts[name])
+    assert [step["young"] for step in run.rows if step.get("young", 0) > 1][2:]  # it lost pages
+    assert used_bytes(run.engine) == 0
+
+
+def test_a_prompt_behind_a_common_beginning_takes_what_it_sees(steps: Any) -> None:
+    run = steps(prefill_chunk=64, window=20)
+    common = [20] * 200
+    for name, last in (("a", 5), ("b", 6)):
+        run.ask(name, [*common, last])
+    run.finish()
+    assert run.found["a"].timings.cached_tokens == 0
+    assert run.found["b"].timings.cached_tokens == 3 * 64
+    for name, last in (("a", 5), ("b", 6)):
+        assert run.found[name].token_ids == alone([*common, last])
+
+
+def test_who_waits_for_pages_is_not_overtaken(steps: Any) -> None:
+    run = steps(prefill_chunk=256, pages=4)
+    run.ask("runs", [20] * 250, max_tokens=4)
+    run.step()
+    run.ask("large", [30] * 300)
+    run.ask("small", [40] * 3)
+    assert run.step() == {"runs": 1}
+    assert run.step() == {"runs": 1}
+    run.ask("urgent", [50] * 3, priority=-1)
+    assert run.step() == {"urgent": 3, "runs": 1}
+    run.finish()
+    order = [name for step in run.rows for name in step]
+    assert order.index("large") < order.index("small")
+    assert run.found["large"].token_ids == alone([30] * 300)
+
+
+def test_more_than_all_pages_is_an_error(steps: Any) -> None:
+    run = steps(prefill_chunk=256, pages=2)
+    run.ask("large", [30] * 300)
+    run.ask("grows", [40] * 250, max_tokens=20)
+    run.finish()
+    for name in ("large", "grows"):
+        error = run.found[name]
+        assert isinstance(error, TrinityError)
+        assert "kv_memory" in str(error)
+    assert used_bytes(run.engine) == 0
+
+
+def test_refused_memory_ends_one(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = steps(prefill_chunk=256)
+    run.ask("a", ids_of("abc"), max_tokens=200)
+    run.step()
+    take = run.engine.pool.take
+
+    def refused(parent: Any) -> Any:
+        raise MemoryError
+
+    run.engine.pool.take = refused
+    run.ask("b", ids_of("xyz"))
+    run.step()
+    run.engine.pool.take = take
+    assert isinstance(run.found["b"], TrinityError)
+    run.finish()
+    assert run.found["a"].token_ids == alone(ids_of("abc"), 200)
+
+
+@pytest.mark.parametrize("state", ["waiting", "prompting", "running"])
+def test_cancelled_before_the_next_step(steps: Any, state: str) -> None:
+    run = steps(prefill_chunk=8)
+    other = run.ask("other", ids_of("a" * 8), max_tokens=3)
+    sequence = run.ask("b", ids_of("b" * 12), max_tokens=100)
+    for _ in range({"waiting": 1, "prompting": 2, "running": 4}[state]):
+        run.step()
+    assert (sequence.cache is None) == (state == "waiting")
+    assert sequence.running == (state == "running")
+    sequence.cancel()
+    assert "b" not in run.step()
+    assert run.found["b"].finish_reason == "cancelled"
+    assert run.found["b"].token_ids == alone(ids_of("b" * 12), 100)[: len(run.found["b"].token_ids)]
+    run.finish()
+    assert other.ended
+    assert used_bytes(run.engine) == 0
+
+
+def test_nobody_listens_any_more(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.ask("a", ids_of("a" * 8), max_tokens=100)
+    run.step()
+    run._sinks.clear()
+    assert run.step() == {}
+    assert used_bytes(run.engine) == 0
+
+
+def test_an_error_of_one_sequence_is_its_own(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    broken = run.ask("broken", ids_of("a"))
+    run.ask("other", ids_of("b"))
+    broken._sampler.sample = lambda *_: 1 / 0
+    run.finish()
+    assert isinstance(run.found["broken"], ZeroDivisionError)
+    assert run.found["other"].token_ids == alone(ids_of("b"))
+
+
+def test_an_error_of_a_step_goes_to_those_in_it(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.ask("a", ids_of("a"), max_tokens=9)
+    run.ask("b", ids_of("b"), max_tokens=9)
+    run.step()
+    run.ask("f32", ids_of("ccc"), logits=True)
+
+    def fail(tokens: list[int]) -> None:
+        raise OSError(5, "injected")
+
+    assert run.step() == {"f32": 3}
+    run.ask("waits", ids_of("d"))
+    run.engine.before_forward = fail
+    run.scheduler.closed = True
+    run.step()
+    run.engine.before_forward = lambda tokens: None
+    run.scheduler.closed = False
+    errors = [run.found["a"], run.found["b"]]
+    assert all(isinstance(error, OSError) and "injected" in str(error) for error in errors)
+    assert errors[0] is not errors[1]  # two threads raise them
+    run.finish()
+    assert run.found["waits"].token_ids == alone(ids_of("d"))
+
+
+def test_proposals_only_for_one_that_is_alone(steps: Any) -> None:
+    run = steps(prefill_chunk=64)
+    text = "la la " * 40
+    prompt = ids_of("la la la la ")
+    run.engine.says(text, after=len(prompt))
+    run.ask("a", prompt, max_tokens=100)
+    for _ in range(8):
+        run.step()
+    assert max(step["a"] for step in run.rows[1:]) > 1
+    run.ask("b", ids_of("xy"), max_tokens=100)
+    run.step()
+    assert all(rows == 1 for _ in range(5) for rows in run.step().values())
+    run.finish()
+    assert run.found["a"].text == text[:100]
+
+
+def test_no_more_sequences_run_than_are_allowed(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.scheduler = Scheduler(run.engine, 1000.0, max_sequences=2)
+    for name in "abc":
+        run.ask(name, ids_of(name * 3), max_tokens=3)
+    assert run.step() == {"a": 3, "b": 3}
+    assert (run.scheduler.stats().running, run.scheduler.stats().waiting) == (2, 1)
+    assert run.step() == {"a": 1, "b": 1}
+    run.finish()
+    for name in "abc":
+        assert run.found[name].token_ids == alone(ids_of(name * 3), 3)
+    assert max(len(rows) for rows in run.rows) == 2
+    work = run.scheduler.stats()
+    assert (work.steps, work.shares) == (len(run.rows), sum(map(len, run.rows)))
+
+
+def test_progress_of_a_prompt_is_told_after_each_part(steps: Any) -> None:
+    run, chunks = steps(prefill_chunk=4), []
+    run.engine.says("hi", after=10)
+
+    class Sink:
+        def put(self, item: Any) -> None:
+            chunks.append(item)
+
+    sink = Sink()
+    run._sinks.append(sink)
+    answer = run.ask("a", ids_of("a" * 10), progress=True, max_tokens=2)
+    answer._sink = weakref.ref(sink)
+    run.finish()
+    told = [chunk for chunk in chunks if chunk.evaluated is not None]
+    assert [chunk.evaluated for chunk in told] == [0, 4, 8, 10]
+    assert [chunk.timings.prompt_seconds for chunk in told] == [0.0, *sorted(
+        chunk.timings.prompt_seconds for chunk in told[1:])]  # fmt: skip
+    assert all(not chunk.token_ids and not chunk.text for chunk in told)
+    rest = [chunk for chunk in chunks if chunk.evaluated is None]
+    assert [chunk.timings.completion_tokens for chunk in rest] == [1, 2, 2]
+    assert collect(chunks).text == "hi"
+
+
+def test_a_step_has_so_many_tokens_of_prompts_at_most(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.scheduler = Scheduler(run.engine, 1000.0, batch_size=3)
+    run.ask("a", ids_of("a" * 5), max_tokens=3)
+    run.ask("b", ids_of("b" * 4), max_tokens=3)
+    assert [run.step() for _ in range(3)] == [{"a": 3}, {"a": 2, "b": 1}, {"a": 1, "b": 3}]
+    run.finish()
+    assert run.found["a"].token_ids == alone(ids_of("a" * 5), 3)
+    assert run.found["b"].token_ids == alone(ids_of("b" * 4), 3)
+
+
+def test_the_last_priority_stands_still_while_there_are_others(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    prompts = {"row": ids_of("r" * 4), "other": ids_of("o" * 4), "live": ids_of("l" * 6)}
+    run.ask("row", prompts["row"], priority=1000)
+    run.ask("other", prompts["other"], priority=1000)
+    assert run.step() == {"row": 4, "other": 4}
+    assert run.step() == {"row": 1, "other": 1}
+    run.ask("live", prompts["live"])
+    assert run.scheduler.stats().waiting == 1
+    assert run.step() == {"live": 6}
+    assert run.step() == {"live": 1}
+    assert run.scheduler.stats().running == 1  # whom nobody else has to wait for
+    while "live" not in run.found:
+        assert run.step() == {"live": 1}
+    assert run.step() == {"row": 1, "other": 1}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)
+
+
+def test_nobody_waits_for_a_long_step_of_the_last_priority(steps: Any) -> None:
+    run = steps(prefill_chunk=128, context_length=256)
+    run.ask("row", ids_of("r" * 200), priority=1000)
+    assert run.step() == {"row": MANY_ROWS}
+    live = ids_of("l" * 140)
+    run.ask("live", live)
+    assert [run.step() for _ in range(2)] == [{"live": 128}, {"live": 12}]
+    run.finish()
+    assert run.found["live"].token_ids == alone(live)
+
+
+def test_the_last_priority_gives_up_places(steps: Any) -> None:
+    run = steps(prefill_chunk=8)
+    run.scheduler = Scheduler(run.engine, 1000.0, max_sequences=1)
+    prompts = {"row": ids_of("r" * 4), "live": ids_of("l" * 6)}
+    run.ask("row", prompts["row"], priority=1000)
+    run.step()
+    run.ask("live", prompts["live"])
+    assert run.step() == {"live": 6}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)
+
+
+def test_the_last_priority_gives_up_pages(steps: Any) -> None:
+    run = steps(prefill_chunk=PAGE, pages=3)
+    prompts = {"row": ids_of("r" * (2 * PAGE - 2)), "live": ids_of("l" * (2 * PAGE - 3))}
+    run.ask("row", prompts["row"], priority=1000)
+    while not run.scheduler.admitted or not run.scheduler.admitted[0].running:
+        run.step()
+    run.ask("live", prompts["live"])
+    assert set(run.step()) == {"live"}
+    run.finish()
+    for name, prompt in prompts.items():
+        assert run.found[name].token_ids == alone(prompt)

@@ -15,16 +15,16 @@ import pytest
 from tests.toy_model import ToyEngine, ToyTokenizer, held
 from trinity.errors import InputError, TrinityError
 from trinity.runtime import slot_file
-from trinity.runtime.answer import Answer
-from trinity.runtime.batching import CANDIDATES
+from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
 from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.page import Domain
 from trinity.runtime.page_pool import PagePool
+from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling_params import SamplingParams
-from trinity.runtime.scheduler import Scheduler
+from trinity.runtime.scheduler import CANDIDATES
 from trinity.runtime.slots import Slots
 
 T = TypeVar("T")
@@ -40,21 +40,21 @@ class Running:
     """An answer under way, and the chunks it gives."""
 
     def __init__(
-        self, scheduler: Scheduler, slot: int | None, tokens: list[int], most: int = ENDLESS,
+        self, engine_thread: EngineThread, slot: int | None, tokens: list[int], most: int = ENDLESS,
         priority: int = 0,
     ) -> None:  # fmt: skip
         self.inbox = Inbox()
-        self._scheduler = scheduler
+        self._engine_thread = engine_thread
         limits = Limits(ignore_eos=True, max_tokens=most, context_shift=most == ENDLESS)
         request = Request(SamplingParams(temperature=0), limits, slot=slot, priority=priority)
-        self.answer = Answer(
+        self.answer = RequestState(
             tokens, request, ToyTokenizer(), self.inbox, vocab_size=259,  # type: ignore[arg-type]
-            context_length=scheduler.engine.context_length,
+            context_length=engine_thread.engine.context_length,
         )  # fmt: skip
-        scheduler.submit(self.answer)
+        engine_thread.submit(self.answer)
 
     def next(self) -> Chunk:
-        found: Chunk = self._scheduler.wait(self.inbox)
+        found: Chunk = self._engine_thread.wait(self.inbox)
         return found
 
     def last(self) -> Chunk:
@@ -63,16 +63,16 @@ class Running:
         return found
 
     def cancel(self) -> None:
-        self._scheduler.cancel(self.answer)
+        self._engine_thread.cancel(self.answer)
 
 
 @contextmanager
 def started(engine: ToyEngine) -> Any:
-    scheduler = Scheduler(engine)  # type: ignore[arg-type]
+    engine_thread = EngineThread(engine)  # type: ignore[arg-type]
     try:
-        yield scheduler, Slots(scheduler)
+        yield engine_thread, Slots(engine_thread)
     finally:
-        scheduler.close()
+        engine_thread.close()
 
 
 def cached(chunk: Chunk) -> int:
@@ -97,30 +97,30 @@ def test_operations_do_not_wait_for_answers_of_others(
             case _:
                 return await slots.restore(Domain(1), path, in_thread)
 
-    with started(engine) as (scheduler, slots):
-        Running(scheduler, 1, LONG, 1).last()
+    with started(engine) as (engine_thread, slots):
+        Running(engine_thread, 1, LONG, 1).last()
         asyncio.run(slots.save(Domain(1), path, in_thread))
-        beside = Running(scheduler, other, [5, 6, 7])
+        beside = Running(engine_thread, other, [5, 6, 7])
         beside.next()
         assert asyncio.run(act())[0] == len(LONG)
         assert not beside.answer.ended
-        assert cached(Running(scheduler, None, [8, 9], 1).last()) == 0  # others begin, too
+        assert cached(Running(engine_thread, None, [8, 9], 1).last()) == 0  # others begin, too
         assert not beside.answer.ended
         expected = 0 if action == "erase" else len(LONG) - 1
-        assert cached(Running(scheduler, 1, LONG, 1).last()) == expected
+        assert cached(Running(engine_thread, 1, LONG, 1).last()) == expected
         beside.cancel()
         assert beside.last().finish_reason == "cancelled"
 
 
 def test_operations_and_answers_of_a_slot_take_turns() -> None:
     """An operation waits for the answers before it, and the answers after it wait for it."""
-    with started(ToyEngine(context_length=256)) as (scheduler, slots):
+    with started(ToyEngine(context_length=256)) as (engine_thread, slots):
 
         async def run() -> None:
-            before = Running(scheduler, 1, LONG, 40)
+            before = Running(engine_thread, 1, LONG, 40)
             erased = asyncio.create_task(slots.erase(Domain(1)))
             await asyncio.sleep(0)
-            after = Running(scheduler, 1, LONG, 1)
+            after = Running(engine_thread, 1, LONG, 1)
             # The newest token of an answer is not evaluated.
             assert await erased == len(LONG) + 39
             assert before.answer.ended
@@ -131,7 +131,7 @@ def test_operations_and_answers_of_a_slot_take_turns() -> None:
 
 def test_clients_that_loop_do_not_starve_a_slot() -> None:
     """Between two operations of each client an answer of the slot that waits gets its turn."""
-    with started(ToyEngine(context_length=256)) as (scheduler, slots):
+    with started(ToyEngine(context_length=256)) as (engine_thread, slots):
         ended = False
         counts = [0] * 4
 
@@ -146,7 +146,7 @@ def test_clients_that_loop_do_not_starve_a_slot() -> None:
             while not all(counts):
                 await asyncio.sleep(0)
             before = list(counts)
-            running = Running(scheduler, 1, [1, 2, 3], 5)
+            running = Running(engine_thread, 1, [1, 2, 3], 5)
             await asyncio.to_thread(running.last)
             done = [now - then for now, then in zip(counts, before, strict=True)]
             ended = True
@@ -158,18 +158,18 @@ def test_clients_that_loop_do_not_starve_a_slot() -> None:
 
 
 def test_many_that_wait_for_a_held_slot_are_in_nobodys_way() -> None:
-    with started(ToyEngine(context_length=256)) as (scheduler, _):
+    with started(ToyEngine(context_length=256)) as (engine_thread, _):
 
         async def run() -> None:
             inbox = AsyncInbox()
-            hold = scheduler.hold(Domain(1), inbox)
+            hold = engine_thread.hold(Domain(1), inbox)
             await inbox.get()
-            waiting = [Running(scheduler, 1, [i + 1, 2], 1) for i in range(CANDIDATES + 1)]
-            other = Running(scheduler, 2, [1, 2, 3], 3, priority=1)
+            waiting = [Running(engine_thread, 1, [i + 1, 2], 1) for i in range(CANDIDATES + 1)]
+            other = Running(engine_thread, 2, [1, 2, 3], 3, priority=1)
             assert (await asyncio.to_thread(other.last)).finish_reason == "length"
             assert not any(one.answer.ended for one in waiting)
             hold.end()
-            scheduler.wake()
+            engine_thread.wake()
             for one in waiting:
                 await asyncio.to_thread(one.last)
 
@@ -177,13 +177,13 @@ def test_many_that_wait_for_a_held_slot_are_in_nobodys_way() -> None:
 
 
 def test_a_hold_that_is_dropped_is_over() -> None:
-    with started(ToyEngine()) as (scheduler, _):
+    with started(ToyEngine()) as (engine_thread, _):
 
         async def run() -> None:
             inbox = AsyncInbox()
-            hold = scheduler.hold(Domain(1), inbox)
+            hold = engine_thread.hold(Domain(1), inbox)
             await inbox.get()
-            running = Running(scheduler, 1, [1, 2], 1)
+            running = Running(engine_thread, 1, [1, 2], 1)
             del hold
             gc.collect()
             assert (await asyncio.to_thread(running.last)).finish_reason == "length"
@@ -193,10 +193,10 @@ def test_a_hold_that_is_dropped_is_over() -> None:
 
 @pytest.mark.parametrize("wait", ["for the slot", "for a thread"])
 def test_a_client_that_leaves_ends_its_operation(wait: str, tmp_path: Path) -> None:
-    with started(ToyEngine(context_length=256)) as (scheduler, slots):
+    with started(ToyEngine(context_length=256)) as (engine_thread, slots):
 
         async def run() -> None:
-            before = Running(scheduler, 1, LONG)
+            before = Running(engine_thread, 1, LONG)
             never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             if wait == "for a thread":
                 before.cancel()
@@ -208,7 +208,7 @@ def test_a_client_that_leaves_ends_its_operation(wait: str, tmp_path: Path) -> N
             with pytest.raises(asyncio.CancelledError):
                 await task
             before.cancel()
-            after = Running(scheduler, 1, [1, 2], 1)
+            after = Running(engine_thread, 1, [1, 2], 1)
             assert (await asyncio.to_thread(after.last)).finish_reason == "length"
 
         asyncio.run(run())
@@ -234,17 +234,17 @@ def test_pages_stay_while_they_are_written(
         for index, data in enumerate(parts(*arguments)):
             for text in range(3):
                 tokens = [200 + text, 7 + index, *range(1, 60)]
-                Running(scheduler, None, tokens, 3).last()
+                Running(engine_thread, None, tokens, 3).last()
             yield data
 
-    with started(engine) as (scheduler, slots):
-        Running(scheduler, 1, LONG, 1).last()
+    with started(engine) as (engine_thread, slots):
+        Running(engine_thread, 1, LONG, 1).last()
         monkeypatch.setattr(slot_file, "_parts", beside)
         assert asyncio.run(slots.save(Domain(1), path, in_thread))[0] == len(LONG)
     monkeypatch.undo()
-    with started(engine_of()) as (scheduler, slots):
+    with started(engine_of()) as (engine_thread, slots):
         asyncio.run(slots.restore(Domain(2), path, in_thread))
-        cache = scheduler.engine.new_cache(domain=Domain(2))
+        cache = engine_thread.engine.new_cache(domain=Domain(2))
         assert cache.reuse([*LONG, 3]) == len(LONG)
         assert held(cache) == LONG
         cache.release()
@@ -258,11 +258,11 @@ def test_pages_that_are_filled_are_for_nobody_else(
 
     def beside(*arguments: Any) -> None:
         for text in range(3):
-            Running(scheduler, None, [200 + text, *range(1, 60)], 3).last()
+            Running(engine_thread, None, [200 + text, *range(1, 60)], 3).last()
         fill(*arguments)
 
-    with started(engine) as (scheduler, slots):
-        Running(scheduler, 1, LONG, 1).last()
+    with started(engine) as (engine_thread, slots):
+        Running(engine_thread, 1, LONG, 1).last()
         asyncio.run(slots.save(Domain(1), path, in_thread))
         monkeypatch.setattr(slot_file._Reader, "fill", beside)
         assert asyncio.run(slots.restore(Domain(2), path, in_thread))[0] == len(LONG)
@@ -276,25 +276,25 @@ def test_what_fails_while_it_is_filled_is_found_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "slot")
-    with started(ToyEngine(context_length=256)) as (scheduler, slots):
-        Running(scheduler, 1, LONG, 1).last()
+    with started(ToyEngine(context_length=256)) as (engine_thread, slots):
+        Running(engine_thread, 1, LONG, 1).last()
         asyncio.run(slots.save(Domain(1), path, in_thread))
         monkeypatch.setattr(slot_file._Reader, "fill", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             asyncio.run(slots.restore(Domain(1), path, in_thread))
-        assert cached(Running(scheduler, 1, LONG, 1).last()) == 0
+        assert cached(Running(engine_thread, 1, LONG, 1).last()) == 0
 
 
 def test_saving_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where requests have booked all that could be claimed."""
-    with started(ToyEngine(context_length=256)) as (scheduler, slots):
-        Running(scheduler, 1, LONG, 1).last()
+    with started(ToyEngine(context_length=256)) as (engine_thread, slots):
+        Running(engine_thread, 1, LONG, 1).last()
         monkeypatch.setattr(PagePool, "share", lambda pool, page: False)
         with pytest.raises(TrinityError, match="slot 1 cannot be saved now"):
             asyncio.run(slots.save(Domain(1), str(tmp_path / "slot"), in_thread))
         monkeypatch.undo()
         assert not list(tmp_path.iterdir())
-        assert cached(Running(scheduler, 1, LONG, 1).last()) == len(LONG) - 1
+        assert cached(Running(engine_thread, 1, LONG, 1).last()) == len(LONG) - 1
 
 
 def test_closing_waits_for_a_file_and_ends_what_waits(
@@ -310,19 +310,19 @@ def test_closing_waits_for_a_file_and_ends_what_waits(
         yield from parts(*arguments)
 
     monkeypatch.setattr(slot_file, "_parts", slowly)
-    scheduler = Scheduler(engine)  # type: ignore[arg-type]
-    slots = Slots(scheduler)
-    Running(scheduler, 1, LONG, 1).last()
+    engine_thread = EngineThread(engine)  # type: ignore[arg-type]
+    slots = Slots(engine_thread)
+    Running(engine_thread, 1, LONG, 1).last()
 
     async def run() -> None:
         saving = asyncio.create_task(slots.save(Domain(1), str(path), in_thread))
         assert await asyncio.to_thread(writing.wait, 30)
         waiting = asyncio.create_task(slots.erase(Domain(1)))
         await asyncio.sleep(0)
-        closing = asyncio.create_task(asyncio.to_thread(scheduler.close))
+        closing = asyncio.create_task(asyncio.to_thread(engine_thread.close))
         with pytest.raises(InputError, match="closed"):
             await waiting
-        assert not scheduler.closed
+        assert not engine_thread.closed
         go_on.set()
         assert (await saving)[0] == len(LONG)
         await closing
@@ -336,18 +336,18 @@ def test_closing_waits_for_a_file_and_ends_what_waits(
 
 def test_a_visit_is_made_between_steps_by_the_schedulers_thread() -> None:
     engine = ToyEngine(context_length=256)
-    with started(engine) as (scheduler, _):
-        running = Running(scheduler, None, [1, 2, 3])
+    with started(engine) as (engine_thread, _):
+        running = Running(engine_thread, None, [1, 2, 3])
         running.next()
         inside: list[str] = []
         engine.before_forward = lambda tokens: inside.append("step")
-        name = scheduler.between(lambda: threading.current_thread().name)
-        assert name == "trinity-scheduler"
+        name = engine_thread.between(lambda: threading.current_thread().name)
+        assert name == "trinity-engine"
         with pytest.raises(ZeroDivisionError):
-            scheduler.between(lambda: 1 / 0)
+            engine_thread.between(lambda: 1 / 0)
         assert not running.answer.ended
         with pytest.raises(InputError, match="by the thread that runs it"):
-            scheduler.between(lambda: scheduler.between(lambda: None))
+            engine_thread.between(lambda: engine_thread.between(lambda: None))
         running.cancel()
     with pytest.raises(InputError, match="closed"):
-        scheduler.between(lambda: None)
+        engine_thread.between(lambda: None)

@@ -17,13 +17,13 @@ from tests.tiny_models import write_tiny_model
 from tests.toy_model import BOS, EOS, VOCAB_SIZE, ToyEngine, chunks_of, ids_of, toy_model
 from trinity.errors import TrinityError
 from trinity.providers import open_weights
-from trinity.runtime.account import Account
 from trinity.runtime.engine import load_engine
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import Limits
 from trinity.runtime.ngram import NgramIndex
 from trinity.runtime.sampler import SamplingParams
 from trinity.runtime.speculation import MOST_INDEXED, Guesses
+from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity_kernels.isa import available_levels
 
 GREEDY = SamplingParams(temperature=0)
@@ -34,7 +34,7 @@ PROMPT = [BOS, *ids_of("one two one two one two ")]
 def steps_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens a step has: so proposals are always worth their price."""
     clock = itertools.count()
-    monkeypatch.setattr("trinity.runtime.worker.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("trinity.runtime.engine_loop.perf_counter", lambda: float(next(clock)))
 
 
 class Babbler(ToyEngine):
@@ -182,32 +182,32 @@ def test_two_at_once_propose_nothing_and_say_the_same() -> None:
 
 def test_what_came_is_learned_once() -> None:
     """Of tokens that came while others ran, too."""
-    account, learned = Account(), []
-    account.single(1.0)
-    account.learn = lambda *seen: learned.append(seen)  # type: ignore[method-assign]
+    budget, learned = SpeculationBudget(), []
+    budget.single(1.0)
+    budget.learn = lambda *seen: learned.append(seen)  # type: ignore[method-assign]
     guesses = Guesses()
     text = [1, 2, 3, 4, 5, 6, 1, 2, 3]
-    assert guesses.propose(text, account, 2) == [4, 5]
+    assert guesses.propose(text, budget, 2) == [4, 5]
     text += [4, 7, 8]
-    assert guesses.propose(text, account, 2) == []
+    assert guesses.propose(text, budget, 2) == []
     assert learned == [(3, 1, True)]
-    assert guesses.propose([*text, 9], account, 0) == []
+    assert guesses.propose([*text, 9], budget, 0) == []
     assert len(learned) == 1
 
 
 def test_a_long_text_is_indexed_over_several_steps() -> None:
     """Of one of 20,000 tokens a step indexes 2,048, so that nobody waits for all."""
-    guesses, account = Guesses(), Account()
+    guesses, budget = Guesses(), SpeculationBudget()
     text = [*range(10_000), *range(10_000)]
     indexed = []
     while not indexed or indexed[-1] < len(text):
-        guesses.propose(text, account, 4)
+        guesses.propose(text, budget, 4)
         assert guesses._index is not None
         indexed.append(len(guesses._index.tokens))
     assert max(np.diff([0, *indexed])) == MOST_INDEXED
     # Once it knows all of it, it proposes as one that was made of it at once.
     assert guesses._index.match() == NgramIndex(text).match() == (16, 10_000)
-    guesses.propose(text, account, 4)
+    guesses.propose(text, budget, 4)
     assert guesses._guess[:1] == [text[10_000 % len(text)]]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.test_batching import Steps, alone
+from tests.runtime.test_scheduler import Steps, alone
 from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
 from trinity.runtime.turns import client
@@ -19,7 +19,7 @@ from trinity.server.owner import owner
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     found = Steps(monkeypatch, ToyEngine(), 100.0)
-    found.batch._most = 4
+    found.scheduler._most = 4
     return found
 
 
@@ -33,7 +33,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 )
 def test_clients_take_turns(sent: str, begun: str, steps: Steps) -> None:
     """In which order requests that are all there begin, one at a time."""
-    steps.batch._most = 1
+    steps.scheduler._most = 1
     for number, who in enumerate(sent):
         ask_as(steps, who, str(number), max_tokens=1)
     steps.finish()
@@ -64,7 +64,7 @@ def test_the_first_client_is_not_behind_once_it_is_alone(steps: Steps) -> None:
     for _ in range(5):
         steps.step()
     assert "x" in steps.found
-    assert {s.turn for s in steps.batch.all()} == {(0, 0)}
+    assert {s.turn for s in steps.scheduler.all()} == {(0, 0)}
 
 
 def ask_as(steps: Steps, who: str, name: str, **options: Any) -> None:
@@ -81,13 +81,13 @@ def test_who_has_most_gives_way_to_who_has_none(steps: Steps) -> None:
         ask_as(steps, "first", name, max_tokens=50)
     for _ in range(3):
         steps.step()
-    assert [s.client for s in steps.batch.admitted] == ["first"] * 4
+    assert [s.client for s in steps.scheduler.admitted] == ["first"] * 4
     ask_as(steps, "second", "x", max_tokens=50)
     ask_as(steps, "second", "y", max_tokens=50)
     ask_as(steps, "second", "z", max_tokens=50)
     for _ in range(3):
         steps.step()
-    clients = sorted(s.client for s in steps.batch.admitted)
+    clients = sorted(s.client for s in steps.scheduler.admitted)
     assert clients == ["first", "first", "second", "second"]
 
 
@@ -112,7 +112,7 @@ def test_a_higher_priority_gives_no_way(steps: Steps) -> None:
     ask_as(steps, "second", "x", max_tokens=50)
     for _ in range(3):
         steps.step()
-    assert {s.client for s in steps.batch.admitted} == {"first"}
+    assert {s.client for s in steps.scheduler.admitted} == {"first"}
 
 
 @pytest.mark.parametrize(

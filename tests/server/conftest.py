@@ -107,5 +107,5 @@ def wait_for(found: Callable[[], object]) -> None:
 
 def is_idle(model: Model) -> bool:
     """Whether no sequence waits or runs."""
-    work = model.load_of_work()
+    work = model.scheduler_stats()
     return work.waiting == work.running == 0

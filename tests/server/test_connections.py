@@ -95,7 +95,7 @@ def test_where_all_work_one_more_is_told(make: MakeApp, model: Model) -> None:
         post = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
         with nobody_gets_on(model):
             busy = [made(post % (CHAT.encode(), len(text), text)) for _ in range(8)]
-            wait_for(lambda: model.load_of_work().waiting == 8)
+            wait_for(lambda: model.scheduler_stats().waiting == 8)
             refused = ask(url)
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "too_many_connections"
@@ -153,11 +153,11 @@ def test_requests_of_a_server_that_ends_get_503_and_no_traceback(
             made = stack.enter_context(clients(url))
             waits = [made(post % (CHAT.encode(), len(text), text)) for _ in range(4)]
             half_sent = made(half(100))
-            wait_for(lambda: model.load_of_work().waiting == 4)
+            wait_for(lambda: model.scheduler_stats().waiting == 4)
         for one in (*waits, half_sent):
             assert one.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
     assert "Traceback" not in caplog.text
-    wait_for(lambda: model.load_of_work().waiting == 0)
+    wait_for(lambda: model.scheduler_stats().waiting == 0)
 
 
 @pytest.mark.parametrize(

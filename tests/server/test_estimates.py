@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tests.server.asgi import Asked
 from tests.server.conftest import MakeApp
 from trinity.runtime.generation import Timings
-from trinity.runtime.work import Work
+from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.server.estimates import LONGEST, Estimates
 
 PATH = "/v1/completions"
@@ -29,34 +29,34 @@ def estimates() -> Estimates:
 @pytest.mark.parametrize(
     ("work", "seconds"),
     [
-        (Work(waiting=1), 0.5),
-        (Work(waiting=3, running=1), 1.5),
-        (Work(waiting=1, running=4, prompting=2), 1.5),
-        (Work(waiting=2, running=3, most_running=4), 0.5 + 2 / 3),
-        (Work(waiting=6, running=4, most_running=4), 0.5 + 6 * 2 / 4),
+        (SchedulerStats(waiting=1), 0.5),
+        (SchedulerStats(waiting=3, running=1), 1.5),
+        (SchedulerStats(waiting=1, running=4, prompting=2), 1.5),
+        (SchedulerStats(waiting=2, running=3, most_running=4), 0.5 + 2 / 3),
+        (SchedulerStats(waiting=6, running=4, most_running=4), 0.5 + 6 * 2 / 4),
     ],
 )
 def test_first_token_follows_prompts_ahead_and_places(
-    estimates: Estimates, work: Work, seconds: float
+    estimates: Estimates, work: SchedulerStats, seconds: float
 ) -> None:
     assert estimates.first_token(work) == pytest.approx(seconds)
 
 
 def test_nothing_is_estimated_before_a_request_has_ended() -> None:
-    assert Estimates().first_token(Work(waiting=1)) is None
-    assert Estimates().retry_after(500, Work(running=2)) == 1
+    assert Estimates().first_token(SchedulerStats(waiting=1)) is None
+    assert Estimates().retry_after(500, SchedulerStats(running=2)) == 1
 
 
 def test_retry_after_is_half_of_the_queue(estimates: Estimates) -> None:
-    assert estimates.retry_after(16, Work(running=4)) == 4
-    assert estimates.retry_after(1, Work(running=4)) == 1
-    assert estimates.retry_after(100_000, Work(running=1)) == LONGEST
+    assert estimates.retry_after(16, SchedulerStats(running=4)) == 4
+    assert estimates.retry_after(1, SchedulerStats(running=4)) == 1
+    assert estimates.retry_after(100_000, SchedulerStats(running=1)) == LONGEST
 
 
 def test_means_follow_the_newest_requests(estimates: Estimates) -> None:
     for _ in range(100):
         estimates.ended(Timings(prompt_seconds=4.0))
-    assert estimates.first_token(Work(waiting=1)) == pytest.approx(4.0, rel=0.01)
+    assert estimates.first_token(SchedulerStats(waiting=1)) == pytest.approx(4.0, rel=0.01)
 
 
 def test_a_stream_has_the_estimate_in_its_head(client: TestClient) -> None:

@@ -70,7 +70,7 @@ def test_requirement_1_leaving_while_decoding_ends_the_sequence(
 ) -> None:
     async def test() -> None:
         left = Asked(app, CHAT, chat("x", stream=streams, max_tokens=400))
-        while model.load_of_work().running == 0:
+        while model.scheduler_stats().running == 0:
             await asyncio.sleep(0.002)
         if streams:
             await left.until(6)
@@ -86,7 +86,7 @@ def test_requirement_1_leaving_the_queue_ends_it_there(app: Starlette, model: Mo
     async def test() -> None:
         with nobody_gets_on(model):
             others = [Asked(app, CHAT, chat("x", stream=streams)) for streams in (False, True)]
-            while model.load_of_work().waiting < 2:
+            while model.scheduler_stats().waiting < 2:
                 await asyncio.sleep(0.002)
             for one in others:
                 one.leave.set()
@@ -115,7 +115,7 @@ def test_requirement_1_neighbours_bytes_are_unchanged(
     async def none_left_but(count: int) -> None:
         end = steps + 2
         while True:
-            seen, work = steps, model.load_of_work()
+            seen, work = steps, model.scheduler_stats()
             if work.running + work.waiting <= count:
                 break
             assert seen <= end
@@ -222,7 +222,7 @@ def test_a_full_queue_says_when_to_come_again(make: MakeApp, model: Model) -> No
     async def test() -> None:
         with nobody_gets_on(model):
             waits = [Asked(app, CHAT, chat(f"{number}")) for number in range(2)]
-            while model.load_of_work().waiting < 2:
+            while model.scheduler_stats().waiting < 2:
                 await asyncio.sleep(0.002)
             refused = await Asked(app, CHAT, chat("third", stream=True)).whole()
             assert refused.status == 429
@@ -245,7 +245,7 @@ def test_many_that_come_at_once_do_not_pass_the_limit(make: MakeApp, model: Mode
             asked = [Asked(app, CHAT, chat(f"{number}")) for number in range(20)]
             while sum(one.done.done() for one in asked) < 16:
                 await asyncio.sleep(0.002)
-            assert model.load_of_work().waiting <= 4
+            assert model.scheduler_stats().waiting <= 4
         statuses = [(await one.whole()).status for one in asked]
         assert (statuses.count(200), statuses.count(429)) == (4, 16)
 

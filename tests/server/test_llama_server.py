@@ -14,7 +14,7 @@ from tests.server.conftest import LIMIT, MakeApp
 from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.generation import Timings
-from trinity.runtime.work import Work
+from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.server.llama_figures import LlamaFigures
 from trinity.server.serving import listening
 from trinity.server.settings import ServerOptions
@@ -70,15 +70,15 @@ def test_figures_have_types_and_the_time_of_the_start(client: TestClient) -> Non
 
 
 def test_steps_of_an_unloaded_model_stay_counted() -> None:
-    def steps(**works: Work) -> str:
+    def steps(**works: SchedulerStats) -> str:
         (line,) = (one for one in figures.text(works).splitlines()
                    if one.startswith("llamacpp:n_decode_total "))  # fmt: skip
         return line.split(" ")[1]
 
     figures = LlamaFigures()
-    assert steps(a=Work(steps=5), b=Work()) == "5"
-    assert steps(a=Work(), b=Work(steps=2)) == "7"
-    assert steps(a=Work(steps=1), b=Work(steps=4)) == "10"
+    assert steps(a=SchedulerStats(steps=5), b=SchedulerStats()) == "5"
+    assert steps(a=SchedulerStats(), b=SchedulerStats(steps=2)) == "7"
+    assert steps(a=SchedulerStats(steps=1), b=SchedulerStats(steps=4)) == "10"
     figures.ended(Timings(10, 4, 2.0, 5, 4, 1.0))
     assert "llamacpp:prompt_tokens_seconds 3.0\n" in figures.text({})
     assert "llamacpp:predicted_tokens_seconds 4.0\n" in figures.text({})

@@ -107,7 +107,7 @@ def test_requirement_1_a_closed_socket_ends_the_sequence(
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}"
         )
         client.sendall(head.encode() + b"\r\n\r\n" + text)
-        wait_for(lambda: model.load_of_work().running > 0)
+        wait_for(lambda: model.scheduler_stats().running > 0)
     wait_for(lambda: is_idle(model))
     assert generated(url) == counted
 

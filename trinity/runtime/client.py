@@ -1,4 +1,4 @@
-"""What callers do with a scheduler: submit requests, wait for what they give, leave them."""
+"""What callers do with a engine_thread: submit requests, wait for what they give, leave them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.answer import Answer
+from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion, collect, joined
 from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, NumberedSink, Sink
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.options import Request
-from trinity.runtime.scheduler import Scheduler
+from trinity.runtime.request_state import RequestState
 from trinity.runtime.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class AsyncAnswers:
     """
 
     def __init__(
-        self, scheduler: Scheduler, answers: abc.Sequence[Answer], sinks: abc.Sequence[Sink],
-        inbox: AsyncInbox,
+        self, engine_thread: EngineThread, answers: abc.Sequence[RequestState],
+        sinks: abc.Sequence[Sink], inbox: AsyncInbox,
     ) -> None:  # fmt: skip
-        self._scheduler = scheduler
+        self._engine_thread = engine_thread
         self._answers = answers
         self._sinks = sinks  # their requests know them weakly
         self._inbox = inbox
@@ -53,18 +53,18 @@ class AsyncAnswers:
         return found
 
     @property
-    def sequences(self) -> abc.Sequence[Answer]:
-        """What was submitted; it is the scheduler's, and others only look at it."""
+    def sequences(self) -> abc.Sequence[RequestState]:
+        """What was submitted; it is the engine_thread's, and others only look at it."""
         return self._answers
 
     def cancel(self, place: int) -> None:
         """End one answer as "cancelled", if it has not ended."""
-        self._scheduler.cancel(self._answers[place])
+        self._engine_thread.cancel(self._answers[place])
 
     def close(self) -> None:
         """Cancel what has not ended; again is harmless."""
         self._left = 0
-        self._scheduler.cancel(*self._answers)
+        self._engine_thread.cancel(*self._answers)
 
     def __enter__(self) -> AsyncAnswers:
         return self
@@ -74,12 +74,12 @@ class AsyncAnswers:
 
 
 class Client:
-    """A model's way to its scheduler, which ends with the last client that is referred to."""
+    """A model's way to its engine_thread, which ends with the last client that is referred to."""
 
-    def __init__(self, scheduler: Scheduler, tokenizer: Tokenizer) -> None:
-        self._scheduler = scheduler
+    def __init__(self, engine_thread: EngineThread, tokenizer: Tokenizer) -> None:
+        self._engine_thread = engine_thread
         self._tokenizer = tokenizer
-        scheduler.end_with(self)
+        engine_thread.end_with(self)
 
     def stream(self, ids: list[int], request: Request) -> Generator[Chunk, None, None]:
         """An answer's chunks; it is checked now and submitted when the first is asked for."""
@@ -93,12 +93,12 @@ class Client:
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
         try:
-            self._scheduler.submit(*answers)
+            self._engine_thread.submit(*answers)
             for _ in answers:
-                place, completion = self._scheduler.wait(inbox)
+                place, completion = self._engine_thread.wait(inbox)
                 found[place] = completion
         finally:
-            self._scheduler.cancel(*answers)
+            self._engine_thread.cancel(*answers)
         return [found[place] for place in range(len(prompts))]
 
     def as_they_end(
@@ -109,11 +109,11 @@ class Client:
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
         answers = self._answers(prompts, collectors)
         try:
-            self._scheduler.submit(*answers)
+            self._engine_thread.submit(*answers)
             for _ in answers:
-                yield self._scheduler.wait(inbox)
+                yield self._engine_thread.wait(inbox)
         finally:
-            self._scheduler.cancel(*answers)
+            self._engine_thread.cancel(*answers)
 
     async def astream(self, ids: list[int], request: Request) -> AsyncGenerator[Chunk, None]:
         """As ``stream``, in an event loop."""
@@ -143,8 +143,8 @@ class Client:
             answers = await asyncio.to_thread(self._answers, prompts, sinks)
         else:
             answers = self._answers(prompts, sinks)
-        found = AsyncAnswers(self._scheduler, answers, sinks, inbox)
-        self._scheduler.submit(*answers)
+        found = AsyncAnswers(self._engine_thread, answers, sinks, inbox)
+        self._engine_thread.submit(*answers)
         return found
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
@@ -154,46 +154,46 @@ class Client:
     def results(self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[Inbox]) -> list[Any]:
         """The one thing that each sequence gives into its inbox."""
         try:
-            self._scheduler.submit(*sequences)
-            return [self._scheduler.wait(inbox) for inbox in inboxes]
+            self._engine_thread.submit(*sequences)
+            return [self._engine_thread.wait(inbox) for inbox in inboxes]
         finally:
-            self._scheduler.cancel(*sequences)
+            self._engine_thread.cancel(*sequences)
 
     async def aresults(
         self, sequences: abc.Sequence[Sequence], inboxes: abc.Sequence[AsyncInbox]
     ) -> list[Any]:
         """As ``results``, in an event loop."""
         try:
-            self._scheduler.submit(*sequences)
+            self._engine_thread.submit(*sequences)
             return [await inbox.get() for inbox in inboxes]
         finally:
-            self._scheduler.cancel(*sequences)
+            self._engine_thread.cancel(*sequences)
 
     async def aresult(self, sequence: Sequence, inbox: AsyncInbox) -> Any:
         """As ``result``, in an event loop."""
         return (await self.aresults([sequence], [inbox]))[0]
 
-    def _chunks(self, answer: Answer, inbox: Inbox) -> Generator[Chunk, None, None]:
+    def _chunks(self, answer: RequestState, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:
-            self._scheduler.submit(answer)
+            self._engine_thread.submit(answer)
             reason = None
             while reason is None:
-                chunk: Chunk = self._scheduler.wait(inbox)
+                chunk: Chunk = self._engine_thread.wait(inbox)
                 reason = chunk.finish_reason
                 yield chunk
         finally:
-            self._scheduler.cancel(answer)
+            self._engine_thread.cancel(answer)
 
     def _answers(
         self, prompts: abc.Sequence[Prompt], sinks: abc.Sequence[Sink]
-    ) -> list[Answer]:  # fmt: skip
+    ) -> list[RequestState]:  # fmt: skip
         pairs = zip(prompts, sinks, strict=True)
         return [self._answer(ids, request, sink) for (ids, request), sink in pairs]
 
-    def _answer(self, ids: list[int], request: Request, sink: Sink) -> Answer:
-        engine = self._scheduler.engine
+    def _answer(self, ids: list[int], request: Request, sink: Sink) -> RequestState:
+        engine = self._engine_thread.engine
         with enough_memory("for a call"):
-            return Answer(
+            return RequestState(
                 ids, request, self._tokenizer, sink,
                 vocab_size=engine.config.vocab_size, context_length=engine.context_length,
                 adapters=engine.adapter_weights(request.lora),

@@ -1,4 +1,4 @@
-"""Where a request's results go: from the scheduler's thread to whoever waits for them.
+"""Where a request's results go: from the engine thread to whoever waits for them.
 
 A request knows its inbox weakly. An inbox that nobody holds any more, because a stream was dropped
 or a call ended by an exception, ends its request.

@@ -12,7 +12,7 @@ from trinity.runtime.interface import Engine
 
 
 class Lease:
-    """What the scheduler's thread knows of an exclusive user, who holds the lock ``held``.
+    """What the engine thread knows of an exclusive user, who holds the lock ``held``.
 
     Releasing the lock ends the lease, and so does dropping it.
     """

@@ -63,7 +63,7 @@ class GenerationOptions(TypedDict, total=False):
     temperature 0, and has no ``logprobs``.
 
     ``cancel`` is anything with ``is_set()``, such as a ``threading.Event``: once set, generation
-    ends before the next token or the next part of the prompt. The scheduler's thread asks it.
+    ends before the next token or the next part of the prompt. The engine thread asks it.
     """
 
     temperature: float

@@ -1,227 +1,409 @@
-"""One thread that owns an engine and evaluates for everybody: the way in, and its life.
+"""Which sequences have pages, and which of their tokens the next step evaluates.
 
-Requests come as messages, are cancelled by a flag, and get their results into their inboxes. The
-thread starts with the first request and sleeps while there is none. No lock is held where a Ctrl-C
-or a fork could leave it so: there is a SimpleQueue, and one lock that the thread alone takes.
+Sequences that run come first, one row each, or some more where a grammar forced tokens. Then come
+parts of prompts, of one priority those of each client in turn, as many rows as keep the step
+short enough for those that run. Who finds no page makes the youngest sequence give its pages
+back, which is evaluated again later. Sequences of the last priority stand still while there are
+others, and give them their places and pages.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-import weakref
-from collections.abc import Callable
-from itertools import count
-from queue import Empty
-from typing import Any, TypeVar
+import math
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
 
-from trinity.errors import InputError, TrinityError
-from trinity.runtime.inbox import Inbox, Sink, result_of
-from trinity.runtime.interface import Engine
-from trinity.runtime.lease import Exclusive, Lease
-from trinity.runtime.page import Domain
-from trinity.runtime.sequence import Sequence
-from trinity.runtime.slot_hold import SlotHold
-from trinity.runtime.visit import Visit
-from trinity.runtime.work import Work
-from trinity.runtime.worker import Worker
-from trinity_kernels import forks
+import numpy as np
 
-T = TypeVar("T")
+from trinity.errors import TrinityError
+from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.request_state import RequestState
+from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.sequence import Sequence, States
+from trinity.runtime.speculation_budget import SpeculationBudget
+from trinity.runtime.step_costs import StepCosts
+from trinity.runtime.step_times import StepFit, pairs
+from trinity.runtime.turns import Turns, to_give_way
 
-TARGET_SECONDS = 0.1
-# Between looks at whether there still is a thread; and for a Ctrl-C that does not end a wait.
-POLL_SECONDS = 0.2
+if TYPE_CHECKING:
+    from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.page import Domain
+
+LOGITS_BYTES = 64 << 20  # of one step
+CANDIDATES = 64  # of those that wait, looked at before a step
+WORTH_WAITING = 16  # tokens that another sequence is about to evaluate, too
+
+
+@dataclass(slots=True)
+class ScheduledRows:
+    """Rows of a step: ``count`` pending tokens of a sequence and the proposals behind them."""
+
+    sequence: Sequence
+    cache: KVCache
+    count: int
+    logits: int
+    is_prompt: bool = False
+    proposals: list[int] = field(default_factory=list)
+    states: States | None = None
+
+    def input(self) -> Rows:
+        """What the engine takes."""
+        start = self.cache.length
+        tokens = self.sequence.tokens[start : start + self.count]
+        second = self.sequence.second
+        following, end = None, start + self.count
+        if self.count > 1 and self.sequence.guessed:
+            following = self.sequence.tokens[end] if end < len(self.sequence.tokens) else -1
+        tokens = tokens + self.proposals
+        revocable = bool(self.proposals)
+        return Rows(
+            self.cache, tokens, self.logits, self.states, second, revocable, following,
+            self.is_prompt,
+        )  # fmt: skip
 
 
 class Scheduler:
-    """Evaluates sequences, submitted from any thread, in steps of one engine.
+    """The sequences that wait, by rank, and those that are ``admitted``: that have a cache.
 
-    ``target_seconds``: what a step shall take where prompts and running sequences share it.
-    ``release`` is called once the engine is closed. ``max_sequences`` run at the same time at most.
-    A step has ``batch_size`` tokens of prompts at most.
+    Of these there are ``max_sequences`` at most, None for as many as find pages. A step has
+    ``batch_size`` tokens of prompts at most, None for as many as the engine takes.
     """
 
     def __init__(
-        self, engine: Engine, *, target_seconds: float = TARGET_SECONDS,
-        release: Callable[[], object] = lambda: None, max_sequences: int | None = None,
+        self, engine: Engine, target_seconds: float, max_sequences: int | None = None,
         batch_size: int | None = None,
     ) -> None:  # fmt: skip
-        self.engine = engine
-        self.max_sequences = max_sequences
-        self.batch_size = batch_size
-        self.target_seconds = target_seconds
-        self.closing = False
-        self.closed = False
-        self.abandoned = False
-        self._release = release
-        self._error: BaseException | None = None  # of closing
-        self._arrivals = count(1)
-        # By the number of forks: a child begins with a thread, a queue and pages of its own.
-        self._workers: dict[int, Worker] = {}
-        self._user: Callable[[], object] = lambda: None
+        self.waiting: list[Sequence] = []
+        self.admitted: list[Sequence] = []
+        self.closed = False  # nobody is admitted
+        self.held: dict[Domain, int] = {}  # slots: who arrived later has to wait
+        self.costs = StepCosts(target_seconds)
+        self._fit = StepFit()
+        self.budget = SpeculationBudget()
+        self.steps = 0
+        self.shares = 0  # of sequences in all steps
+        self.steady = False  # whether one step has followed the other
+        self._under_way = 0.0, 0  # when the step is expected to end, and its rows of prompts
+        self._engine = engine
+        self._most = math.inf if max_sequences is None else max_sequences
+        self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
+        self._most_logits = max(1, LOGITS_BYTES // (4 * engine.config.vocab_size))
+        self._kv_type = ""  # of the newest step
+        self._blocked: Sequence | None = None  # found no pages; nobody after it is admitted
+        self._pages_came = False
+        self._yielding = False  # those of the last priority stand still
+        self._turns = Turns()
 
-    def end_with(self, user: object) -> None:
-        """Abandon the engine once nothing refers to ``user``, who has requested nothing yet."""
-        self._user = weakref.ref(user)
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.admitted)
 
-    def submit(self, *sequences: Sequence) -> None:
-        """Let sequences be evaluated; what they give goes to their sinks.
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its admission."""
+        sequence.kv_type = sequence.kv_type or self._engine.kv_type
+        if sequence.adapters is None:
+            sequence.adapters = self._engine.adapter_weights()
+        insort(self.waiting, sequence, key=lambda other: (other.priority, other.arrival))
 
-        Raises: InputError for a closed model, within ``exclusive`` of this thread, and in the
-        scheduler's own thread, which would wait for itself;
-        TrinityError where the system gives no thread.
-        """
-        self._check_open()
-        worker = self._outside()
-        for sequence in sequences:
-            sequence.submitted(next(self._arrivals))
-            worker.messages.put(sequence)
-        worker.ensure()
+    def stats(self) -> SchedulerStats:
+        """What is to be done, as any thread may ask during a step."""
+        # Whoever comes does not wait for those that yield.
+        waiting = [s for s in list(self.waiting) if not s.yields]
+        admitted = [s for s in list(self.admitted) if not s.yields]
+        pending, left, soonest, prompting = 0, list[int](), None, 0
+        for sequence in admitted:
+            cache = sequence.cache
+            pending += len(sequence.tokens) - (0 if cache is None else cache.length)
+            prompting += not sequence.running
+            if isinstance(sequence, RequestState):
+                most = sequence.most_left
+                soonest = most if soonest is None else min(soonest, most)
+                if sequence.running:
+                    left.append(most)
+        end, step_rows = self._under_way
+        return SchedulerStats(
+            len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
+            soonest, self.steps, self.shares, prompting, tuple(left), self._most,
+            self._prompt_rows, max(0.0, end - perf_counter()) if end else 0.0, step_rows,
+            self.costs, self._fit.known, Counter(s.client for s in waiting),
+        )  # fmt: skip
 
-    def cancel(self, *sequences: Sequence) -> None:
-        """End sequences before the next step; those that have ended stay as they are."""
-        for sequence in sequences:
-            sequence.cancel()
-        if not all(sequence.ended for sequence in sequences):
-            self._worker().messages.put(None)
+    def begin(self, scheduled: list[ScheduledRows]) -> float:
+        """Note what the step that begins has to do; how many places its prompts look at."""
+        prompts = [rows for rows in scheduled if rows.is_prompt]
+        count = sum(rows.count for rows in prompts)
+        places = sum(pairs(p.cache.length, p.cache.length + p.count) for p in prompts)
+        seconds = self.costs.times.seconds(len(scheduled) - len(prompts), count, places)
+        self._under_way = perf_counter() + seconds, count
+        return places
 
-    def wait(self, inbox: Inbox) -> Any:
-        """The next item of an inbox; an exception is raised.
+    def note(self, running: int, prompt: int, places: float, seconds: float) -> None:
+        """Note the seconds of a step with rows of running sequences and of prompts."""
+        self._fit.note(running, prompt, places, seconds)
+        if prompt or self.costs.times is not self._fit.times:
+            self.costs = self.costs.after(self._fit.times, running, prompt, places)
 
-        Raises: InputError in a child of the process that submitted.
-        """
-        while True:
-            if inbox.forks != forks.count():
-                raise InputError(
-                    "this stream was opened before the process forked, and goes on in the parent "
-                    "alone; start a new one here"
-                )
+    def count(self, scheduled: list[ScheduledRows], processor_seconds: float) -> None:
+        """Count a step, and share out by rows what it took of all processors."""
+        self.steps += 1
+        self.shares += len(scheduled)
+        self.steady = True
+        self._under_way = 0.0, 0
+        count = sum(rows.count + len(rows.proposals) for rows in scheduled)
+        for rows in scheduled:
+            if isinstance(rows.sequence, RequestState):
+                part = (rows.count + len(rows.proposals)) / count
+                rows.sequence.timings.cpu_seconds += part * processor_seconds
+
+    def all(self) -> list[Sequence]:
+        """Every sequence that has not ended."""
+        return self.admitted + self.waiting
+
+    def remove_ended(self) -> None:
+        """Forget the sequences that ended."""
+        if any(sequence.ended for sequence in self.admitted):
+            self.admitted = [s for s in self.admitted if not s.ended]
+            self._pages_came = True
+        if any(sequence.ended for sequence in self.waiting):
+            self.waiting = [s for s in self.waiting if not s.ended]
+        if self._blocked is not None and self._blocked.ended:
+            self._blocked = None
+
+    def drop_cancelled(self) -> None:
+        """End the sequences that nobody wants any more."""
+        ended = False
+        for sequence in self.all():
             try:
-                return result_of(inbox.items.get(timeout=POLL_SECONDS))
-            except Empty:
-                worker = self._worker()
-                worker.ensure()
-                # To wake it: where a timed ``get`` begins late, CPython 3.11 waits without end.
-                worker.messages.put(None)
+                if sequence.cancelled:
+                    sequence.finish("cancelled")
+            except BaseException as error:  # of a caller's ``cancel``, or of its last chunk
+                sequence.fail(error)
+            ended = ended or sequence.ended
+        if ended:
+            self.remove_ended()
 
-    def work(self) -> Work:
-        """What is to be done, and what it costs; from any thread."""
-        return self._worker().work()
+    def schedule(self) -> list[ScheduledRows]:
+        """What the next step evaluates: caches of one element type, the types in turn."""
+        if len(self.admitted) == 1 and not self.waiting and self.admitted[0].running:
+            scheduled = self._alone(self.admitted[0])
+            if scheduled:
+                return scheduled
+        self._turns.note(self.all())
+        present = self.admitted + self._candidates()
+        self._yielding = len({sequence.yields for sequence in present}) == 2
+        scheduled = self._schedule(present)
+        if not scheduled and self._yielding:  # what the others wait for may be theirs
+            self._yielding = False
+            scheduled = self._schedule(present)
+        return scheduled
 
-    def between(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns, called by the scheduler's thread between two steps.
+    def _schedule(self, present: list[Sequence]) -> list[ScheduledRows]:
+        kinds = sorted({str(sequence.kv_type) for sequence in present})
+        for kv_type in [k for k in kinds if k > self._kv_type] + kinds:
+            scheduled = self._running(kv_type)
+            scheduled += self._prompts(kv_type, scheduled)
+            self.remove_ended()
+            # Some may have given way to others.
+            scheduled = [rows for rows in scheduled if rows.sequence.cache is rows.cache]
+            if scheduled:
+                self._kv_type = kv_type
+                return scheduled
+        return []
 
-        All requests wait for it. Raises: what it raises, and as ``submit``.
+    def _running(self, kv_type: str) -> list[ScheduledRows]:
+        """The rows of each sequence that runs; where there are too many, the others are next."""
+        most = min(self._engine.prefill_chunk, self._most_logits)
+        served = [s for s in self._going_on() if s.kv_type == kv_type and s.running][:most]
+        if len(served) == most:
+            self.admitted = [s for s in self.admitted if s not in served] + served
+        scheduled = []
+        more = most - len(served)  # rows beside one for each
+        for sequence in sorted(served, key=lambda s: s.rank):
+            cache = sequence.cache
+            if cache is None:
+                continue  # an older one took its pages
+            count = min(sequence.pending, 1 + more)
+            if self._reserve(sequence, cache, count):
+                whole = count == sequence.pending
+                scheduled.append(ScheduledRows(sequence, cache, count, int(whole)))
+                more -= count - 1
+        return scheduled
+
+    def _alone(self, sequence: Sequence) -> list[ScheduledRows]:
+        """A row of the one sequence there is, and perhaps proposals behind it."""
+        cache, proposals = sequence.cache, list[int]()
+        count = min(sequence.pending, self._engine.prefill_chunk)
+        if cache is None or not self._reserve(sequence, cache, count):
+            return []
+        if count > 1:
+            return [ScheduledRows(sequence, cache, count, int(count == sequence.pending))]
+        if isinstance(sequence, RequestState):
+            most = min(cache.most_revocable, self._engine.few - 1)
+            draft = partial(self._engine.draft, cache, sequence.tokens)
+            drafts = self._engine.drafts
+            proposals = sequence.propose(self.budget, most, draft if drafts else None)
+            more = len(proposals)
+            if more and not cache.reserve(cache.length + 1 + more, revocable=more):
+                proposals = sequence.propose(self.budget, 0)
+        return [ScheduledRows(sequence, cache, 1, 1 + len(proposals), False, proposals)]
+
+    def _prompts(self, kv_type: str, running: list[ScheduledRows]) -> list[ScheduledRows]:
+        room, used = self._engine.prefill_chunk, sum(rows.count for rows in running)
+        count = sum(sequence.running for sequence in self._going_on())
+        prompting = self._prompting(kv_type)
+        if count:
+            waiting = len(self.admitted) - count + len(self.waiting)
+            room = min(room, used + self.costs.prompt_rows(count, waiting))
+        elif all(sequence.yields for sequence in prompting):
+            room = min(room, self.costs.last_rows)
+        room = min(room - used, self._prompt_rows)
+        logits = self._most_logits - len(running)
+        scheduled: list[ScheduledRows] = []
+        for sequence in prompting:
+            if sequence.cache is None:
+                self._admit(sequence, scheduled)
+            if sequence.cache is not None:
+                if sequence.whole and not scheduled and not used:
+                    room = self._engine.prefill_chunk  # whatever batch_size says
+                count, wanted = sequence.rows_of_step(room, logits)
+                if count:
+                    rows = ScheduledRows(sequence, sequence.cache, count, wanted, True)
+                    if sequence.of_states:
+                        width = self._engine.config.hidden_size
+                        rows.states = np.empty((count, width), np.float32)
+                    scheduled.append(rows)
+                room -= count
+                logits -= wanted
+            if room <= 0:
+                break
+        return scheduled
+
+    def _prompting(self, kv_type: str) -> list[Sequence]:
+        """Those with tokens to evaluate that do not run, by rank."""
+        found = [s for s in self._going_on() if not s.running]
+        if not self.closed:
+            found += [s for s in self._candidates() if not (self._yielding and s.yields)]
+        return sorted((s for s in found if s.kv_type == kv_type), key=lambda s: s.rank)
+
+    def _candidates(self) -> list[Sequence]:
+        """The first of those that wait, without those whose slot is held."""
+        waiting = self.waiting
+        if self.held:
+            waiting = [s for s in waiting if self._arrived_before_hold(s)]
+        if self._turns.several:
+            waiting = sorted(waiting, key=lambda s: s.rank)
+        return waiting[:CANDIDATES]
+
+    def _arrived_before_hold(self, sequence: Sequence) -> bool:
+        """Whether it need not wait for one who holds its slot."""
+        since = self.held.get(sequence.domain)
+        return since is None or sequence.arrival < since
+
+    def is_free(self, slot: Domain, arrival: int) -> bool:
+        """Whether no sequence of a slot runs, or waits and came before."""
+        return not any(s.domain == slot for s in self.admitted) and not any(
+            s.domain == slot and s.arrival < arrival for s in self.waiting
+        )
+
+    def _may_enter(self, sequence: Sequence, scheduled: list[ScheduledRows]) -> bool:
+        if len(self.admitted) >= self._most and not self._make_room(sequence):
+            return False
+        blocked = self._blocked
+        if sequence is blocked and self.admitted and not self._pages_came:
+            return False
+        if blocked is not None and blocked.rank < sequence.rank:
+            return False
+        return not any(_evaluates_for(rows, sequence) for rows in scheduled)
+
+    def _admit(self, sequence: Sequence, scheduled: list[ScheduledRows]) -> None:
+        """Give a waiting sequence a cache where there are pages for its tokens and one page more.
+
+        It gets what others have evaluated of its tokens. So it waits for one that is about to.
         """
-        inbox = Inbox()
-        self.visit(function, inbox)
-        found: T = self.wait(inbox)
-        return found
-
-    def visit(self, function: Callable[[], object], sink: Sink) -> None:
-        """As ``between``, for a sink that gets the result."""
-        worker = self._outside()
-        worker.messages.put(Visit(function, sink))
-        worker.ensure()
-
-    def hold(self, slot: Domain, sink: Sink) -> SlotHold:
-        """A slot whose answers wait, once those that were submitted before have ended.
-
-        ``sink`` gets None when it is granted. Raises: as ``submit``.
-        """
-        self._check_open()
-        worker = self._outside()
-        hold = SlotHold(slot, sink, next(self._arrivals))
-        worker.messages.put(hold)
-        worker.ensure()
-        return hold
-
-    def wake(self) -> None:
-        """Let the thread see that something has changed."""
-        self._worker().messages.put(None)
-
-    def exclusive(self) -> Exclusive:
-        """The engine, for steps of one's own: what runs has ended, new requests wait."""
-        return Exclusive(self._lend)
-
-    def _lend(self, lease: Lease) -> Engine:
-        self._check_open()
-        worker = self._worker()
-        worker.messages.put(lease)
-        worker.ensure()
-        self.wait(lease.inbox)
-        if self.closing:
-            raise InputError("the model was closed by another thread during the call")
-        return self.engine
-
-    def close(self) -> None:
-        """End what runs as "cancelled" within one step, then the engine; again is harmless."""
-        self.closing = True
-        worker = self._worker()
-        lease = worker.lease
-        if lease is not None and lease.thread == threading.get_ident():
-            lease.ended = True
-        worker.messages.put(None)
-        if worker.is_own_thread():
-            return  # it closes the engine when it gets there
-        pause = 0.0002
-        while not self.closed:
-            try:
-                worker.ensure()
-            except TrinityError:  # no thread to be had, so none that could be in the way
-                self.finish()
-            time.sleep(pause)
-            pause = min(2 * pause, 0.01)
-        worker.join()  # its frames hold the engine
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def abandon(self) -> None:
-        """End the thread, for nobody has the model any more."""
-        self.abandoned = True
-        workers, self._workers = self._workers, {}
-        for worker in workers.values():
-            worker.messages.put(None)
-
-    def finish(self) -> None:
-        """Close the engine, by the thread that ran it."""
+        if not self._may_enter(sequence, scheduled):
+            return
+        cache = self._engine.new_cache(sequence.kv_type, sequence.adapters, sequence.domain)
+        found = False
         try:
-            self.engine.close()
-            if self.engine.pool.store is not None:
-                self.engine.pool.store.close()
-            self._release()
+            if sequence.shares:
+                cache.reuse(sequence.tokens)
+            else:
+                cache.separate()
+            found = self._fits(cache, sequence)
+            while not found and self._make_room(sequence):
+                found = self._fits(cache, sequence)
+            if not found and not self.admitted:
+                raise TrinityError(
+                    f"{len(sequence.tokens)} tokens of prompt and answer need more keys and values "
+                    f"than the {cache.pool.limit} bytes that they may have: load the model with "
+                    "more kv_memory, or give it less text"
+                )
         except BaseException as error:
-            self._error = error
-        finally:
-            self.closed = True
+            cache.release()
+            sequence.fail(error)
+            return
+        self._blocked = None if found else sequence
+        self._pages_came = False
+        if found:
+            self.waiting.remove(sequence)
+            self.admitted.append(sequence)
+            self._turns.begin(sequence)
+            sequence.start(cache)
+        else:
+            cache.release()
 
-    def _check_open(self) -> None:
-        if self.closing:
-            raise InputError("the model is closed; load it again")
+    def _fits(self, cache: KVCache, sequence: Sequence) -> bool:
+        """Reserve the pages that a sequence begins with, where one is left for its answer."""
+        if not cache.reserve(len(sequence.tokens)):
+            return False
+        return not self.admitted or cache.pool.available(cache.kv_type) > 0
 
-    def _outside(self) -> Worker:
-        """The worker, for callers that it does not wait for. Raises: InputError for others."""
-        worker = self._worker()
-        if worker.is_own_thread():
-            raise InputError(
-                "the model was called by the thread that runs it, from a request's cancel: only "
-                "its other methods, and those of other models, can be used there"
-            )
-        lease = worker.lease
-        if lease is not None and lease.thread == threading.get_ident():
-            raise InputError(
-                "this thread uses the model's engine exclusively: end that before the next call"
-            )
-        return worker
+    def _going_on(self) -> list[Sequence]:
+        """Those with a cache that do not stand still."""
+        return [s for s in self.admitted if not (self._yielding and s.yields)]
 
-    def _worker(self) -> Worker:
-        """This process's."""
-        forked = forks.count()
-        found = self._workers.get(forked)
-        if found is None:
-            found = self._workers.setdefault(
-                forked, Worker(self, self._user(), bool(self._workers))
-            )
-        return found
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Take the pages of one that gives way to ``sequence``; False where there is none.
+
+        That is the youngest of those that stand still, or of a client that has too many.
+        """
+        still = [s for s in self.admitted if self._yielding and s.yields]
+        found = max(still, key=lambda s: s.rank) if still else to_give_way(sequence, self.admitted)
+        if found is not None:
+            self._preempt(found)
+        return found is not None
+
+    def _reserve(self, sequence: Sequence, cache: KVCache, count: int) -> bool:
+        """Room for more tokens, at younger ones' cost; False where it lost its own pages."""
+        while True:
+            try:
+                if cache.reserve(cache.length + count):
+                    return True
+            except BaseException as error:
+                sequence.fail(error)
+                return False
+            youngest = max(self.admitted, key=lambda s: s.rank)
+            self._preempt(youngest)
+            if youngest is sequence:
+                return False
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take a sequence's pages; it waits in front of those that came later."""
+        sequence.release()
+        self.admitted.remove(sequence)
+        self.add(sequence)
+        self._pages_came = True
+
+
+def _evaluates_for(rows: ScheduledRows, sequence: Sequence) -> bool:
+    """Whether scheduled rows include tokens that ``sequence`` begins with, too, and may share."""
+    if not (sequence.shares and rows.sequence.shares):
+        return False
+    if (rows.sequence.adapters, rows.sequence.domain) != (sequence.adapters, sequence.domain):
+        return False
+    count = rows.cache.length + WORTH_WAITING
+    tokens = sequence.tokens
+    return count < len(tokens) and rows.sequence.tokens[:count] == tokens[:count]

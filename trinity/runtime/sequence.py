@@ -1,6 +1,6 @@
 """A sequence of tokens that the scheduler evaluates, for whatever is made of their logits.
 
-Once it is submitted it belongs to the scheduler's thread; only ``cancel`` is for others.
+Once it is submitted it belongs to the engine thread; only ``cancel`` is for others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trinity.runtime.page import COMMON, AdapterWeights, Domain
 from trinity.runtime.turns import client
 
 if TYPE_CHECKING:
-    from trinity.runtime.aside import Aside
     from trinity.runtime.cancel import Cancel
     from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.mask_thread import MaskThread
 
 Logits = NDArray[np.float32]
 States = NDArray[np.float32]  # (n, hidden size), behind the output norm
@@ -121,7 +121,7 @@ class Sequence(ABC):
         """End it before its next step, from any thread."""
         self._cancelled = True
 
-    def prepare(self, aside: Aside) -> None:
+    def prepare(self, mask_thread: MaskThread) -> None:
         """Begin what can be computed while the step runs after which ``advance`` comes."""
         return
 
@@ -139,7 +139,7 @@ class Sequence(ABC):
             self.cache.release()
             self.cache = None
 
-    def piece(self, rows: int, logits: int) -> tuple[int, int]:
+    def rows_of_step(self, rows: int, logits: int) -> tuple[int, int]:
         """How many tokens a step takes, and of how many logits are wanted, given room for both."""
         assert self.cache is not None
         start = self.cache.length

@@ -10,8 +10,8 @@ from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.slot_file import erase, restore, save
 
 if TYPE_CHECKING:
+    from trinity.runtime.engine_thread import EngineThread
     from trinity.runtime.page import Domain
-    from trinity.runtime.scheduler import Scheduler
     from trinity.runtime.slot_hold import SlotHold
 
 T = TypeVar("T")
@@ -33,15 +33,15 @@ class Slots:
     done between two steps, reading and writing of files by ``run``.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, engine_thread: EngineThread) -> None:
+        self._engine_thread = engine_thread
 
     async def erase(self, slot: Domain) -> int:
         """Forget what a slot holds; how many tokens those were."""
         hold = await self._held(slot)
         try:
             inbox = AsyncInbox()
-            self._scheduler.visit(partial(erase, self._scheduler.engine, slot), inbox)
+            self._engine_thread.visit(partial(erase, self._engine_thread.engine, slot), inbox)
             count: int = await inbox.get()
             return count
         finally:
@@ -69,21 +69,21 @@ class Slots:
             return await run(partial(self._begun, hold, what, path))
         finally:
             if hold.close():  # else a thread is at it, and ends it
-                self._scheduler.wake()
+                self._engine_thread.wake()
 
     def _begun(
         self, hold: SlotHold, what: Callable[..., tuple[int, int]], path: str
     ) -> tuple[int, int]:
         hold.begin()
         try:
-            scheduler = self._scheduler
-            return what(scheduler.engine, hold.slot, path, scheduler.between)
+            engine_thread = self._engine_thread
+            return what(engine_thread.engine, hold.slot, path, engine_thread.between)
         finally:
             self._end(hold)
 
     async def _held(self, slot: Domain) -> SlotHold:
         inbox = AsyncInbox()
-        hold = self._scheduler.hold(slot, inbox)
+        hold = self._engine_thread.hold(slot, inbox)
         try:
             await inbox.get()
         except BaseException:
@@ -93,4 +93,4 @@ class Slots:
 
     def _end(self, hold: SlotHold) -> None:
         hold.end()
-        self._scheduler.wake()
+        self._engine_thread.wake()

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from trinity.runtime.account import Account
 from trinity.runtime.ngram import NgramIndex
+from trinity.runtime.speculation_budget import SpeculationBudget
 
 MOST_INDEXED = 2048  # tokens of a text before each step: other requests wait meanwhile
 
@@ -31,7 +31,11 @@ class Guesses:
         self._believed: list[float] = []  # its probabilities, where a layer of the model made it
 
     def propose(
-        self, tokens: Sequence[int], account: Account, most: int, draft: Draft | None = None
+        self,
+        tokens: Sequence[int],
+        budget: SpeculationBudget,
+        most: int,
+        draft: Draft | None = None,
     ) -> list[int]:
         """What to evaluate after ``tokens``, at most ``most`` tokens, if it is worth its price.
 
@@ -40,32 +44,32 @@ class Guesses:
         if self._index is None:
             self._index = NgramIndex(())
         index = self._index
-        self._learn(tokens, account)
+        self._learn(tokens, budget)
         known = len(index.tokens)
         for token in tokens[known : known + MOST_INDEXED]:
             index.append(token)
         size, start = index.match() if len(index.tokens) == len(tokens) else (0, 0)
-        count, rate = account.proposals(size, most) if size else (0, 1.0)
+        count, rate = budget.proposals(size, most) if size else (0, 1.0)
         self._believed = []
         if draft is not None:
-            number, promised = account.drafts(most)
+            number, promised = budget.drafts(most)
             if number and promised > rate:
-                return self._drafted(tokens, account, draft, number)
+                return self._drafted(tokens, budget, draft, number)
         # One that is not evaluated still shows how reliable such proposals are.
         self._guess = index.continuation(start, max(count, 1)) if size else []
         self._size, self._at = size, len(tokens)
         return self._guess[:count]
 
     def _drafted(
-        self, tokens: Sequence[int], account: Account, draft: Draft, most: int
+        self, tokens: Sequence[int], budget: SpeculationBudget, draft: Draft, most: int
     ) -> list[int]:
-        began, run = perf_counter(), account.run()
+        began, run = perf_counter(), budget.run()
         self._guess = draft(most, run.wants)
-        account.drafted(run.looked, perf_counter() - began)
+        budget.drafted(run.looked, perf_counter() - began)
         self._believed, self._at = run.believed, len(tokens)
         return self._guess
 
-    def _learn(self, tokens: Sequence[int], account: Account) -> None:
+    def _learn(self, tokens: Sequence[int], budget: SpeculationBudget) -> None:
         """Compare the newest guess with what came."""
         came = tokens[self._at : self._at + len(self._guess)]
         if not came:
@@ -74,6 +78,6 @@ class Guesses:
         right = next((i for i, (guess, token) in enumerate(pairs) if guess != token), len(came))
         wrong = right < len(came)
         if self._believed:
-            account.learn_draft(self._believed, right, wrong)
+            budget.learn_draft(self._believed, right, wrong)
         else:
-            account.learn(self._size, right, right < len(self._guess))
+            budget.learn(self._size, right, right < len(self._guess))

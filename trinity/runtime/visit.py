@@ -1,4 +1,4 @@
-"""A call of others in the scheduler's thread, between two steps."""
+"""A call of others in the engine thread, between two steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trinity.runtime.inbox import Sink
 
 
 class Visit:
-    """A function that the scheduler's thread calls between two steps; ``sink`` gets its result.
+    """A function that the engine thread calls between two steps; ``sink`` gets its result.
 
     All requests wait meanwhile, so it has to take no longer than a step.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trinity.runtime.generation import Timings
-    from trinity.runtime.work import Work
+    from trinity.runtime.scheduler_stats import SchedulerStats
 
 NEWEST = 0.1  # weight of a new time in a mean, after the first ten
 LONGEST = 3600  # seconds of a Retry-After
@@ -29,7 +29,7 @@ class Estimates:
         self._prompt += weight * (timings.prompt_seconds - self._prompt)
         self._request += weight * (seconds - self._request)
 
-    def first_token(self, work: Work) -> float | None:
+    def first_token(self, work: SchedulerStats) -> float | None:
         """Seconds until the newest of the waiting requests has its first token.
 
         None until a request has ended.
@@ -40,13 +40,13 @@ class Estimates:
         prompts = max(1.0, work.prompting + work.waiting - queued)
         return prompts * self._prompt + queued * self._turn(work)
 
-    def retry_after(self, waiting: int, work: Work) -> int:
+    def retry_after(self, waiting: int, work: SchedulerStats) -> int:
         """Whole seconds until about half of the ``waiting`` requests have started.
 
         A client that asks again then finds room, and the queue is not empty before.
         """
         return min(max(1, math.ceil(waiting / 2 * self._turn(work))), LONGEST)
 
-    def _turn(self, work: Work) -> float:
+    def _turn(self, work: SchedulerStats) -> float:
         """Seconds from the end of one request to the end of the next."""
         return self._request / max(1, work.running)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trinity.runtime.generation import Timings
-    from trinity.runtime.work import Work
+    from trinity.runtime.scheduler_stats import SchedulerStats
 
 COUNTER, GAUGE = "counter", "gauge"
 
@@ -44,7 +44,7 @@ class LlamaFigures:
         self.accepted += timings.accepted_tokens
         self.drafts += timings.drafts
 
-    def text(self, by_model: Mapping[str, Work]) -> str:
+    def text(self, by_model: Mapping[str, SchedulerStats]) -> str:
         """Lines in Prometheus' text format; ``by_model`` has every model, loaded or not."""
         works = list(by_model.values())
         for name, work in by_model.items():

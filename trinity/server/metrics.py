@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from trinity.runtime.work import Work
+from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.server.llama_figures import LlamaFigures
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Metrics:
     def text(self, models: Models) -> bytes:
         """All figures, those of the moment too, in Prometheus' text format."""
         works = {
-            name: Work() if served.model is None else served.model.load_of_work()
+            name: SchedulerStats() if served.model is None else served.model.scheduler_stats()
             for name, served in models.served.items()
         }
         for served in models.served.values():

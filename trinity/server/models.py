@@ -112,7 +112,7 @@ class Lease:
 
         Raises: ApiError 429 if ``most`` wait already.
         """
-        served, work, name = self._served, self.model.load_of_work(), client.get()
+        served, work, name = self._served, self.model.scheduler_stats(), client.get()
         waiting = work.waiting + served.entering.total()
         if waiting >= most:
             by_client = served.entering + Counter(work.waiting_of)

@@ -102,7 +102,7 @@ class Answers:
         self._lease = lease
         self._answers = answers
         # Estimated seconds until the first token; None if no request has ended yet.
-        self.predicted = lease.estimates.first_token(lease.model.load_of_work())
+        self.predicted = lease.estimates.first_token(lease.model.scheduler_stats())
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
         self._metrics = metrics

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from trinity.checks import check_integer
 from trinity.errors import InputError
-from trinity.runtime.account import Account
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.options import PROPOSALS
 from trinity.runtime.profile import OperationTime
 from trinity.runtime.speculation import Guesses
+from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity.tools.machine import anonymous_rss, peak_rss
 
 MAX_BATCH = 16
@@ -274,7 +274,7 @@ class Bench:
         self.tokens = rng.integers(0, engine.config.vocab_size, shape, np.int32)
         self.caches: list[KVCache] = []
         self.logits = np.empty((MAX_BATCH, engine.config.vocab_size), np.float32)
-        self.account = Account()
+        self.budget = SpeculationBudget()
 
     def fill(self, depth: int, batch: int) -> list[KVCache]:
         """The first ``batch`` caches, each brought to ``depth`` positions."""
@@ -335,7 +335,7 @@ class Bench:
         while len(tokens) < end:
             tokens.append(passage[len(tokens) % PASSAGE])  # what the logits would have chosen
             most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
-            proposals = guesses.propose(tokens, self.account, min(most, cache.most_revocable))
+            proposals = guesses.propose(tokens, self.budget, min(most, cache.most_revocable))
             count = len(proposals)
             rows = Rows(cache, [tokens[-1], *proposals], 1 + count, revocable=count > 0)
             self.engine.step([rows], exact=bool(proposals), out=self.logits)
@@ -347,9 +347,9 @@ class Bench:
             proposed, accepted = proposed + len(proposals), accepted + right
             now = perf_counter()
             if proposals:
-                self.account.several(len(proposals), right, now - before)
+                self.budget.several(len(proposals), right, now - before)
             else:
-                self.account.single(now - before)
+                self.budget.single(now - before)
             before = now
         cache.release()
         return before - started, proposed, accepted

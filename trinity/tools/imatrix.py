@@ -29,7 +29,6 @@ from trinity.formats.imatrix import (
     merge,
 )
 from trinity.model import Model
-from trinity.runtime.batching import LOGITS_BYTES
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
 from trinity.runtime.expert_weight import ExpertWeight
@@ -37,6 +36,7 @@ from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.prompts import check_ids
+from trinity.runtime.scheduler import LOGITS_BYTES
 from trinity.runtime.sequence import check_context
 from trinity.runtime.weights import Weight
 

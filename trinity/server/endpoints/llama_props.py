@@ -74,7 +74,7 @@ async def slots(call: Call[Any]) -> ASGI:
     answers come: there is one for each that runs, and one that is idle where none does.
     """
     with await call.service.models.lease(None) as model:
-        running = model.load_of_work().running
+        running = model.scheduler_stats().running
         length = model.context_length
         count = model.max_sequences or max(1, running)
         if call.query.fail_on_no_slot and running >= (model.max_sequences or math.inf):

@@ -68,7 +68,7 @@ async def change(call: Call[SlotFile]) -> ASGI:
     with await call.service.models.lease(None) as model, call.service.slot_files.entering():
         check_slot(model, slot, "id")
         domain, began = Domain(slot, salt_of()), time.perf_counter()
-        slots = Slots(model.scheduler)
+        slots = Slots(model.engine_thread)
         if action == "erase":
             return Json(SlotAnswer(slot, n_erased=await slots.erase(domain)))
         change = slots.save if action == "save" else slots.restore

@@ -2,27 +2,27 @@ from __future__ import annotations
 
 import pytest
 
-from trinity.runtime.account import CHEAP, STAKE, Account
+from trinity.runtime.speculation_budget import CHEAP, STAKE, SpeculationBudget
 
 STEP = 0.01
 
 
 def spent(hits: list[bool], cost: float, most: int = 15) -> float:
     """Steps' worth of time for tokens, each known to be right or wrong if it is proposed."""
-    account = Account()
-    account.single(STEP)
+    budget = SpeculationBudget()
+    budget.single(STEP)
     at, time = 0, 1.0
     while at < len(hits):
-        count, _ = account.proposals(6, most)
+        count, _ = budget.proposals(6, most)
         if count == 0:
-            account.learn(6, int(hits[at]), not hits[at])
-            account.single(STEP)
+            budget.learn(6, int(hits[at]), not hits[at])
+            budget.single(STEP)
             at, time = at + 1, time + 1
             continue
         right = next((i for i in range(count) if at + i >= len(hits) or not hits[at + i]), count)
         steps = 1 + cost * count
-        account.learn(6, right, right < count)
-        account.several(count, right, steps * STEP)
+        budget.learn(6, right, right < count)
+        budget.several(count, right, steps * STEP)
         at, time = at + right + 1, time + steps
     return time
 
@@ -45,55 +45,55 @@ def test_it_comes_back_after_misses() -> None:
 
 
 def test_nothing_is_proposed_before_a_step_was_seen() -> None:
-    account = Account()
-    assert account.worthwhile
-    assert account.proposals(6, 15)[0] == 0
-    account.single(STEP)
-    assert 0 < account.proposals(6, 15)[0] <= 15
-    assert account.proposals(6, 0)[0] == 0
+    budget = SpeculationBudget()
+    assert budget.worthwhile
+    assert budget.proposals(6, 15)[0] == 0
+    budget.single(STEP)
+    assert 0 < budget.proposals(6, 15)[0] <= 15
+    assert budget.proposals(6, 0)[0] == 0
 
 
 def test_cheap_steps_are_not_worth_it() -> None:
-    account = Account()
-    account.single(CHEAP / 2)
-    assert not account.worthwhile
+    budget = SpeculationBudget()
+    budget.single(CHEAP / 2)
+    assert not budget.worthwhile
 
 
 def test_a_pause_of_the_process_counts_little() -> None:
-    account = Account()
-    account.single(STEP)
+    budget = SpeculationBudget()
+    budget.single(STEP)
     for _ in range(3):
-        account.several(3, 0, 1000 * STEP)
-    assert account.proposals(6, 15)[0] == 0
+        budget.several(3, 0, 1000 * STEP)
+    assert budget.proposals(6, 15)[0] == 0
     for _ in range(400):
-        account.single(STEP)
-    assert account.proposals(6, 15)[0] > 0
+        budget.single(STEP)
+    assert budget.proposals(6, 15)[0] > 0
 
 
 def drafted(right: list[bool], cost: float, draft_cost: float, most: int = 4) -> tuple[float, int]:
     """As ``spent``, where a layer makes proposals and doubts those that are wrong; and how many."""
-    account = Account()
-    account.single(STEP)
+    budget = SpeculationBudget()
+    budget.single(STEP)
     at, time, proposed = 0, 1.0, 0
     while at < len(right):
-        count, promised = account.drafts(most)
+        count, promised = budget.drafts(most)
         believed: list[float] = []
         if promised > 1:
-            run = account.run()
+            run = budget.run()
             for hit in right[at : at + count]:
                 if not run.wants(0.9 if hit else 0.3):
                     break
-            account.drafted(run.looked, run.looked * draft_cost * STEP)
+            budget.drafted(run.looked, run.looked * draft_cost * STEP)
             believed, time = run.believed, time + run.looked * draft_cost
         if not believed:
-            account.single(STEP)
+            budget.single(STEP)
             at, time = at + 1, time + 1
             continue
         hits = right[at : at + len(believed)]
         found = hits.index(False) if False in hits else len(hits)
-        account.learn_draft(believed, found, found < len(hits))
+        budget.learn_draft(believed, found, found < len(hits))
         steps = 1 + cost * len(hits)
-        account.several(len(hits), found, steps * STEP)
+        budget.several(len(hits), found, steps * STEP)
         at, time, proposed = at + found + 1, time + steps, proposed + len(hits)
     return time, proposed
 
@@ -124,7 +124,7 @@ def test_a_layer_is_tried_again() -> None:
 
 
 def test_nothing_is_drafted_before_a_step_was_seen() -> None:
-    account = Account()
-    assert account.drafts(4) == (0, 1.0)
-    account.drafted(0, 1.0)
-    assert account.credit == STAKE
+    budget = SpeculationBudget()
+    assert budget.drafts(4) == (0, 1.0)
+    budget.drafted(0, 1.0)
+    assert budget.credit == STAKE

@@ -40,7 +40,7 @@ class Promise(Generic[T]):
         return self._value  # type: ignore[return-value]
 
 
-class Aside:
+class MaskThread:
     """The thread, which starts with the first call and waits for the next without end.
 
     It belongs to the thread that uses it, which ends it. A process made by fork() uses another one.
@@ -54,7 +54,7 @@ class Aside:
         """Have ``call`` made; where the system gives no thread, by who asks for its result."""
         promise = Promise(call)
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="trinity-aside", daemon=True)
+            thread = threading.Thread(target=self._run, name="trinity-mask", daemon=True)
             try:
                 thread.start()
             except (RuntimeError, MemoryError):

@@ -1,4 +1,4 @@
-"""The scheduler's thread: messages, steps, and its end."""
+"""The engine thread: messages, steps, and its end."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
-from trinity.runtime.answer import Answer
-from trinity.runtime.aside import Aside
-from trinity.runtime.batching import Batch, Piece
 from trinity.runtime.lease import Lease
+from trinity.runtime.mask_thread import MaskThread
+from trinity.runtime.request_state import RequestState
+from trinity.runtime.scheduler import ScheduledRows, Scheduler
+from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.sequence import Sequence
 from trinity.runtime.slot_hold import SlotHold, SlotHolds
 from trinity.runtime.visit import Visit
-from trinity.runtime.work import Work
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from trinity.runtime.scheduler import Scheduler
+    from trinity.runtime.engine_thread import EngineThread
 
 # None for a look at what has changed; a dead reference for a user that is gone.
 Message = Sequence | Lease | Visit | SlotHold | weakref.ref[object] | None
@@ -38,25 +38,25 @@ MOST_PAUSES = 4  # while one request after the other comes
 KEPT_ROWS = 16  # of logits, while nothing is to be done
 
 
-class Worker:
+class EngineLoop:
     """The thread of one process, and what only that thread touches."""
 
-    def __init__(self, scheduler: Scheduler, user: object, renews: bool) -> None:
+    def __init__(self, engine_thread: EngineThread, user: object, renews: bool) -> None:
         self.messages: SimpleQueue[Message] = SimpleQueue()
         # A callback in C: a Ctrl-C cannot cut it off, as it can a finalizer in Python.
         self._user = None if user is None else weakref.ref(user, self.messages.put)
         # A running thread holds it; a strong one would make a cycle of the two.
-        self._scheduler = weakref.ref(scheduler)
-        self._engine = scheduler.engine
+        self._engine_thread = weakref.ref(engine_thread)
+        self._engine = engine_thread.engine
         self._owner = threading.Lock()  # held by the thread as long as it lives
         self._thread: threading.Thread | None = None
         self._renews = renews
-        self._batch: Batch | None = None
+        self._scheduler: Scheduler | None = None
         self._leases: list[Lease] = []
         self._visits: deque[Visit] = deque()
         self._holds = SlotHolds()
         self._logits: NDArray[np.float32] | None = None
-        self._aside = Aside()
+        self._mask_thread = MaskThread()
         self._processor = 0.0  # the process's time on processors until the newest step's end
         # The newest is called first: before the team of threads ends, on which a step would wait.
         atexit.unregister(_end_threads)
@@ -68,10 +68,10 @@ class Worker:
         leases = self._leases[:1]
         return leases[0] if leases and not leases[0].over else None
 
-    def work(self) -> Work:
+    def stats(self) -> SchedulerStats:
         """What is to be done; what was submitted since the newest step waits."""
-        work = Work() if self._batch is None else self._batch.work()
-        return replace(work, waiting=work.waiting + self.messages.qsize())
+        stats = SchedulerStats() if self._scheduler is None else self._scheduler.stats()
+        return replace(stats, waiting=stats.waiting + self.messages.qsize())
 
     def ensure(self) -> None:
         """See to it that the thread runs. Raises: TrinityError where the system gives none."""
@@ -91,9 +91,9 @@ class Worker:
 
     def abandon(self) -> None:
         """End the thread, and wait until it has ended."""
-        scheduler = self._scheduler()
-        if scheduler is not None:
-            scheduler.abandon()
+        engine_thread = self._engine_thread()
+        if engine_thread is not None:
+            engine_thread.abandon()
         self.join()
 
     def join(self) -> None:
@@ -102,7 +102,7 @@ class Worker:
             self._thread.join()
 
     def _start(self) -> None:
-        threading.Thread(target=self._run, name="trinity-scheduler", daemon=True).start()
+        threading.Thread(target=self._run, name="trinity-engine", daemon=True).start()
 
     def _run(self) -> None:
         again = True
@@ -112,51 +112,51 @@ class Worker:
             try:
                 self._thread = threading.current_thread()
                 _alive.add(self)
-                scheduler = self._scheduler()
-                if scheduler is not None:
-                    self._serve(scheduler)
+                engine_thread = self._engine_thread()
+                if engine_thread is not None:
+                    self._serve(engine_thread)
             finally:
-                scheduler = None
+                engine_thread = None
                 _alive.discard(self)
                 self._owner.release()
             again = not self.messages.empty()  # from somebody who saw the thread still there
 
-    def _serve(self, scheduler: Scheduler) -> None:
-        """Take messages and steps in turn until the scheduler ends."""
-        batch = self._batch
-        if batch is None:
+    def _serve(self, engine_thread: EngineThread) -> None:
+        """Take messages and steps in turn until the engine ends."""
+        scheduler = self._scheduler
+        if scheduler is None:
             if self._renews:
                 self._engine.renew_pool()
-            batch = self._batch = Batch(
+            scheduler = self._scheduler = Scheduler(
                 self._engine,
-                scheduler.target_seconds,
-                scheduler.max_sequences,
-                scheduler.batch_size,
+                engine_thread.target_seconds,
+                engine_thread.max_sequences,
+                engine_thread.batch_size,
             )
         patience: float | None = 0.0
-        while not (scheduler.closing or scheduler.abandoned):
+        while not (engine_thread.closing or engine_thread.abandoned):
             try:
-                batch.drop_cancelled()
-                patience = self._turn(batch)
+                scheduler.drop_cancelled()
+                patience = self._turn(scheduler)
             except BaseException as error:
-                _fail(batch.all(), error)
-                batch.remove_ended()
+                _fail(scheduler.all(), error)
+                scheduler.remove_ended()
                 patience = 0.0  # a lease may wait for just that
-            self._take(batch, patience)
-        self._end(batch, scheduler)
+            self._take(scheduler, patience)
+        self._end(scheduler, engine_thread)
 
-    def _turn(self, batch: Batch) -> float | None:
+    def _turn(self, scheduler: Scheduler) -> float | None:
         """One step at most; how long to wait for messages afterwards, None for ever."""
         lease = self.lease
         while lease is None and self._leases:
             del self._leases[0]
             lease = self.lease
-        batch.closed = lease is not None
-        if self._holds or batch.held:
-            batch.held = self._holds.look(batch.is_free)
+        scheduler.closed = lease is not None
+        if self._holds or scheduler.held:
+            scheduler.held = self._holds.look(scheduler.is_free)
         if self._visits and (lease is None or not lease.granted):
             self._visits.popleft().make()  # one, for a step waits
-        if self._step(batch):
+        if self._step(scheduler):
             return 0.0
         if lease is not None:
             if not lease.granted:
@@ -165,94 +165,94 @@ class Worker:
             return LEASE_SECONDS
         if self._visits:
             return 0.0
-        if batch.held:
+        if scheduler.held:
             return LEASE_SECONDS
-        if batch:  # an error made room for others
+        if scheduler:  # an error made room for others
             time.sleep(SHORT_SECONDS)
             return 0.0
         if self._logits is not None and len(self._logits) > KEPT_ROWS:
             self._logits = None
         return None
 
-    def _take(self, batch: Batch, patience: float | None) -> None:
+    def _take(self, scheduler: Scheduler, patience: float | None) -> None:
         """Take all messages; wait for the first one.
 
         After a sleep, those who ask at the same time shall begin in the same step.
         """
         if patience != 0:
             try:
-                self._heed(batch, self.messages.get(timeout=patience))
+                self._heed(scheduler, self.messages.get(timeout=patience))
             except Empty:
                 return
-        self._take_all(batch)
+        self._take_all(scheduler)
         for _ in range(MOST_PAUSES if patience is None else 0):
-            time.sleep(batch.costs.pause)
-            if not self._take_all(batch):
+            time.sleep(scheduler.costs.pause)
+            if not self._take_all(scheduler):
                 return
 
-    def _take_all(self, batch: Batch) -> bool:
+    def _take_all(self, scheduler: Scheduler) -> bool:
         """Take the messages that are there; whether there were any."""
         some = False
         while not self.messages.empty():
-            self._heed(batch, self.messages.get_nowait())
+            self._heed(scheduler, self.messages.get_nowait())
             some = True
         return some
 
-    def _heed(self, batch: Batch, message: Message) -> None:
+    def _heed(self, scheduler: Scheduler, message: Message) -> None:
         if isinstance(message, Sequence):
-            batch.add(message)
+            scheduler.add(message)
         elif isinstance(message, Lease):
             self._leases.append(message)
         elif isinstance(message, Visit):
             self._visits.append(message)
         elif isinstance(message, SlotHold):
             self._holds.add(weakref.ref(message))
-        elif message is not None and (scheduler := self._scheduler()) is not None:
-            scheduler.abandon()
+        elif message is not None and (engine_thread := self._engine_thread()) is not None:
+            engine_thread.abandon()
 
-    def _step(self, batch: Batch) -> bool:
+    def _step(self, scheduler: Scheduler) -> bool:
         """Evaluate what comes next, and let every sequence go on; False where there is nothing."""
         began = perf_counter()
-        pieces = batch.next_step()
-        if not pieces:
-            batch.steady = False
+        scheduled = scheduler.schedule()
+        if not scheduled:
+            scheduler.steady = False
             return False
-        if not batch.steady:
+        if not scheduler.steady:
             self._processor = process_time()  # before it nobody is to be charged
-        rows = [piece.rows() for piece in pieces]
-        for piece in pieces:
-            if piece.logits:
-                piece.sequence.prepare(self._aside)
+        batch = [rows.input() for rows in scheduled]
+        for rows in scheduled:
+            if rows.logits:
+                rows.sequence.prepare(self._mask_thread)
         started = perf_counter()
-        places = batch.begin(pieces)
+        places = scheduler.begin(scheduled)
         try:
-            out = self._room(sum(piece.logits for piece in pieces))
+            out = self._room(sum(rows.logits for rows in scheduled))
             # Proposals must not show: their rows get the bits of single tokens.
-            exact = bool(pieces[0].proposals)
-            logits = self._engine.step(rows, exact=exact, out=out)
+            exact = bool(scheduled[0].proposals)
+            logits = self._engine.step(batch, exact=exact, out=out)
         except BaseException as error:
-            _fail([piece.sequence for piece in pieces], error)
-            batch.remove_ended()
+            _fail([rows.sequence for rows in scheduled], error)
+            scheduler.remove_ended()
             return True
         seconds = perf_counter() - started
         before, self._processor = self._processor, process_time()
-        batch.count(pieces, self._processor - before)
+        scheduler.count(scheduled, self._processor - before)
         end, ended = 0, False
-        for piece in pieces:
-            start, end = end, end + piece.logits
+        for rows in scheduled:
+            start, end = end, end + rows.logits
             try:
-                if piece.states is not None:
-                    piece.sequence.advance(piece.states)
+                if rows.states is not None:
+                    rows.sequence.advance(rows.states)
                 elif end > start:
-                    piece.sequence.advance(logits[start:end])
+                    rows.sequence.advance(logits[start:end])
                 else:
-                    piece.sequence.evaluated()
+                    rows.sequence.evaluated()
             except BaseException as error:
-                piece.sequence.fail(error)
-            ended = ended or piece.sequence.ended
+                rows.sequence.fail(error)
+            ended = ended or rows.sequence.ended
         if ended:
-            batch.remove_ended()
-        _note(batch, pieces, places, seconds, perf_counter() - began)
+            scheduler.remove_ended()
+        _note(scheduler, scheduled, places, seconds, perf_counter() - began)
         return True
 
     def _room(self, rows: int) -> NDArray[np.float32]:
@@ -263,23 +263,23 @@ class Worker:
             self._logits = np.empty((1 << (rows - 1).bit_length(), vocab_size), np.float32)
         return self._logits[:rows]
 
-    def _end(self, batch: Batch, scheduler: Scheduler) -> None:
+    def _end(self, scheduler: Scheduler, engine_thread: EngineThread) -> None:
         """End every sequence as cancelled; close the engine once nobody uses it exclusively."""
-        self._take(batch, 0.0)
+        self._take(scheduler, 0.0)
         while True:
-            for sequence in batch.all():
+            for sequence in scheduler.all():
                 sequence.cancel()
-            batch.drop_cancelled()
+            scheduler.drop_cancelled()
             over = self._holds.close()
             while self._visits:  # who reads or writes pages ends with a visit
                 visit = self._visits.popleft()
                 visit.refuse() if over else visit.make()
             if over:
                 break
-            self._take(batch, SHORT_SECONDS)
+            self._take(scheduler, SHORT_SECONDS)
         self._logits = None
-        self._aside.end()
-        if not scheduler.closing or scheduler.closed:
+        self._mask_thread.end()
+        if not engine_thread.closing or engine_thread.closed:
             return
         for lease in self._leases:
             if not lease.granted:
@@ -287,24 +287,28 @@ class Worker:
                 lease.inbox.put(None)
             while not lease.over:
                 time.sleep(0.001)
-        scheduler.finish()
+        engine_thread.finish()
 
 
 def _note(
-    batch: Batch, pieces: list[Piece], places: float, seconds: float, turn_seconds: float
+    scheduler: Scheduler,
+    scheduled: list[ScheduledRows],
+    places: float,
+    seconds: float,
+    turn_seconds: float,
 ) -> None:
     """What a step, whose prompts look at so many places, and its whole turn took."""
-    prompt = sum(piece.count for piece in pieces if piece.is_prompt)
-    running = sum(not piece.is_prompt for piece in pieces)
-    sequence, proposals = pieces[0].sequence, pieces[0].proposals
-    if proposals and isinstance(sequence, Answer):
-        batch.account.several(len(proposals), sequence.accepted, seconds)
+    prompt = sum(rows.count for rows in scheduled if rows.is_prompt)
+    running = sum(not rows.is_prompt for rows in scheduled)
+    sequence, proposals = scheduled[0].sequence, scheduled[0].proposals
+    if proposals and isinstance(sequence, RequestState):
+        scheduler.budget.several(len(proposals), sequence.accepted, seconds)
         return
-    if any(piece.count > 1 and not piece.is_prompt for piece in pieces):
+    if any(rows.count > 1 and not rows.is_prompt for rows in scheduled):
         return  # forced tokens are neither a running sequence's row nor a prompt's
     if prompt == 0 and running == 1:
-        batch.account.single(seconds)
-    batch.note(running, prompt, places, turn_seconds)
+        scheduler.budget.single(seconds)
+    scheduler.note(running, prompt, places, turn_seconds)
 
 
 def _fail(sequences: list[Sequence], error: BaseException) -> None:
@@ -317,10 +321,10 @@ def _fail(sequences: list[Sequence], error: BaseException) -> None:
             continue  # an exception that cannot be copied
 
 
-_alive: weakref.WeakSet[Worker] = weakref.WeakSet()
+_alive: weakref.WeakSet[EngineLoop] = weakref.WeakSet()
 
 
 def _end_threads() -> None:
     """No thread shall be in compiled code while the interpreter takes its memory apart."""
-    for worker in list(_alive):
-        worker.abandon()
+    for loop in list(_alive):
+        loop.abandon()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trinity.errors import InputError
-from trinity.runtime.account import Account
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.guide import Grammar, Guide
 from trinity.runtime.inbox import Sink
@@ -18,13 +17,14 @@ from trinity.runtime.options import Request
 from trinity.runtime.sampler import Sampler, TokenLogprob, token_logprob
 from trinity.runtime.sequence import Logits, Sequence, check_context
 from trinity.runtime.speculation import Draft, Guesses
+from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity.runtime.stop import StopMatcher
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from trinity.runtime.aside import Aside, Promise
     from trinity.runtime.guide import Allowed
     from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.mask_thread import MaskThread, Promise
     from trinity.runtime.page import AdapterWeights
     from trinity.tokenizers import Tokenizer
 
@@ -33,7 +33,7 @@ LEAST_SHIFTED = 4
 MOST_FORCED = 16  # tokens that are evaluated at once like the next one
 
 
-class Answer(Sequence):
+class RequestState(Sequence):
     """A prompt and the answer to it, which goes to ``sink`` as chunks.
 
     Raises: ContextLengthError where the prompt exceeds the context; InputError as ``Sampler``, and
@@ -146,22 +146,24 @@ class Answer(Sequence):
         """Whether tokens are to be proposed for it."""
         return self._most_proposals > 0
 
-    def propose(self, account: Account, most: int, draft: Draft | None = None) -> list[int]:
+    def propose(
+        self, budget: SpeculationBudget, most: int, draft: Draft | None = None
+    ) -> list[int]:
         """Tokens to evaluate behind the newest one; ``advance`` then wants their logits too."""
         done = self.timings.completion_tokens
         most = min(most, self._most_proposals, self._context_length - len(self.tokens) - 1)
         if self._limits.max_tokens is not None:
             most = min(most, self._limits.max_tokens - done - 1)
-        if done and self._most_proposals and account.worthwhile:
-            self._proposals = self._proposed(account, most, draft)
+        if done and self._most_proposals and budget.worthwhile:
+            self._proposals = self._proposed(budget, most, draft)
             self.timings.proposed_tokens += len(self._proposals)
         return self._proposals
 
-    def prepare(self, aside: Aside) -> None:
+    def prepare(self, mask_thread: MaskThread) -> None:
         """Have the grammar find which tokens it allows."""
         guide = self._guide
         if guide is not None and self._allowed is None and not self._ahead and not guide.complete:
-            self._allowed = aside.begin(guide.allowed)
+            self._allowed = mask_thread.begin(guide.allowed)
 
     def advance(self, logits: Logits) -> None:
         """Choose the next token, and further ones while they are the proposed ones."""
@@ -199,9 +201,9 @@ class Answer(Sequence):
             reason = "stop"
         self.end(self._chunk(text + self._matcher.finish(), reason))
 
-    def _proposed(self, account: Account, most: int, draft: Draft | None) -> list[int]:
+    def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may come behind the newest one."""
-        found = self._guesses.propose(self.tokens, account, most, draft)
+        found = self._guesses.propose(self.tokens, budget, most, draft)
         if self._guide is None or not found:
             return found
         if self._ahead:  # those do come

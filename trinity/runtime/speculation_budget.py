@@ -23,7 +23,7 @@ DRAFTED, DOUBTED, GRADES = 0, -8, 8
 CHEAP = 250e-6
 
 
-class Account:
+class SpeculationBudget:
     """What speculation has won and lost with one model, which decides how much it may risk.
 
     The losses of wrong proposals stay below ``STAKE`` steps of one token and 3% of all steps,
@@ -59,9 +59,9 @@ class Account:
         trials, hits = self._seen.get(key, (0.0, 0.0))
         return (hits + HITS) / (trials + TRIALS)
 
-    def run(self) -> Run:
+    def run(self) -> DraftRun:
         """A look at the tokens of one draft, one after the other."""
-        return Run(self, self._cost, self._draft_cost)
+        return DraftRun(self, self._cost, self._draft_cost)
 
     def _best(self, chance: float, cost: float, most: int) -> tuple[int, float]:
         if self._single == 0:
@@ -127,13 +127,13 @@ class Account:
         self.credit = min(self.credit + SHARE + accepted + 1 - steps, MOST_CREDIT)
 
 
-class Run:
+class DraftRun:
     """The tokens of one draft: which of them are worth their rows, by what is believed of them."""
 
-    def __init__(self, account: Account, cost: float, draft_cost: float) -> None:
+    def __init__(self, budget: SpeculationBudget, cost: float, draft_cost: float) -> None:
         self.believed: list[float] = []
         self.looked = 0  # at so many tokens
-        self._account = account
+        self._budget = budget
         self._cost = cost
         self._draft_cost = draft_cost
         self._run = self._tokens = self._spent = 1.0
@@ -142,7 +142,7 @@ class Run:
         """Whether a further token, of that probability by the layer, raises tokens per time."""
         self.looked += 1
         self._spent += self._draft_cost
-        run = self._run * self._account.chance(confidence(probability))
+        run = self._run * self._budget.chance(confidence(probability))
         if run * self._spent <= self._cost * self._tokens:
             return False
         self._run, self._tokens, self._spent = run, self._tokens + run, self._spent + self._cost

@@ -10,7 +10,7 @@ from trinity.runtime.step_costs import StepCosts
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SchedulerStats:
     """What a scheduler has to do at a moment, and what its steps cost.
 
     ``waiting`` requests have had no step yet or lost their place, ``running`` ones have pages.

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from trinity.runtime.aside import Aside
+from trinity.runtime.mask_thread import MaskThread
 
 
 def test_calls_are_made_by_the_thread_in_order() -> None:
-    aside = Aside()
+    thread = MaskThread()
     made: list[int] = []
     names: set[str] = set()
 
@@ -19,47 +19,47 @@ def test_calls_are_made_by_the_thread_in_order() -> None:
 
     last = threading.Event()
     for number in range(5):
-        aside.begin(lambda number=number: call(number))  # type: ignore[misc]
-    aside.begin(last.set)
+        thread.begin(lambda number=number: call(number))  # type: ignore[misc]
+    thread.begin(last.set)
     assert last.wait(10)
-    assert (made, names) == ([0, 1, 2, 3, 4], {"trinity-aside"})
-    aside.end()
+    assert (made, names) == ([0, 1, 2, 3, 4], {"trinity-mask"})
+    thread.end()
 
 
 def test_result_is_made_once_by_whoever_comes_first() -> None:
-    aside = Aside()
+    thread = MaskThread()
     hold, count = threading.Event(), [0]
 
     def call() -> int:
         count[0] += 1
         return count[0]
 
-    aside.begin(hold.wait)
-    promise = aside.begin(call)
+    thread.begin(hold.wait)
+    promise = thread.begin(call)
     assert promise.result() == 1  # the thread is busy
     hold.set()
-    aside.end()
+    thread.end()
     assert (promise.result(), count) == (1, [1])
 
 
 def test_an_error_is_raised_for_the_result() -> None:
-    aside = Aside()
-    promise = aside.begin(lambda: 1 // 0)
+    thread = MaskThread()
+    promise = thread.begin(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         promise.result()
-    assert aside.begin(lambda: 2).result() == 2  # the thread goes on
-    aside.end()
+    assert thread.begin(lambda: 2).result() == 2  # the thread goes on
+    thread.end()
 
 
 def test_end_and_begin_again() -> None:
-    aside = Aside()
-    aside.end()
+    thread = MaskThread()
+    thread.end()
     for _ in range(2):
-        assert aside.begin(lambda: 3).result() == 3
-        thread = aside._thread
-        assert thread is not None
-        aside.end()
-        assert not thread.is_alive()
+        assert thread.begin(lambda: 3).result() == 3
+        started = thread._thread
+        assert started is not None
+        thread.end()
+        assert not started.is_alive()
 
 
 def test_without_a_thread_the_asker_makes_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +67,6 @@ def test_without_a_thread_the_asker_makes_the_call(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    aside = Aside()
-    assert aside.begin(lambda: threading.current_thread()).result() is threading.current_thread()
-    aside.end()
+    thread = MaskThread()
+    assert thread.begin(lambda: threading.current_thread()).result() is threading.current_thread()
+    thread.end()
