@@ -174,12 +174,9 @@ def streams_there() -> int:
     return sum(isinstance(one, Kept) for one in gc.get_objects())
 
 
-@pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("refused", [False, True])
-def test_conversations_with_large_bodies_leave_nothing(
-    make: MakeApp, tmp_path_factory: pytest.TempPathFactory, state: bool, refused: bool
-) -> None:
-    app: Starlette = make(**({"state": tmp_path_factory.mktemp("state")} if state else {}))
+def test_conversations_with_large_bodies_leave_nothing(make: MakeApp, refused: bool) -> None:
+    app: Starlette = make()
     size, count = 1_000_000, 30
 
     async def ask(number: int) -> None:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinity.errors import InputError
 from trinity.server.batch_rows import URLS
-from trinity.server.dispatch import Dispatch, refusal, repeated
+from trinity.server.dispatch import Dispatch, refusal
 from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS
 from trinity.server.errors import OPENAI, ApiError, Family
@@ -49,8 +48,6 @@ def make_app(
     """
     settings = settings or ServerOptions()
     service = Service(settings, models, Metrics(), defaults, speech)
-    for one in service.owned.values():
-        one.kept.repeat = partial(repeated, service, ENDPOINTS)
 
     async def load_first() -> None:
         try:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,12 +25,11 @@ from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
 from trinity.server.ignored import Ignored, ignored
 from trinity.server.kept import name_in
-from trinity.server.kept_stream import LAST_EVENT, Source
+from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.multipart import form_fields
 from trinity.server.schemas import converted, decoded
 from trinity.server.service import Service
-from trinity.server.stream import Stream, failure
-from trinity.server.stream_log import StreamLog
+from trinity.server.stream import Stream
 from trinity.server.threads import SMALL, body_bytes
 
 log = logging.getLogger("trinity.server")
@@ -148,9 +145,6 @@ class Dispatch:
 
     async def _work(self, body: bytes | mmap, scope: Scope, receive: Receive, send: Send) -> None:
         content = await read_content(self._service, self._endpoint, scope, body)
-        plain = b""
-        if self._service.settings.state is not None and name_in(Headers(scope=scope)) is not None:
-            plain = body if isinstance(body, bytes) and self._endpoint.form is None else b""
         del body
         endpoint, request = self._endpoint, Request(scope, receive)
         name, last = name_in(request.headers), request.headers.get(LAST_EVENT)
@@ -165,7 +159,7 @@ class Dispatch:
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
         if name and isinstance(answer, Stream):
-            answer = self._service.kept.answer(name, answer, endpoint.path, plain)
+            answer = self._service.kept.answer(name, answer, endpoint.path)
         await answer(scope, receive, send)
 
 
@@ -196,30 +190,6 @@ def content_of(endpoint: Endpoint, body: bytes | mmap, kind: str = "") -> Any:
     if body and endpoint.method in ("GET", "DELETE"):
         raise ApiError(400, "this endpoint takes no body")
     return None
-
-
-def repeated(service: Service, endpoints: Sequence[Endpoint], log: StreamLog) -> Source:
-    """What answers the request once more of which a process before has written ``log``."""
-    begun, body = log.begun, log.begun.body.encode()
-    found = [one for one in endpoints if (one.method, one.path) == ("POST", begun.path)]
-    if not found or begun.path in service.settings.disable:
-        raise ApiError(501, f"{begun.path} is turned off here", code="disabled")
-    (endpoint,) = found
-
-    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        body_bytes.set(len(body))
-        content = await read_content(service, endpoint, scope, body)
-        call = Call(service, content, Request(scope, receive))
-        answer = await endpoint.handle(call)
-        await answer(scope, receive, send)
-
-    deadline = asyncio.get_running_loop().time() + service.settings.request_seconds
-    scope = {
-        "type": "http", "method": "POST", "path": begun.path, "headers": [], "query_string": b"",
-        "trinity.deadline": deadline,
-    }  # fmt: skip
-    log.begun = replace(begun, body="")  # which may be large
-    return Source(answered, scope, partial(failure, endpoint.family), len(body))
 
 
 def refusal(family: Family, error: Exception) -> ASGI:

@@ -1,24 +1,22 @@
-"""Streams that go on without their client, kept under the name that it gave, to be read again.
+"""Kept streams: they continue without their client and can be read again under a name.
 
-A request with the header X-Conversation-Id has such a stream, as in llama.cpp's server. Its bytes
-are kept while it is written and for some minutes after; every reader, the first one too, gets them
-from there, so none holds it up. Its events are numbered, so that a reader can say by Last-Event-ID
-which was the last that it has. With a folder for their tokens, streams outlive the process.
+A request with the header X-Conversation-Id has such a stream, as in llama.cpp's server. The server
+keeps its bytes in memory while it is written and for some minutes after. Every reader, including
+the first, reads from there, so a slow reader does not delay the stream. Events are numbered, and a
+reader sends the number of its last event as Last-Event-ID.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinity.server.errors import ApiError
-from trinity.server.kept_stream import LAST_EVENT, Kept, Source
+from trinity.server.kept_stream import LAST_EVENT, Kept
 from trinity.server.owner import part_of
 from trinity.server.stream import Stream
-from trinity.server.stream_log import Recording, StreamLog, StreamLogs
 from trinity.server.threads import body_bytes
 
 HEADER = "x-conversation-id"
@@ -41,56 +39,47 @@ def name_in(headers: Headers) -> str | None:
 
 
 class KeptStreams:
-    """Every kept stream of an owner, by name; ``logs``: the folder with those of processes before.
+    """All kept streams of one owner, by name. ``owners`` owners have equal parts of the limits."""
 
-    ``owners``: how many there are, who may have equal parts of all streams. ``repeat`` makes what
-    writes a stream of a process before once more.
-    """
-
-    def __init__(self, logs: StreamLogs | None = None, owners: int = 1) -> None:
-        self.logs = logs
+    def __init__(self, owners: int = 1) -> None:
         self.most = part_of(MOST_STREAMS, owners, LEAST_STREAMS)
         self.most_bytes = part_of(MOST_BYTES, owners, LEAST_BYTES)
-        self.repeat: Callable[[StreamLog], Source] | None = None
         self._by_name: dict[str, Kept] = {}
 
-    def answer(self, name: str, stream: Stream, path: str = "", body: bytes = b"") -> ASGIApp:
-        """The answer that ``stream`` gives, kept as ``name`` in place of an earlier one.
+    def answer(self, name: str, stream: Stream, path: str = "") -> ASGIApp:
+        """The response of ``stream`` to a request to ``path``, kept as ``name``.
 
-        ``path`` and ``body`` are those of the request.
+        It replaces an earlier stream of that name.
         """
 
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:
             self._make_room(name, body_bytes.get())
-            recorded = Recording(self.logs, name, path, body, secrets.randbits(64))
-            source = Source(stream, scope, stream.failure, body_bytes.get())
-            kept = self._keep(name, source, recorded)
+            kept = Kept(name, path, self._left, self._make_room_for)
+            self._by_name[name] = kept
+            kept.write(stream, scope, body_bytes.get())
+            kept.task.add_done_callback(lambda task: self._ended(kept))
             await kept.read(0, send)
 
         return answered
 
     def find(self, name: str) -> Kept:
-        """The stream of a name, which goes on if a process before began it.
-
-        Raises: ApiError 404.
-        """
-        found = self._by_name.get(name) or self._repeated(name)
+        """The stream of a name. Raises: ApiError 404."""
+        found = self._by_name.get(name)
         if found is None:
             raise ApiError(404, f"no stream is kept as {name!r:.200}", "conv_id")
         return found
 
     def resume(self, name: str, last: str, path: str | None = None) -> ASGIApp:
-        """What follows the event with the number ``last`` of a stream.
+        """A response with the events after number ``last`` of a stream.
 
-        ``path``: where it is asked for. Raises: ApiError, 409 where it was begun elsewhere.
+        ``path`` is the path of the new request. Raises: ApiError, 409 for another path than the
+        stream's.
         """
         if not (last.isascii() and last.isdigit() and len(last) <= 18):
             raise ApiError(400, f"Last-Event-ID is {last!r:.40}; it is a number", LAST_EVENT)
         kept = self.find(name)
-        if path is not None and kept.recorded.path != path:
-            raise ApiError(
-                409, f"the stream {name!r:.200} was begun at {kept.recorded.path}", HEADER
-            )
+        if path is not None and kept.path != path:
+            raise ApiError(409, f"the stream {name!r:.200} was begun at {kept.path}", HEADER)
 
         async def read(scope: Scope, receive: Receive, send: Send) -> None:
             await kept.read(0, send, after=int(last))
@@ -109,11 +98,9 @@ class KeptStreams:
         kept = self._by_name.pop(name, None)
         if kept is not None:
             kept.cancel()
-        if self.logs is not None:
-            self.logs.remove(name)
 
     def close(self) -> None:
-        """End all; those with a file can go on in another process."""
+        """End all."""
         kept, self._by_name = self._by_name, {}
         for one in kept.values():
             one.cancel()
@@ -123,57 +110,28 @@ class KeptStreams:
         """Bytes of all streams."""
         return sum(kept.nbytes for kept in self._by_name.values())
 
-    def _repeated(self, name: str) -> Kept | None:
-        """A stream that a process before began."""
-        if self.logs is None or self.repeat is None:
-            return None
-        log = self.logs.open(name)
-        if log is None:
-            return None
-        try:
-            source = self.repeat(log)
-            self._check_room(source.nbytes)
-        except BaseException:
-            log.close()
-            raise
-        return self._keep(name, source, Recording.again(self.logs, log))
-
-    def _keep(self, name: str, source: Source, recorded: Recording) -> Kept:
-        kept = self._by_name[name] = Kept(source, recorded, self._left, self._make_room_for)
-        kept.task.add_done_callback(lambda task: self._ended(kept))
-        return kept
-
     def _has(self, kept: Kept) -> bool:
-        return self._by_name.get(kept.recorded.name) is kept
+        return self._by_name.get(kept.name) is kept
 
     def _left(self, kept: Kept) -> None:
         kept.later(KEPT_SECONDS, self._abandon)
 
     def _abandon(self, kept: Kept) -> None:
-        """End a stream that nobody reads; what it has a file of can go on if somebody asks."""
-        if not kept.readers and kept.completed is None and self._has(kept):
-            del self._by_name[kept.recorded.name]
-            kept.cancel()
+        """End a stream that nobody reads."""
+        if not kept.readers and kept.completed is None:
+            self._forget(kept)
 
     def _ended(self, kept: Kept) -> None:
-        """Forget it: at once what failed to begin, the rest after some time.
-
-        What a process before began stays in its file: who was refused may ask again.
-        """
-        if not self._has(kept):
-            return
-        if not kept.begun.exception():
-            kept.later(KEPT_SECONDS, self._forget)
-        elif kept.recorded.resumed:
-            del self._by_name[kept.recorded.name]
-        else:
+        """Forget a stream: at once if it failed to begin, otherwise after some time."""
+        if kept.begun.exception():
             self._forget(kept)
+        elif self._has(kept):
+            kept.later(KEPT_SECONDS, self._forget)
 
     def _forget(self, kept: Kept) -> None:
         if self._has(kept):
-            del self._by_name[kept.recorded.name]
+            del self._by_name[kept.name]
             kept.cancel()
-            kept.recorded.forget()
 
     def _make_room(self, name: str, nbytes: int) -> None:
         """Raises: ApiError 429 where all places have streams that are being written."""

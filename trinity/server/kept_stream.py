@@ -1,4 +1,4 @@
-"""One stream that is kept: written by a task, read by any number of clients from any place."""
+"""One kept stream: a task writes it, and any number of clients read it from any place."""
 
 from __future__ import annotations
 
@@ -6,70 +6,51 @@ import asyncio
 import time
 from array import array
 from collections.abc import Callable
-from contextvars import copy_context
-from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Scope, Send
 
-from trinity.conversation.names import name_again
 from trinity.server.errors import ApiError, api_error
-from trinity.server.stream import BEAT_COMMENT, EVENTS
-from trinity.server.stream_log import Recording, recording
+from trinity.server.stream import BEAT_COMMENT, EVENTS, Stream
 
 LAST_EVENT = "last-event-id"
 MOST_BYTES = 4 << 20  # of one stream; of a longer one the beginning is dropped
-STEP = 64 << 10
+STEP = 64 << 10  # bytes between two calls of ``grown``
 LATE = ApiError(408, "the reader was too slow: a part of the stream is gone")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What writes a stream: the application, its scope, and how it says what is wrong.
-
-    ``nbytes``: of the body of the request, which is there while the stream is being written.
-    """
-
-    app: ASGIApp
-    scope: Scope
-    failure: Callable[[Exception], bytes]
-    nbytes: int = 0
-
-
 class Kept:
-    """One stream: ``start`` and ``end`` are the places of what is there of it, in bytes.
+    """One stream; its bytes from ``start`` to ``end`` are in memory.
 
-    ``begun`` is done once its headers are known, with the error where it cannot begin.
-    ``started`` and ``completed`` are times in seconds since the epoch; it is written until
-    ``completed`` is known. ``left`` is called when nobody reads it any more, ``grown`` each time
-    it has ``STEP`` bytes more.
+    ``left`` is called when the last reader leaves before the end, ``grown`` for every ``STEP``
+    bytes written.
     """
 
     def __init__(
-        self, source: Source, recorded: Recording,
-        left: Callable[[Kept], object] = lambda kept: None,
+        self, name: str, path: str, left: Callable[[Kept], object] = lambda kept: None,
         grown: Callable[[Kept], object] = lambda kept: None,
     ) -> None:  # fmt: skip
-        self.started = int(time.time())
-        self.completed: int | None = None
+        self.name = name
+        self.path = path  # of the request
+        self.started = int(time.time())  # seconds since the epoch
+        self.completed: int | None = None  # as ``started``; None while it is being written
         self.start = 0
         self.readers = 0
-        self.recorded = recorded
-        loop = asyncio.get_running_loop()
-        self.begun: asyncio.Future[Message] = loop.create_future()
+        # The start of the response, or the error that prevented it.
+        self.begun: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.begun.add_done_callback(_seen)
-        self._failure = source.failure
         self._left, self._grown = left, grown
-        self._request_bytes, self._checked = source.nbytes, 0
+        self._request_bytes, self._checked = 0, 0
         self._timer: asyncio.TimerHandle | None = None
         self._data = bytearray()
         self._ends = array("Q")  # of the numbered events, in bytes of the stream
         self._numbers = False
         self._changed = asyncio.Event()
-        context = copy_context()
-        context.run(recording.set, recorded)
-        context.run(name_again, recorded.names)
-        writing = _run(source.app, source.scope, self._take)
-        self.task = loop.create_task(writing, context=context)
+
+    def write(self, stream: Stream, scope: Scope, request_bytes: int) -> None:
+        """Start the task that writes ``stream``; the request's body has ``request_bytes``."""
+        self._failure = stream.failure
+        self._request_bytes = request_bytes
+        self.task = asyncio.create_task(_run(stream, scope, self._take))
         self.task.add_done_callback(self._ended)
 
     @property
@@ -193,7 +174,6 @@ class Kept:
             self.begun.set_exception(error or cancelled)
         self.completed = int(time.time())
         self._request_bytes = 0
-        self.recorded.end()
         self._tell()
 
     def _tell(self) -> None:

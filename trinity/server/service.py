@@ -50,12 +50,11 @@ from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.later import Later
 from trinity.server.metrics import Metrics
 from trinity.server.models import Lease, Models
-from trinity.server.owner import Keys, folder_of, owner, salt_of
+from trinity.server.owner import Keys, owner, salt_of
 from trinity.server.prepared import Prepared, prepared
 from trinity.server.settings import ServerOptions
 from trinity.server.slot_files import SlotFiles
 from trinity.server.speech import Speech
-from trinity.server.stream_log import StreamLog, StreamLogs, recording
 from trinity.server.threads import Threads
 
 if TYPE_CHECKING:
@@ -90,12 +89,11 @@ class Answers:
 
     def __init__(
         self, lease: Lease, answers: AsyncAnswers, ready: Prepared, metrics: Metrics, n: int,
-        log: StreamLog | None = None, most_logprobs: float = math.inf,
+        most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
         self.name = lease.name
         self.model = lease.model
-        self.created = int(time.time()) if log is None else log.begun.created
-        self._log = log
+        self.created = int(time.time())
         self.options = ready.options
         self.prompts = ready.prompts
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]
@@ -145,8 +143,6 @@ class Answers:
                 400, f"the answer has more than {MOST_LOGPROBS} log-probabilities; ask for fewer, "
                 "or for a stream", "logprobs",
             )  # fmt: skip
-        if self._log is not None:
-            self._log.add(chunk.token_ids)
         if not reader.complete:
             self._hashes[index].add(chunk.token_ids)
         parts = tuple(reader.push(chunk.text)) if chunk.text else ()
@@ -196,8 +192,9 @@ class Service:
         self.metrics = metrics
         self.speech = speech
         self.keys = Keys(settings.all_keys())
+        owners = len(self.keys.owners)
         self.owned = {
-            name: owned_by(name, settings, len(self.keys.owners)) for name in self.keys.owners
+            name: Owned(KeptStreams(owners), part_of_responses(owners)) for name in self.keys.owners
         }
         self.batches = batches_in(settings, self.keys)
         self.threads = Threads()
@@ -233,12 +230,11 @@ class Service:
                 ready = await self.threads.run(prepared, lease.model, job, self.template_names)
                 # Many log-probabilities at once would keep the event loop from its work.
                 whole = job.whole and ready.options.get("logprobs") is None
-                ready, log = recorded(ready, lease, job, self.defaults)
                 answers = await lease.model.asubmit(
                     ready.prompts, n=job.n, whole=whole, **ready.options
                 )
             most = MOST_LOGPROBS if job.whole else math.inf
-            return Answers(lease, answers, ready, self.metrics, job.n, log, most)
+            return Answers(lease, answers, ready, self.metrics, job.n, most)
         except BaseException:
             lease.release()
             raise
@@ -275,39 +271,3 @@ def batches_in(settings: ServerOptions, keys: Keys) -> BatchQueue | None:
     if settings.state is None:
         return None
     return BatchQueue(Path(settings.state), settings.max_files, keys.owners)
-
-
-def owned_by(name: str, settings: ServerOptions, owners: int) -> Owned:
-    """What is kept for one of so many owners; with a folder, streams outlive the process.
-
-    Raises: InputError.
-    """
-    logs = None
-    if settings.state is not None:
-        logs = StreamLogs(folder_of(Path(settings.state), name) / "streams")
-    return Owned(KeptStreams(logs, owners), part_of_responses(owners))
-
-
-def recorded(
-    ready: Prepared, lease: Lease, job: ChatJob | TextJob, defaults: Mapping[str, Any]
-) -> tuple[Prepared, StreamLog | None]:
-    """What is submitted where this task's stream is to outlive the process, and its file.
-
-    What another time would not be the same has none: several answers at once, timings and
-    progress, and log-probabilities, which are not kept. Raises: ApiError.
-    """
-    found, options = recording.get(), ready.options
-    if found is None or job.whole or job.n > 1 or len(ready.prompts) > 1:
-        return ready, None
-    if options.get("progress") or options.get("logprobs") is not None:
-        return ready, None
-    seed = options.get("seed", lease.model.defaults.options.get("seed"))
-    model, lora = lease.model.engine.fingerprint, options.get("lora")
-    own = repr(sorted(defaults.items()))
-    log = found.begin(model, lease.name, ready.prompts[0], seed, lora, own)
-    if log is None:
-        return ready, None
-    begun = log.begun
-    options = {**options, "seed": begun.seed, "resumed": log.tokens}
-    options["lora"] = None if begun.lora is None else dict(begun.lora)
-    return replace(ready, prompts=[begun.prompt], options=options), log

@@ -303,8 +303,7 @@ class ServerOptions:
     state: Annotated[
         str | os.PathLike[str] | None,
         Option(
-            "Folder for what shall outlive the server's process: streams with an "
-            "X-Conversation-Id, files and batches.",
+            "Folder for files and batches, which outlive the server's process.",
             ("--state",),
             values="a path",
             metavar="FOLDER",

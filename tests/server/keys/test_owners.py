@@ -20,7 +20,6 @@ from tests.server.keys.attempts import (
     FILES,
     PROMPT,
     SLOT,
-    STREAM,
     TALK,
     begin,
     cache,
@@ -47,27 +46,6 @@ def test_keys_have_owners_where_there_are_several() -> None:
     assert [two.owner_of(key) for key in ("first-key", "second-key", "x")] == [*two.owners, None]
     assert Keys(["third-key", "first-key"]).owner_of("first-key") == two.owners[0]
     assert not any(key in name for name in two.owners for key in ("first", "second"))
-
-
-def test_a_restarted_server_knows_whose_streams_it_has(serve: Serve, tmp_path: Path) -> None:
-    with serve(stream, folder=tmp_path) as first:
-        keys, told = first.keys, STREAM(first, "A")
-        assert said(told)
-    with serve(keys=keys, folder=tmp_path) as second:
-        assert STREAM(second, "B")[0] == 404
-        limit = time.monotonic() + 60
-        while (again := STREAM(second, "A"))[0] == 503:  # it has not begun
-            assert time.monotonic() < limit
-            time.sleep(0.01)
-        assert said(again) == said(told)
-
-
-def said(answer: tuple[int, Any]) -> str:
-    """The text of a stream, which may come in other pieces again."""
-    status, chunks = answer
-    assert status == 200
-    deltas = [one["choices"][0]["delta"] for one in chunks if one["choices"]]
-    return "".join(one.get("content") or "" for one in deltas)
 
 
 def test_and_whose_files_and_batches(serve: Serve, tmp_path: Path) -> None:
@@ -187,7 +165,7 @@ def test_the_folders_of_a_key_are_for_the_server_alone(serve: Serve, tmp_path: P
         folders = list((tmp_path / "keys").iterdir())
         assert len(folders) == 2
         inner = [one for folder in folders for one in folder.iterdir()]
-        assert {one.name for one in inner} == {"files", "batches", "streams"}
+        assert {one.name for one in inner} == {"files", "batches"}
         assert all(one.stat().st_mode & 0o077 == 0 for one in inner)
         assert folder_of(tmp_path, folders[0].name) == folders[0]
 
