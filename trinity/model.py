@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.conversation.rendering import Rendered
     from trinity.formats import WeightProvider
-    from trinity.runtime.request_state import RequestState
     from trinity.tokenizers import Tokenizer
 
 
@@ -394,16 +393,8 @@ class Model(Embeddings):
         return result
 
     def scheduler_stats(self) -> SchedulerStats:
-        """How many requests wait and run now, and what their steps cost."""
+        """How many requests wait and run now."""
         return self._engine_thread.stats()
-
-    def cached_tokens(self, answer: RequestState) -> int:
-        """How many tokens an answer that waits would find evaluated, as far as can be seen."""
-        engine = self.engine
-        kv_type = answer.kv_type or engine.kv_type
-        if not answer.shares:
-            return 0
-        return engine.pool.known(kv_type, answer.adapters or (), answer.domain, answer.tokens)
 
     def keep_prefixes(self, folder: str | os.PathLike[str], limit: int) -> None:
         """Keep what is evaluated in a folder, too, of ``limit`` bytes; before the first request.

@@ -12,7 +12,7 @@ import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.runtime.generation import Completion
-from trinity.runtime.page import COMMON, Domain
+from trinity.runtime.page import Domain
 from trinity_kernels.ops.kv_layout import PAGE
 
 PROMPT = [3 + i % 200 for i in range(2 * PAGE + 40)]
@@ -91,11 +91,3 @@ def test_concurrent_prompts_share_within_a_domain_alone(model: Model) -> None:
 
     assert evaluated("a", "a") < 2 * len(PROMPT)
     assert evaluated("b", "c") == 2 * len(PROMPT)
-
-
-def test_how_much_is_cached_is_told_within_a_domain_alone(model: Model) -> None:
-    cached(model, "a")
-    pool, kv_type = model.engine.pool, model.engine.kv_type
-    domains = COMMON, Domain(None, "b"), Domain(0, "a"), Domain(None, "a")
-    found = [pool.known(kv_type, (), domain, PROMPT) for domain in domains]
-    assert found == [0, 0, 0, len(PROMPT) - 1]

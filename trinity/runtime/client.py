@@ -52,11 +52,6 @@ class AsyncAnswers:
         self._left -= found[1].finish_reason is not None
         return found
 
-    @property
-    def sequences(self) -> abc.Sequence[RequestState]:
-        """What was submitted; it is the engine_thread's, and others only look at it."""
-        return self._answers
-
     def cancel(self, place: int) -> None:
         """End one answer as "cancelled", if it has not ended."""
         self._engine_thread.cancel(self._answers[place])

@@ -20,7 +20,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.lease import Lease
 from trinity.runtime.mask_thread import MaskThread
 from trinity.runtime.request_state import RequestState
-from trinity.runtime.scheduler import ScheduledRows, Scheduler
+from trinity.runtime.scheduler import ScheduledRows, Scheduler, prompt_pairs
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.sequence import Sequence
 from trinity.runtime.slot_hold import SlotHold, SlotHolds
@@ -224,7 +224,7 @@ class EngineLoop:
             if rows.logits:
                 rows.sequence.prepare(self._mask_thread)
         started = perf_counter()
-        places = scheduler.begin(scheduled)
+        places = prompt_pairs(scheduled)
         try:
             out = self._room(sum(rows.logits for rows in scheduled))
             # Proposals must not show: their rows get the bits of single tokens.

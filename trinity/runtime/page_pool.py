@@ -117,16 +117,6 @@ class PagePool:
             found = self._roots[key] = Page(kv_type)
         return found
 
-    def known(
-        self, kv_type: str, adapters: AdapterWeights, domain: Domain, tokens: Sequence[int]
-    ) -> int:
-        """About how many first ``tokens`` are there; any thread may ask while the pool is used."""
-        root = self._roots.get((kv_type, adapters, domain))
-        try:
-            return 0 if root is None else find(root, tokens, self.window).length
-        except (IndexError, ValueError):  # a page was given back meanwhile
-            return 0
-
     def left_of(self, domain: Domain, held: Held) -> int:
         """How many first tokens of what a slot holds are there."""
         root = self._roots.get((held.kv_type, held.adapters, domain))

@@ -102,15 +102,6 @@ class RequestState(Sequence):
         return 1 <= self.pending <= (1 if self._guide is None else MOST_FORCED)
 
     @property
-    def most_left(self) -> int:
-        """The most tokens that it can still get."""
-        left = max(self._context_length - len(self.tokens), 1)
-        if self._limits.max_tokens is not None:
-            further = self._limits.max_tokens - self.timings.completion_tokens
-            left = further if self._shifts else min(left, further)
-        return left
-
-    @property
     def _shifts(self) -> bool:
         """Whether it goes on when the context is full; without a limit it would never end."""
         limits = self._limits

@@ -14,7 +14,6 @@ from bisect import insort
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,7 +86,6 @@ class Scheduler:
         self.steps = 0
         self.shares = 0  # of sequences in all steps
         self.steady = False  # whether one step has followed the other
-        self._under_way = 0.0, 0  # when the step is expected to end, and its rows of prompts
         self._engine = engine
         self._most = math.inf if max_sequences is None else max_sequences
         self._prompt_rows = engine.prefill_chunk if batch_size is None else batch_size
@@ -109,36 +107,21 @@ class Scheduler:
         insort(self.waiting, sequence, key=lambda other: (other.priority, other.arrival))
 
     def stats(self) -> SchedulerStats:
-        """What is to be done, as any thread may ask during a step."""
-        # Whoever comes does not wait for those that yield.
-        waiting = [s for s in list(self.waiting) if not s.yields]
-        admitted = [s for s in list(self.admitted) if not s.yields]
-        pending, left, soonest, prompting = 0, list[int](), None, 0
-        for sequence in admitted:
-            cache = sequence.cache
-            pending += len(sequence.tokens) - (0 if cache is None else cache.length)
-            prompting += not sequence.running
-            if isinstance(sequence, RequestState):
-                most = sequence.most_left
-                soonest = most if soonest is None else min(soonest, most)
-                if sequence.running:
-                    left.append(most)
-        end, step_rows = self._under_way
-        return SchedulerStats(
-            len(waiting), len(admitted), pending, len(waiting[0].tokens) if waiting else 0,
-            soonest, self.steps, self.shares, prompting, tuple(left), self._most,
-            self._prompt_rows, max(0.0, end - perf_counter()) if end else 0.0, step_rows,
-            self.costs, self._fit.known, Counter(s.client for s in waiting),
-        )  # fmt: skip
+        """Counts of requests and steps; any thread may call this during a step.
 
-    def begin(self, scheduled: list[ScheduledRows]) -> float:
-        """Note what the step that begins has to do; how many places its prompts look at."""
-        prompts = [rows for rows in scheduled if rows.is_prompt]
-        count = sum(rows.count for rows in prompts)
-        places = sum(pairs(p.cache.length, p.cache.length + p.count) for p in prompts)
-        seconds = self.costs.times.seconds(len(scheduled) - len(prompts), count, places)
-        self._under_way = perf_counter() + seconds, count
-        return places
+        Requests of the last priority are not counted, because others do not wait for them.
+        """
+        waiting = [one.client for one in list(self.waiting) if not one.yields]
+        admitted = [one for one in list(self.admitted) if not one.yields]
+        return SchedulerStats(
+            waiting=len(waiting),
+            running=len(admitted),
+            prompting=sum(not one.running for one in admitted),
+            most_running=self._most,
+            steps=self.steps,
+            shares=self.shares,
+            waiting_of=Counter(waiting),
+        )
 
     def note(self, running: int, prompt: int, places: float, seconds: float) -> None:
         """Note the seconds of a step with rows of running sequences and of prompts."""
@@ -151,7 +134,6 @@ class Scheduler:
         self.steps += 1
         self.shares += len(scheduled)
         self.steady = True
-        self._under_way = 0.0, 0
         count = sum(rows.count + len(rows.proposals) for rows in scheduled)
         for rows in scheduled:
             if isinstance(rows.sequence, RequestState):
@@ -407,3 +389,12 @@ def _evaluates_for(rows: ScheduledRows, sequence: Sequence) -> bool:
     count = rows.cache.length + WORTH_WAITING
     tokens = sequence.tokens
     return count < len(tokens) and rows.sequence.tokens[:count] == tokens[:count]
+
+
+def prompt_pairs(scheduled: list[ScheduledRows]) -> float:
+    """How many pairs of positions the attention of a step's prompt rows computes."""
+    return sum(
+        pairs(rows.cache.length, rows.cache.length + rows.count)
+        for rows in scheduled
+        if rows.is_prompt
+    )

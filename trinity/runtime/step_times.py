@@ -13,7 +13,6 @@ MEMORY = 0.93  # of older steps of a kind, after each one
 PULL = 0.001  # towards zero, as a part of what was seen: what a few steps do not tell apart
 MOST = 3.0  # times what was expected: a pause of the whole process is no step's cost
 LEAST = 1e-6  # seconds, where a coarse clock shows none
-ENOUGH = 100  # rows of prompts: fewer do not tell what a step costs and what a row
 ALIKE = 16  # steps one after the other that are noted as one: a fit takes 0.1 ms
 UNITS = np.array([1.0, 4.0, 1.0, 32.0, 16000.0])  # so that what is seen is near 1
 
@@ -47,15 +46,13 @@ class StepFit:
     """Least squares of the relative errors of the newest steps; no time is below 0.
 
     Steps with prompts and steps without are forgotten apart: hours of the one tell nothing new of
-    the other. ``known``: whether enough is measured to tell when a prompt is evaluated.
+    the other.
     """
 
     def __init__(self) -> None:
         self.times = StepTimes()
-        self.known = False
         self._products = np.zeros((2, 5, 5))
         self._sums = np.zeros((2, 5))
-        self._rows = 0
         self._alike: list[float] = []  # the seconds of steps of so many running rows alone
         self._running = 0
 
@@ -75,13 +72,11 @@ class StepFit:
         if self.times.step or self.times.row:
             expected = max(self.times.seconds(running, rows, pairs), 0.2 * seconds)
         seconds = min(max(seconds, expected / MOST), expected * MOST)
-        self._rows += rows
         found = np.array([1.0, running, float(rows > 0), rows, pairs]) / UNITS / expected
         kind = int(rows > 0)
         self._products[kind] = MEMORY * self._products[kind] + np.outer(found, found)
         self._sums[kind] = MEMORY * self._sums[kind] + found * (seconds / expected)
         self.times = StepTimes(*(self._solution() / UNITS).tolist())
-        self.known = self._rows >= ENOUGH
 
     def _solution(self) -> Vector:
         products, sums = self._products.sum(0), self._sums.sum(0)
