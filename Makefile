@@ -21,7 +21,7 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 WORKERS ?= 2
 # Compiling takes memory that a process never gives back, so it is done apart from the tests.
-COMPILE = $(RUN) scripts/compile_kernels.py
+COMPILE = $(RUN) scripts/kernels/compile_kernels.py
 PYTEST = $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 MINUTES ?= 10
 SPACE := $() $()
@@ -49,17 +49,17 @@ test-all: $(VENV)/installed-test
 
 # Needs QEMU's user mode and mmdebstrap; says so and ends well without them.
 test-arm: $(VENV)/installed-test
-	$(RUN) scripts/check_arm.py --workers $(WORKERS) $(ARM_ARGS)
+	$(RUN) scripts/kernels/check_arm.py --workers $(WORKERS) $(ARM_ARGS)
 
 # Downloads models (1.5 GB) once; tests of those that are not available skip. One process: the models
 # together need several GB of memory.
 test-real: $(VENV)/installed-test
-	$(RUN) scripts/real_models.py --allow-missing
+	$(RUN) scripts/models/real_models.py --allow-missing
 	$(RUN) -m pytest tests/real $(PYTEST_ARGS)
 
 # Client programs and two models are downloaded once; what cannot be had skips.
 test-clients: $(VENV)/installed-test
-	$(RUN) scripts/real_models.py --allow-missing smollm2 minilm gemma3-270m whisper-base
+	$(RUN) scripts/models/real_models.py --allow-missing smollm2 minilm gemma3-270m whisper-base
 	$(RUN) tests/clients/environments.py --allow-missing $(CLIENTS)
 	$(RUN) -m pytest tests/clients -k "$(subst $(SPACE), or ,$(strip $(CLIENTS)))" $(PYTEST_ARGS)
 
@@ -80,15 +80,15 @@ bench: $(VENV)/installed $(BENCH_MODEL)
 	$(RUN) -m trinity bench --model $(BENCH_MODEL)
 
 fuzz: $(VENV)/installed
-	$(RUN) scripts/fuzz.py --minutes $(MINUTES) $(FUZZ_ARGS)
+	$(RUN) tests/fuzzing/fuzz.py --minutes $(MINUTES) $(FUZZ_ARGS)
 
 # build/site/index.html is its first page; a link that leads nowhere is an error.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-$(BENCH_MODEL): scripts/make_synthetic.py | $(VENV)/installed
+$(BENCH_MODEL): scripts/models/make_synthetic.py | $(VENV)/installed
 	mkdir -p $(@D)
-	$(RUN) scripts/make_synthetic.py llama-100m $@
+	$(RUN) scripts/models/make_synthetic.py llama-100m $@
 
 $(VENV)/installed: pyproject.toml | $(RUN)
 	$(INSTALL) --editable .

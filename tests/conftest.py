@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import real_models
+from scripts.models import real_models
 from tests.matrix import each_value_once
 from trinity.confined import Confined
 from trinity.tokenizers.huggingface import reference
@@ -35,14 +35,14 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def real_model() -> GetModel:
-    """A function from a name of scripts/real_models.py to the path that the model loads from.
+    """Return a function from a name of real_models.py to the path of that model.
 
     It skips the test if the model is not installed; no test downloads anything.
     """
 
     def path(name: str) -> Path:
         if not real_models.folder_of(name).is_dir():
-            pytest.skip(f"{name} is not installed: python scripts/real_models.py {name}")
+            pytest.skip(f"{name} is not installed: python scripts/models/real_models.py {name}")
         return real_models.path_of(name)
 
     return path

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "llama_cpp_loads.py"
+SCRIPT = Path(__file__).parents[1] / "tests" / "goldens" / "llama_cpp_loads.py"
 
 
 class LlamaCpp:

@@ -65,7 +65,9 @@ def subcommands() -> dict[str, Any]:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model."""
     path = tmp_path_factory.mktemp("documents") / "model.gguf"
-    run([str(ROOT / "scripts" / "make_synthetic.py"), "tiny", str(path)], cwd=path.parent)
+    run(
+        [str(ROOT / "scripts" / "models" / "make_synthetic.py"), "tiny", str(path)], cwd=path.parent
+    )
     return path
 
 

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 import trinity
-from scripts.options_table import DOCUMENT, TABLES, tables
+from scripts.documents.options_table import DOCUMENT, TABLES, tables
 from trinity.cli import app
 from trinity.cli.options import GENERATION, LOADING, SERVING, SPEECH, Given, only, takes, without
 from trinity.cli.serve import DEFAULTS
@@ -254,7 +254,7 @@ def test_unknown_names_are_mistakes() -> None:
 
 
 def test_document_has_the_tables() -> None:
-    """`python scripts/options_table.py --write` makes it so."""
+    """`python scripts/documents/options_table.py --write` makes it so."""
     assert DOCUMENT.read_text("utf-8").endswith(tables())
     assert "docs/options.md" in (ROOT / "README.md").read_text("utf-8")
 

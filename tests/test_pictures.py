@@ -30,10 +30,10 @@ def test_picture_is_plain_svg(picture: Path) -> None:
 @pytest.mark.parametrize("report", MEASUREMENTS, ids=lambda p: p.name)
 def test_chart_is_that_of_its_report(report: Path) -> None:
     """The committed chart is the one that the script draws, and shows the medians of the rounds."""
-    script = runpy.run_path(str(ROOT / "scripts" / "draw_charts.py"))
+    script = runpy.run_path(str(ROOT / "scripts" / "documents" / "draw_charts.py"))
     content = json.loads(report.read_text("utf-8"))
     chart = (ROOT / "docs" / "pictures" / f"{report.stem}.svg").read_text("utf-8")
-    assert chart == script["draw"](content), "python scripts/draw_charts.py draws it anew"
+    assert chart == script["draw"](content), "python scripts/documents/draw_charts.py draws it anew"
     texts = [element.text for element in ElementTree.fromstring(chart).iter() if element.text]
     for shape in content["shapes"]:
         for result in shape["results"]:

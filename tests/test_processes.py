@@ -351,7 +351,7 @@ def test_a_file_that_is_overwritten_is_refused_and_one_that_is_replaced_is_not(
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to oneself")
 def test_interrupts_at_any_moment(tmp_path: Path) -> None:
-    """A few of those that scripts/torture.py sends."""
+    """A few of those that tests/soak/torture.py sends."""
     report = run_script("--interrupts", "40", "--cycles", "3", "--compiling", "0")
     assert "wrong answers: 0" in report
     assert report.splitlines()[-1].endswith("0 failures")
@@ -359,7 +359,7 @@ def test_interrupts_at_any_moment(tmp_path: Path) -> None:
 
 def run_script(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "torture.py"), *arguments],
+        [sys.executable, str(ROOT / "tests" / "soak" / "torture.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=SECONDS,

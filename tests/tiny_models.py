@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.make_synthetic import random_blocks
+from scripts.models.make_synthetic import random_blocks
 from trinity.formats import GGUFWriter
 from trinity_kernels.quantizers import WRITABLE, quantize_rows
 from trinity_kernels.quants import TYPES

@@ -3,7 +3,7 @@
     top_k: Annotated[int, Option("Draw from the k best tokens.", ("--top-k",), low=0)] = 40
 
 is all that is written of an option. The check of its value, the parameters of the command line
-(trinity.cli.options) and the tables of docs/options.md (scripts/options_table.py) follow from it.
+(trinity.cli.options) and the tables of docs/options.md (options_table.py) follow from it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 from rows import CHAT, URL, main, row
 
 DATA = Path(__file__).parents[1] / "data" / "real"
-# What transformers makes of the questions with dequantized weights (scripts/question_goldens.py).
+# transformers' results with dequantized weights (tests/goldens/question_goldens.py).
 # trinity rounds activations to 8 bits, so its log-likelihoods differ by up to MOST_PER_TOKEN each.
 EXPECTED = json.loads((DATA / "questions_smollm2.json").read_text(encoding="utf-8"))
 QUESTIONS = json.loads((DATA / "questions.json").read_text(encoding="utf-8"))

@@ -24,8 +24,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
-from scripts import real_models  # noqa: E402
-from scripts.make_synthetic import SHAPES, write_model  # noqa: E402
+from scripts.models import real_models  # noqa: E402
+from scripts.models.make_synthetic import SHAPES, write_model  # noqa: E402
 from trinity.grammar.grammar import Grammar  # noqa: E402
 from trinity.model import Model  # noqa: E402
 from trinity.server import prepared, service, serving  # noqa: E402

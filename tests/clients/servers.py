@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from scripts import real_models
+from scripts.models import real_models
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 START_SECONDS = 300.0  # the first start compiles kernels
-# Names of served models, and what they are called in scripts/real_models.py.
+# Names of served models, and what they are called in scripts/models/real_models.py.
 PUBLISHED = {"smol": "smollm2", "minilm": "minilm", "gemma": "gemma3-270m"}
 
 

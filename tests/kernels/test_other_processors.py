@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from scripts.cross_compile import ARM, run
+from scripts.kernels.cross_compile import ARM, run
 from tests.kernels.arm_processors import PROCESSORS
 from tests.kernels.launch import launch
 from tests.kernels.operands import attention, product

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scripts.ggml_blocks import difficult_rows
+from tests.goldens.ggml_blocks import difficult_rows
 from tests.kernels.process import run_python
 from trinity_kernels.quantizers import SEARCHED, WRITABLE, quantize_rows
 from trinity_kernels.quants import TYPES
@@ -25,7 +25,7 @@ COMMON = [0, 1, 2, 3, 4, 6, 7]
 
 @cache
 def ggml_rows() -> dict[str, NDArray[np.uint8]]:
-    """ggml's bytes of the same rows: scripts/ggml_blocks.py."""
+    """ggml's bytes of the same rows: tests/goldens/ggml_blocks.py."""
     with np.load(Path(__file__).parents[1] / "data" / "ggml_rows.npz") as found:
         return dict(found)
 
@@ -138,7 +138,7 @@ def test_plain_python_writes_the_same_bytes() -> None:
     names = ("Q2_K", "Q3_K", "Q4_K", "IQ4_XS", "MXFP4", "Q8_0", "Q5_1")
     code = f"""
 import numpy as np
-from scripts.ggml_blocks import difficult_rows
+from tests.goldens.ggml_blocks import difficult_rows
 from trinity_kernels.quantizers import quantize_rows
 rows, importance = difficult_rows()
 for name in {names!r}:

@@ -212,7 +212,7 @@ def test_dequantize_equals_gguf_bit_for_bit(quant: QuantType) -> None:
 
 
 def ggml_blocks() -> dict[str, NDArray[Any]]:
-    """Blocks and their values by ggml itself: scripts/ggml_blocks.py."""
+    """Blocks and their values by ggml itself: tests/goldens/ggml_blocks.py."""
     with np.load(Path(__file__).parents[1] / "data" / "ggml_blocks.npz") as found:
         return dict(found)
 

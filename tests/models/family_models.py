@@ -1,7 +1,7 @@
 """Small random models of the families, the same for ever.
 
-Their weights are drawn, not stored: ``scripts/family_goldens.py`` lets another library compute the
-logits, which are all that tests/data needs. Which tensors a model has follows from its family.
+Their weights are drawn, not stored: ``tests/goldens/family_goldens.py`` lets another library
+compute the logits, which are all that tests/data needs. A model's tensors follow from its family.
 """
 
 from __future__ import annotations

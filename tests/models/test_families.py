@@ -147,7 +147,7 @@ def test_no_folder_is_left_out(shared_data: Path) -> None:
 @pytest.mark.few(12)
 @pytest.mark.parametrize("family", small.FAMILIES)
 def test_logits_are_those_of_mlx(family: str, tmp_path: Path) -> None:
-    """scripts/family_goldens.py"""
+    """tests/goldens/family_goldens.py"""
     path = tmp_path / "model.gguf"
     small.write_family_model(path, small.metadata_of(family), small.tensors_of(family))
     with trinity.load(path, kv_type="f32") as model:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scripts.fuzzing import families, models
-from scripts.fuzzing.gguf_draft import ARRAY, BOOL, F32, STRING, U32, U64, Draft, Tensor, Value
+from tests.fuzzing import families, models
+from tests.fuzzing.gguf_draft import ARRAY, BOOL, F32, STRING, U32, U64, Draft, Tensor, Value
 from trinity.errors import ConfigError, TrinityError
 from trinity.formats.configuration import config_from_metadata
 from trinity.models import ARCHITECTURES, decoder_of

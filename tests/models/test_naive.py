@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scripts.make_synthetic import SHAPES, synthetic_vocabulary, write_model
+from scripts.models.make_synthetic import SHAPES, synthetic_vocabulary, write_model
 from tests.matrix import IN_FILES, types
 from tests.naive import float_tensors, naive_logits, rope_angles, ternary_linear
 from tests.tiny_models import write_tiny_model

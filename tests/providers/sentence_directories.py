@@ -1,6 +1,6 @@
 """Directories as sentence-transformers saves them, each with settings that change vectors.
 
-``scripts/sentence_goldens.py`` lets sentence-transformers encode TEXTS with each of them.
+``tests/goldens/sentence_goldens.py`` lets sentence-transformers encode TEXTS with each of them.
 """
 
 from __future__ import annotations

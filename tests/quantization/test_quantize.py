@@ -60,7 +60,7 @@ def test_the_bytes_are_those_of_the_gguf_package(
 
 
 def test_the_files_are_those_of_llama_cpp(shared_data: Path, tmp_path: Path) -> None:
-    """Byte for byte; scripts/quantize_goldens.py let llama.cpp write them."""
+    """Byte for byte; tests/goldens/quantize_goldens.py let llama.cpp write them."""
     files = json.loads(GOLDENS.read_text("utf-8"))["files"]
     assert len(files) > 1
     for name, digests in files.items():

@@ -1,6 +1,6 @@
 """Which tensor gets which type, held against what llama.cpp's own quantizer wrote.
 
-scripts/quantize_goldens.py makes tests/data/quantize_types.json.
+tests/goldens/quantize_goldens.py makes tests/data/quantize_types.json.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The texts of which tests/data/real has vectors by sentence-transformers.
 
 Drawn from a seed, so that only the vectors are stored. Nothing is imported from this project:
-``scripts/embedding_goldens.py`` runs where sentence-transformers is installed.
+``tests/goldens/embedding_goldens.py`` runs where sentence-transformers is installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whisper base on 20 spoken clips in four languages, beside transformers and faster-whisper.
 
-The clips are made by scripts/spoken_clips.py, the references by scripts/whisper_goldens.py.
+tests/goldens/spoken_clips.py made the clips, tests/goldens/whisper_goldens.py the references.
 """
 
 from __future__ import annotations

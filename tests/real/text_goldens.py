@@ -1,4 +1,4 @@
-"""Results of llama.cpp and transformers that scripts/real_text_goldens.py wrote."""
+"""Results of llama.cpp and transformers that tests/goldens/real_text_goldens.py wrote."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text_goldens(name: str) -> Arrays:
     """The arrays of a model."""
     with np.load(DATA / f"text_{name}.npz") as file:
         found = dict(file)
-    assert found["inputs"] == inputs_digest(), "run scripts/real_text_goldens.py"
+    assert found["inputs"] == inputs_digest(), "run tests/goldens/real_text_goldens.py"
     return found
 
 

@@ -400,9 +400,9 @@ def test_a_forked_child_begins_anew() -> None:
 
 @pytest.mark.parametrize("minutes", ["0.04", pytest.param("1", marks=pytest.mark.full)])
 def test_random_schedules(minutes: str) -> None:
-    """Some of those that scripts/schedules.py takes; its exceptions would be pytest's, too."""
+    """Some of those that tests/soak/schedules.py takes; its exceptions would be pytest's, too."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "schedules.py"), "--minutes", minutes],
+        [sys.executable, str(ROOT / "tests" / "soak" / "schedules.py"), "--minutes", minutes],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts import leaving
+from tests.soak import leaving
 
 CLIENTS = 8
 

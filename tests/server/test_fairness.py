@@ -1,7 +1,7 @@
-"""Beside every attack of scripts/attacks an ordinary client is served, and memory comes back.
+"""Beside every attack of tests/soak/attacks an ordinary client is served, and memory comes back.
 
-Each attack takes a second here; ``python scripts/fairness.py`` takes longer ones. The limits of
-time are three times those of scripts/fairness.py, for the machine may do other work. They grow by
+Each attack takes a second here; ``python tests/soak/fairness.py`` takes longer ones. The limits of
+time are three times those of fairness.py, for the machine may do other work. They grow by
 what a second server, which nobody attacks, loses at the same time, and an attack that misses a
 limit is tried again on a new server. The limit of memory is the one that is promised.
 """
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts import fairness
-from scripts.attacked_server import write_models
-from scripts.attacks.target import Attack, all_attacks
-from scripts.fairness import Measured, Range
-from scripts.ordinary_client import Times
+from tests.soak import fairness
+from tests.soak.attacked_server import write_models
+from tests.soak.attacks.target import Attack, all_attacks
+from tests.soak.fairness import Measured, Range
+from tests.soak.ordinary_client import Times
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, uses 127.0.0.2")
 SECONDS, SCALE, TRIES = 1.0, 3.0, 3

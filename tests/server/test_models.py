@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import trinity
-from scripts.make_synthetic import SHAPES, write_model
+from scripts.models.make_synthetic import SHAPES, write_model
 from tests.server.conftest import LIMIT, wait_for
 from trinity.errors import FormatError, InputError
 from trinity.server.app import make_app

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from scripts import shutdowns
 from tests.matrix import some
+from tests.soak import shutdowns
 from trinity.model import Model
 
 

@@ -1,6 +1,6 @@
 """The golden models of tests/data/hf: a private copy to convert, and what transformers computed.
 
-scripts/make_goldens.py writes them.
+tests/goldens/make_goldens.py writes them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.make_synthetic import SHAPES, write_model
+from scripts.models.make_synthetic import SHAPES, write_model
 from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.tokenizers.huggingface.directories import write_real
 from tests.tools.golden_models import edit_json, model_directory

@@ -153,7 +153,7 @@ def test_sums_of_experts_are_of_their_own_tokens(layout: Layout, tmp_path: Path)
 
 
 def test_sums_are_llama_cpps(shared_data: Path) -> None:
-    """tests/data/imatrix_stories260K.npz is of scripts/llama_cpp_imatrix.py."""
+    """tests/data/imatrix_stories260K.npz is of tests/goldens/llama_cpp_imatrix.py."""
     with np.load(GOLDEN) as file:
         golden = dict(file)
     tokens = golden["tokens"]

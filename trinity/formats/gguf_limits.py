@@ -1,8 +1,8 @@
 """Model settings that a GGUF file cannot store, or that llama.cpp does not read from one.
 
 A GGUF file of a model with such a setting would not load in llama.cpp, or would give other results.
-scripts/llama_cpp_loads.py and tests/tools/test_llama_cpp_loads.py found which architectures read
-which keys and tensors.
+tests/goldens/llama_cpp_loads.py and tests/tools/test_llama_cpp_loads.py found which architectures
+read which keys and tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which tensor gets which type: the rules of llama.cpp's quantizer, for models that trinity runs.
 
 Source: llama.cpp src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback.
-scripts/quantize_goldens.py lets llama.cpp itself decide; the tests compare.
+tests/goldens/quantize_goldens.py lets llama.cpp itself decide; the tests compare.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small rerankers as directories and as a file of llama.cpp's converter, the same for ever.
 
-Their weights are drawn, not stored: ``scripts/rank_goldens.py`` lets transformers and
+Their weights are drawn, not stored: ``tests/goldens/rank_goldens.py`` lets transformers and
 sentence-transformers compute tokens and scores, which are all that tests/data has of them.
 """
 
@@ -14,8 +14,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.make_directory import byte_tokenizer
-from scripts.make_synthetic import byte_characters
+from scripts.models.make_directory import byte_tokenizer
+from scripts.models.make_synthetic import byte_characters
 from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 

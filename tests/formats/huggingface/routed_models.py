@@ -1,7 +1,7 @@
 """Small models with DeepSeek's form of experts as directories, the same for ever.
 
-Their weights are drawn, not stored: ``scripts/routed_goldens.py`` lets transformers compute logits
-and greedy tokens, which are all that tests/data has of them.
+Their weights are drawn, not stored: ``tests/goldens/routed_goldens.py`` lets transformers compute
+logits and greedy tokens, which are all that tests/data has of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scripts.make_directory import byte_tokenizer
+from scripts.models.make_directory import byte_tokenizer
 from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 

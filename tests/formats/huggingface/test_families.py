@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.fuzzing.hf_families import classes, configuration, stored_tensors
 from tests.formats.raw_safetensors import write_safetensors
+from tests.fuzzing.hf_families import classes, configuration, stored_tensors
 from trinity.errors import TrinityError
 from trinity.formats.checkpoint import Checkpoint
 from trinity.formats.configuration import config_from_metadata

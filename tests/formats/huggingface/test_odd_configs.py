@@ -1,6 +1,6 @@
 """Configurations with a key left out, null, default or extreme compute what transformers does.
 
-The data are of scripts/odd_configs.py, which runs more cases beside transformers itself.
+The data are of tests/fuzzing/odd_configs.py, which runs more cases beside transformers itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
-from scripts.fuzzing.hf_families import description, stored_tensors
-from scripts.make_directory import byte_tokenizer
-from scripts.odd_configs import context_of
+from scripts.models.make_directory import byte_tokenizer
 from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
+from tests.fuzzing.hf_families import description, stored_tensors
+from tests.fuzzing.odd_configs import context_of
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "odd_configs.json").read_text("utf-8"))
 CLASSES = [name for name in GOLDEN if name != "transformers"]

@@ -1,0 +1,92 @@
+"""Print the tables of docs/options.md from the declarations of the options.
+
+python scripts/documents/options_table.py           print them
+python scripts/documents/options_table.py --write   put them into docs/options.md
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from trinity.cli import app
+from trinity.load_options import LoadOptions
+from trinity.option import Declared, declared
+from trinity.runtime.limits import Limits
+from trinity.runtime.options import Request
+from trinity.runtime.sampling_params import SamplingParams
+from trinity.server.settings import ServerOptions
+from trinity.speech.options import SpeechOptions
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+TABLES = (
+    ("Loading", LoadOptions),
+    ("Sampling", SamplingParams),
+    ("The end of an answer", Limits),
+    ("Prompt, speed and the rest", Request),
+    ("Serving", ServerOptions),
+    ("Speech", SpeechOptions),
+)
+HEAD = "| Python | command line | values | default | meaning | commands |"
+
+
+def commands_of(one: Declared) -> list[str]:
+    """The subcommands that take an option: by its name, with its flags."""
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    flags = {part for flag in one.option.flags for part in flag.split("/")}
+    return [
+        name
+        for name, command in commands.items()
+        for parameter in command.params
+        if parameter.name == one.name and {*parameter.opts, *parameter.secondary_opts} == flags
+    ]
+
+
+def default_text(value: object) -> str:
+    """A default as a reader would write it in Python."""
+    return f"`{value!r}`" if value != () else "none"
+
+
+def row(one: Declared) -> str:
+    """The row of one option."""
+    flags = ", ".join(f"`{part}`" for flag in one.option.flags for part in flag.split("/"))
+    cells = (
+        f"`{one.name}`",
+        flags or "-",
+        one.values,
+        default_text(one.default),
+        one.option.help,
+        ", ".join(commands_of(one)) or "-",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def section(title: str, options: Iterable[Declared]) -> str:
+    """A heading and its table."""
+    rows = "\n".join(row(one) for one in options)
+    return f"## {title}\n\n{HEAD}\n|{' --- |' * HEAD.count(' | ')} --- |\n{rows}\n"
+
+
+def tables() -> str:
+    """All tables, as they stand at the end of the document."""
+    return "\n".join(section(title, declared(holder)) for title, holder in TABLES)
+
+
+def main() -> None:
+    """Print the tables, or write them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", action="store_true", help="put them into docs/options.md")
+    if not parser.parse_args().write:
+        print(tables(), end="")
+        return
+    text = DOCUMENT.read_text("utf-8")
+    before = text[: text.index(f"## {TABLES[0][0]}\n")]
+    DOCUMENT.write_text(before + tables(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Compile kernels on this machine into the cache of an emulated one.
+
+    echo '{"version": ..., "target": [...], "cache": ..., "kernels": [...]}' |
+    python scripts/kernels/arm_cache.py
+
+What the other Python reported of itself is the request: its cache is filed under the text of its
+``sys.version``, code in it under the compiler's triple, processor and features. Compiled here a
+kernel takes a second, in emulation half a minute. ``check_arm.py`` calls this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
+
+from scripts.kernels.cross_compile import pretend  # noqa: E402
+
+
+class _AlreadyThereError(Exception):
+    pass
+
+
+def fill(request: dict[str, Any]) -> None:
+    """Compile what the request's cache lacks of its kernels, (name, level, tag) each.
+
+    And the team's loops, without which no kernel runs.
+    """
+    sys.version = request["version"]
+    os.environ["TRINITY_CACHE_DIR"] = request["cache"]
+    pretend(*request["target"])
+    from numba.core import codegen, types
+
+    from trinity_kernels import bus_errors, team
+    from trinity_kernels._jit import c_function
+    from trinity_kernels.code_files import CodeCache
+    from trinity_kernels.selftest import KERNELS
+
+    def object_code(library: Any) -> bytes:
+        """What the engine would have handed over while it loaded the code."""
+        code: bytes = library._codegen._tm.emit_object(library._final_module)
+        return code
+
+    def load(cache: Any, signature: Any, context: Any) -> None:
+        if os.path.exists(cache._cache_file.path(cache._index_key(signature, context.codegen()))):
+            raise _AlreadyThereError
+
+    codegen.JITCodeLibrary._get_compiled_object = object_code
+    CodeCache.load_overload = load  # type: ignore[method-assign]
+    word = types.intp
+    for compile_one in (
+        partial(team._run.compile, (word,) * 4),
+        partial(team._serve.compile, (word,) * 3),
+        partial(c_function, team._stop, word, word, word),
+        partial(c_function, bus_errors._on_bus_error, types.int32, word, word),
+    ):
+        with suppress(_AlreadyThereError):
+            compile_one()
+    for kernel, level, tag in request["kernels"]:
+        with suppress(_AlreadyThereError):
+            KERNELS[kernel][0].address(level, tag)
+
+
+if __name__ == "__main__":
+    fill(json.load(sys.stdin))

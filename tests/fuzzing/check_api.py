@@ -1,0 +1,139 @@
+"""Random requests, good and bad, to `trinity serve`, whose every answer must be as documented.
+
+    pip install schemathesis
+    python tests/fuzzing/check_api.py
+    python tests/fuzzing/check_api.py --openai openapi.json
+
+A server of the demo model is started. schemathesis makes requests of the server's own document, and
+with --openai of OpenAI's as well: what that allows must be answered by its schemas, or refused by
+name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+# A schema cannot say what fits the context, which names and tokens exist, or what excludes what.
+NOT_CHECKED = "positive_data_acceptance"
+OPENAIS = ["--mode", "positive", "--checks", "not_a_server_error,fits_openai,refusals_say_why"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=120, help="most random ones of an operation")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--path", action="append", default=[], help="only these")
+    parser.add_argument("--openai", type=Path, help="OpenAI's document, openapi.json")
+    parser.add_argument("--only-openai", action="store_true", help="not the server's own document")
+    given = parser.parse_args()
+    usual = ["--phases", "coverage,fuzzing", "--continue-on-failure", "--no-color",
+             "--request-timeout", "600", "--generation-database", "none",
+             "--max-examples", str(given.cases), "--seed", str(given.seed)]  # fmt: skip
+    environment, excluded = dict(os.environ), NOT_CHECKED
+    if given.openai is not None:
+        environment["OPENAI_DOCUMENT"] = str(given.openai.resolve())
+        environment["SCHEMATHESIS_HOOKS"] = str(ROOT / "tests" / "fuzzing" / "api_checks.py")
+        # Bodies that are no requests at all have no parameter to name.
+        excluded += ",refusals_say_why"
+    counts = Counts()
+    with tempfile.TemporaryDirectory() as name, server(name) as url:
+        folder = Path(name)
+        if not given.only_openai:
+            for path in given.path or paths_of(url):
+                options = [f"{url}/openapi.json", *usual, "--include-path", path,
+                           "--exclude-checks", excluded]  # fmt: skip
+                counts.add(path, run(options, folder, environment))
+        if given.openai is not None:
+            from tests.fuzzing.openai_document import OpenAIDocument
+
+            document = OpenAIDocument(given.openai).document()
+            cut = folder / "openai.json"
+            cut.write_text(json.dumps(document), encoding="utf-8")
+            for path in document["paths"]:
+                if given.path and f"/v1{path}" not in given.path:
+                    continue
+                options = [str(cut), "--url", f"{url}/v1", *OPENAIS, *usual, "--include-path", path]
+                counts.add(f"OpenAI's {path}", run(options, folder, environment))
+    print(f"{counts.cases} cases, {counts.failed} with failures")
+    return int(counts.failed > 0)
+
+
+@dataclass
+class Counts:
+    """Requests that were made, and those whose answer was wrong."""
+
+    cases: int = 0
+    failed: int = 0
+
+    def add(self, what: str, report: dict[str, Any]) -> None:
+        """Take a run's figures, and tell them."""
+        cases = report["test_cases"]
+        wrong = cases["with_failures"] + cases["errored"] + len(report["errors"])
+        if not report["complete"] or report["stop_reason"] != "completed":
+            wrong += 1
+        self.cases += cases["generated"]
+        self.failed += wrong
+        print(f"{cases['generated']:6} cases, {wrong} with failures: {what}", flush=True)
+
+
+def paths_of(url: str) -> list[str]:
+    """The paths of a server's document."""
+    with urllib.request.urlopen(f"{url}/openapi.json") as answer:
+        return list(json.load(answer)["paths"])
+
+
+@contextmanager
+def server(slots: str) -> Iterator[str]:
+    """The URL of a server of the demo model, with few tokens for each answer."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
+    started = subprocess.Popen(
+        [sys.executable, "-m", "trinity", "serve", "--port", "0", "--max-tokens", "8",
+         "--request-seconds", "600", "--any-model-name", "--slot-save-path", slots],
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert started.stderr is not None
+    told = iter(started.stderr)
+    try:
+        url = next(found[1] for line in told if (found := re.match(r"listening on (\S+)", line)))
+        threading.Thread(target=lambda: sys.stderr.writelines(told), daemon=True).start()
+        yield url
+        assert started.poll() is None, "the server has ended"
+    finally:
+        started.terminate()
+        started.wait()
+
+
+def run(options: Sequence[str], folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """Run schemathesis, which says what is wrong; its report."""
+    report = folder / "report.json"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "schemathesis.cli", "run", *options,
+               "--report-json-path", str(report)]  # fmt: skip
+    # Not in a folder from which it could read settings or modules.
+    done = subprocess.run(
+        command, env={**environment, "PYTHONPATH": ""}, cwd=folder, check=False,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    if done.returncode:
+        print(done.stdout, flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

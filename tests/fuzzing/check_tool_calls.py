@@ -1,0 +1,185 @@
+"""Render calls of tools by chat templates, and read them from the text again.
+
+    python tests/fuzzing/check_tool_calls.py FOLDER_OR_SOURCE_PACKAGE
+
+Takes the *.jinja files that compare_templates.py takes. Each template renders a conversation that
+ends with calls; what it writes more than for the same conversation without them must give the same
+calls, text and reasoning, whole and cut at every place. Where a template lists no tools, or is of
+no known form, the general form is used. Ends with status 1 where something differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from compare_templates import called, said, templates
+
+from trinity.conversation.form import Form, form_of
+from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
+from trinity.conversation.rendering import render_conversation
+from trinity.conversation.scribe import joined
+from trinity.errors import TrinityError
+from trinity.formats.defaults import ChatTemplate
+
+ARGUMENTS: list[dict[str, Any]] = [
+    {"city": 'Zürich "x" \\ {y}\n<b>', "days": 3},
+    {},
+    {"tags": ["a", "b,}", ""], "exact": True, "ratio": -2.5, "more": {"k": [1, None, {"z": "]"}]}},
+]
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "Says what is",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "Its name"},
+                    "days": {"type": "integer", "description": "How many"},
+                    "exact": {"type": "boolean", "description": "Whether"},
+                    "ratio": {"type": "number", "description": "How much"},
+                    "tags": {
+                        "type": "array", "items": {"type": "string"}, "description": "Some",
+                    },
+                    "more": {"type": "object", "description": "Else"},
+                },
+                "required": [],
+            },
+        },
+    }
+    for name in ("weather", "get_time")
+]  # fmt: skip
+
+
+def read(form: Form, pieces: Sequence[str]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """The parts, without ids, of a text that comes in pieces; and what the reader says of it."""
+    reader = form.reader()
+    parts = [part for piece in pieces for part in reader.push(piece)]
+    parts += reader.finish()
+    kept = (CallStart(p.index, "", p.name) if isinstance(p, CallStart) else p for p in parts)
+    return joined(kept), tuple(reader.problems)
+
+
+def expected(content: str, thought: str, calls: Sequence[tuple[str, Any]]) -> list[object]:
+    parts: list[object] = [Reasoning(thought)] if thought else []
+    parts += [Text(content)] if content else []
+    return parts + list(calls)
+
+
+def found(parts: Sequence[Part]) -> list[object]:
+    """The same of what was read: a call is its name and its arguments."""
+    out: list[object] = []
+    for part in parts:
+        if isinstance(part, CallStart):
+            out.append((part.name, None))
+        elif isinstance(part, CallArguments):
+            out[-1] = (out[-1][0], json.loads(part.text))  # type: ignore[index]
+        else:
+            out.append(part)
+    return out
+
+
+def render(template: ChatTemplate, messages: list[Any], prompt: bool) -> Any:
+    return render_conversation(
+        (template,), messages, tools=TOOLS, general=True,
+        bos_token="<s>", eos_token="</s>", add_generation_prompt=prompt,
+    )  # fmt: skip
+
+
+def check(source: str) -> Iterator[tuple[str, str]]:
+    """Each case and what came of it."""
+    template = ChatTemplate(source)
+    ask = [said("user", "What is it like?")]
+    try:
+        prompt = render(template, ask, True)
+    except TrinityError as error:
+        yield "prompt", f"not rendered: {str(error)[:100]}"
+        return
+    form = form_of(source, tools=TOOLS, dialect=prompt.dialect)
+    for several in (False, True):
+        for content in ("", "Let me see."):
+            for thought in ("", "They ask\nfor it."):
+                calls = [("weather", ARGUMENTS[0])]
+                if several:
+                    calls += [("get_time", ARGUMENTS[1]), ("weather", ARGUMENTS[2])]
+                made = [
+                    called(name, given, id=f"call0000{i}") for i, (name, given) in enumerate(calls)
+                ]
+                message = said("assistant", content, tool_calls=made)
+                if thought:
+                    message["reasoning_content"] = thought
+                case = f"{len(calls)} calls, text {bool(content)}, reasoning {bool(thought)}"
+                yield case, outcome(template, form, ask, prompt, message, (content, thought, calls))
+
+
+def outcome(
+    template: ChatTemplate, form: Form, ask: list[Any], prompt: Any, message: Any, wanted: Any
+) -> str:
+    try:
+        text = render(template, [*ask, message], False).text
+    except TrinityError as error:
+        return f"not rendered: {str(error)[:100]}"
+    same = (a == b for a, b in zip(text, prompt.text, strict=False))
+    begin = sum(1 for _ in itertools.takewhile(bool, same))
+    tag = max(text.rfind("<", 0, begin), text.rfind("[", 0, begin))
+    if tag > max(text.rfind(">", 0, begin), text.rfind("]", 0, begin)):
+        begin = tag  # not within a mark
+    if form.thinking.is_open(prompt.text[:begin]) and form.thinking.end in text[begin:]:
+        form = form_of(template.text, tools=TOOLS, dialect=form.dialect, prompt=prompt.text[:begin])
+    answer = text[begin:]
+    parts, problems = read(form, [answer])
+    for place in range(len(answer)):
+        if read(form, [answer[:place], answer[place:]]) != (parts, problems):
+            return f"differs where it is cut at {place}: {answer!r}"
+    if read(form, list(answer)) != (parts, problems):
+        return f"differs character by character: {answer!r}"
+    content, thought, calls = wanted
+    got = found(parts)
+    if isinstance(got[-1], Text):  # what ends the turn, which the engine leaves out
+        del got[-1]
+    if any(name not in answer for name, _ in calls) or answer.count("weather") < len(calls) - 1:
+        return "the template leaves out calls"
+    if not [one for one in got if isinstance(one, tuple)]:
+        return f"NO CALLS: {answer!r} gives {parts}"
+    if [one for one in got if isinstance(one, tuple)] != calls:
+        return f"OTHER CALLS: {answer!r} gives {got}"
+    whole = expected(content, thought, calls)
+    if got == whole:
+        return "the same"
+    if all(one in whole for one in got):
+        return "the template leaves out text or reasoning"
+    other = [one for one in got if one not in whole]
+    return f"the same calls, other text: {answer[:160]!r} gives {other}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("where", type=Path, help="a folder or a .tar.gz with *.jinja files")
+    parser.add_argument("--only", default="", help="a part of the file's name")
+    arguments = parser.parse_args()
+    total: Counter[str] = Counter()
+    for name, source in templates(arguments.where):
+        if arguments.only not in name:
+            continue
+        results = list(check(source))
+        form = form_of(source).dialect.name
+        counts = Counter(result.partition(":")[0] for _, result in results)
+        total.update(counts)
+        print(f"{name:52} {form:16} " + ", ".join(f"{n} {r}" for r, n in sorted(counts.items())))
+        for case, result in results:
+            if ":" in result:
+                print(f"    {case}: {result}")
+    print(dict(total))
+    return 0 if not any("CALLS" in one or "differs" in one for one in total) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Compare odd configurations of every Hugging Face class with transformers.
+
+    python tests/fuzzing/odd_configs.py --reference PYTHON [CLASS ...]
+
+PYTHON has torch, transformers and safetensors. In the configuration of a small model each key is
+left out, null, the class's default, and extreme. Where transformers computes something, trinity
+must compute the same, or refuse the model with an error that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
+
+import trinity  # noqa: E402
+from scripts.models.make_directory import byte_tokenizer  # noqa: E402
+from tests.fuzzing.hf_families import (  # noqa: E402
+    BY_CLASS,
+    classes,
+    configuration,
+    description,
+    stored_tensors,
+)
+from trinity.errors import TrinityError  # noqa: E402
+from trinity.formats.checkpoint import Checkpoint  # noqa: E402
+
+REFERENCE = ROOT / "tests" / "fuzzing" / "odd_reference.py"
+LARGEST_DIFFERENCE = 1e-3
+VOCAB = 258
+RECORDED = 10  # logits of the last token of each case
+DATA = ROOT / "tests" / "data" / "odd_configs.json"
+Json = dict[str, Any]
+Known = dict[tuple[int, str], NDArray[np.float32]]
+
+
+def _is_compared(class_name: str) -> bool:
+    """Whether what transformers computes is of each token; a classifier's scores are not."""
+    return not class_name.endswith("ForSequenceClassification")
+
+
+def reference(python: str, class_name: str, folder: Path) -> Json:
+    """What transformers makes of the class's cases; ``folder`` may have it from an earlier run."""
+    listed = folder / "cases.json"
+    if not listed.exists():
+        _compute(python, class_name, folder)
+    found: Json = json.loads(listed.read_text("utf-8"))
+    return found
+
+
+def _compute(python: str, class_name: str, folder: Path) -> None:
+    base = configuration(class_name, VOCAB) | {"sliding_window": 4, "pad_token_id": 0}
+    base["_more"] = list(BY_CLASS.get(class_name, ()))
+    (folder / "base.json").write_text(json.dumps(base), "utf-8")
+    subprocess.run([python, "-W", "ignore", REFERENCE, folder], check=True)
+
+
+def recorded(found: Json, folder: Path) -> Json:
+    """What tests compare with: the cases that transformers accepts, and of their logits a few."""
+    cases, logits = [], dict[int, list[float]]()
+    base = found["cases"][0]["values"]
+    for case in found["cases"]:
+        form = _form(case, folder) if "same" in case else None
+        if form is None or case["kind"] != "equal":
+            continue
+        number = case["same"]
+        values = np.load(folder / f"{number}.npy")[-1, :RECORDED]
+        logits[number] = [round(float(value), 5) for value in values]
+        key = case["key"]
+        change = {key: case["values"][key]} if key in case["values"] else {}
+        cases.append({"key": key, "change": change, "form": form, "logits": number})
+    return {"base": base, "prompt": found["prompt"], "cases": cases, "logits": logits}
+
+
+def _form(case: Json, folder: Path) -> int | None:
+    """The form of a class's tensors that transformers wrote; None where they are others."""
+    with Checkpoint(folder / str(case["same"])) as checkpoint:
+        stored = {name: checkpoint.tensor(name).shape for name in checkpoint.names()}
+    for form in range(4):
+        try:
+            asked = {name: shape for name, shape, _ in stored_tensors(case["values"], form)}
+        except TrinityError:
+            return None
+        if asked == stored:
+            return form
+    return None
+
+
+def outcome(case: Json, prompt: list[int], folder: Path, known: Known) -> tuple[str, str]:
+    """What trinity makes of a case: "skipped", "equal", "refused" or "differs"; and details."""
+    if "same" not in case:
+        return "skipped", case["refused"]
+    own, expected = folder / str(case["same"]), np.load(folder / f"{case['same']}.npy")
+    has_logits = expected.shape[-1] == case["values"].get("vocab_size", VOCAB)
+    (own / "config.json").write_text(json.dumps(case["values"]), "utf-8")
+    (own / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), "utf-8")
+    try:
+        same = case["same"], description(case["values"])
+        if same not in known:
+            context = context_of(case["values"], len(prompt))
+            with trinity.load(own, kv_type="f32", threads=1, context_length=context) as model:
+                known[same] = model.logits(prompt) if has_logits else _vectors(model, prompt)
+    except TrinityError as error:
+        return "refused", str(error).replace(str(own), "")
+    if not has_logits:
+        expected = np.stack([expected[0], expected.mean(0), expected[-1]])
+    difference = float(np.abs(known[same] - expected).max())
+    return "equal" if difference < LARGEST_DIFFERENCE else "differs", f"by {difference:.3g}"
+
+
+def _vectors(model: trinity.Model, prompt: list[int]) -> NDArray[np.float32]:
+    """Hidden states: of the first token, the mean, of the last token."""
+    poolings: tuple[Literal["cls", "mean", "last"], ...] = ("cls", "mean", "last")
+    return np.stack([model.embed([prompt], one, normalize=False)[0] for one in poolings])
+
+
+def context_of(values: Json, length: int) -> int | None:
+    """The context to load with; None for the model's own.
+
+    With longrope it selects the factors; transformers selects them by the length of the text.
+    """
+    original = values.get("original_max_position_embeddings")
+    scaling = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    of_text = scaling.get("rope_type") == "longrope" and original is not None
+    return int(original) if of_text and length <= original else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("classes", nargs="*", metavar="CLASS")
+    parser.add_argument("--reference", required=True, metavar="PYTHON")
+    parser.add_argument("--keep", help="folder that keeps what transformers computed")
+    parser.add_argument("--write", action="store_true", help=f"record the results in {DATA.name}")
+    parser.add_argument("--show", default="differs", help="outcomes to list, comma-separated")
+    arguments = parser.parse_args()
+    failed, written = False, dict[str, Any]()
+    for class_name in arguments.classes or filter(_is_compared, classes()):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(arguments.keep or name) / class_name
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                found = reference(arguments.reference, class_name, folder)
+            except subprocess.CalledProcessError:
+                print(f"{class_name}: transformers computes nothing", flush=True)
+                continue
+            counts: Counter[str] = Counter()
+            known: Known = {}
+            for case in found["cases"]:
+                kind, details = outcome(case, found["prompt"], folder, known)
+                counts[kind] += 1
+                case["kind"] = kind
+                if kind in arguments.show.split(","):
+                    print(f"  {kind}: {case['key']} {case['name']}: {details}", flush=True)
+            if arguments.write:
+                written["transformers"] = found["version"]
+                written[class_name] = recorded(found, folder)
+        failed |= counts["differs"] > 0
+        print(f"{class_name}: {dict(counts)}", flush=True)
+    if arguments.write:
+        lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in written.items())
+        DATA.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Targets that do what no case may do: the harness must see each."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+
+from tests.fuzzing.case import Case
+from trinity.errors import FormatError
+from trinity.formats.json_object import parse_json_object
+
+
+def good(case: Case) -> None:
+    """Ends well or in a TrinityError."""
+    case.attempt("read", parse_json_object, b"{" if case.seed % 2 else b"{}", "x")
+
+
+def dies(case: Case) -> None:
+    """Reads where nothing is."""
+    ctypes.string_at(0)
+
+
+def hangs(case: Case) -> None:
+    """Never ends."""
+    time.sleep(10_000)
+
+
+def grows(case: Case) -> None:
+    """400 MB for a file of a few bytes."""
+    case.write("a", b"abc")
+    case.attempt("read", lambda: len(bytearray(400 << 20)))
+
+
+def works_long(case: Case) -> None:
+    """More processor time than a small file justifies."""
+
+    def work() -> None:
+        until = time.process_time() + 2.5
+        while time.process_time() < until:
+            pass
+
+    case.attempt("loaded", work)
+
+
+def raises(case: Case) -> None:
+    """An exception that is no TrinityError, out of the code under test."""
+    case.attempt("read", parse_json_object, None, "x")  # type: ignore[arg-type]
+
+
+def hides(case: Case) -> None:
+    """A TrinityError that is a lack of memory."""
+
+    def fail() -> None:
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            raise FormatError("too little") from error
+
+    case.attempt("read", fail)
+
+
+def litters(case: Case) -> None:
+    """A temporary file that nobody removed."""
+    case.write(".trinity-abc.tmp", b"")
+
+
+TARGETS = {
+    "good": good, "dies": dies, "hangs": hangs, "grows": grows, "works_long": works_long,
+    "raises": raises, "hides": hides, "litters": litters,
+}  # fmt: skip
+
+
+def schedule(names: Sequence[str]) -> list[str]:
+    """One after the other."""
+    return list(names)

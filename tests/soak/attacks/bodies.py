@@ -1,0 +1,127 @@
+"""Bodies of JSON that are large, deep or odd."""
+
+from __future__ import annotations
+
+import json
+
+from tests.soak.attacks.target import CHAT, Target, attack
+
+MESSAGES = [{"role": "user", "content": "x"}]
+MOST = 4 << 20  # bytes that the server takes of a body
+
+
+@attack()
+def response_fields(target: Target) -> None:
+    """A million names of fields that the answer shall have."""
+    body = json.dumps({"prompt": "x", "n_predict": 1, "response_fields": ["a/b"] * 580_000})
+    target.again(lambda: target.ask("/completion", body.encode()), 4)
+
+
+@attack()
+def different_response_fields(target: Target) -> None:
+    """The same, each name another one."""
+    fields = [f"a{i}/b" for i in range(320_000)]
+    body = json.dumps({"prompt": "x", "n_predict": 1, "response_fields": fields})
+    target.again(lambda: target.ask("/completion", body.encode()), 4)
+
+
+@attack()
+def deep_json(target: Target) -> None:
+    """Arrays in arrays, 4 MB of them."""
+    half = MOST // 2 - 100
+    body = b'{"messages": ' + b"[" * half + b"]" * half + b"}"
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def wide_json(target: Target) -> None:
+    """A million unknown fields of one letter each."""
+    fields = ",".join(f'"{i:x}":0' for i in range(330_000))
+    body = ('{"messages":[{"role":"user","content":"x"}],"max_tokens":1,' + fields + "}").encode()
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def huge_logit_bias(target: Target) -> None:
+    """A bias for each of 300,000 keys, most of which are no tokens."""
+    bias = {str(i): 1 for i in range(300_000)}
+    target.again(lambda: target.ask(CHAT, {"messages": MESSAGES, "logit_bias": bias}), 4)
+
+
+@attack()
+def long_stop_lists(target: Target) -> None:
+    """590 stop strings of 7,000 characters, in long answers."""
+    stop = [f"{i}" + "a" * 6990 for i in range(590)]
+    body = {"prompt": "x", "n_predict": 400, "ignore_eos": True, "stop": stop}
+    target.again(lambda: target.ask("/completion", body), 4)
+
+
+@attack()
+def stop_strings_that_almost_match(target: Target) -> None:
+    """Stop strings each of whose beginnings the answer may have, on OpenAI's API."""
+    stop = ["e" * (100_000 * i) + "!" for i in range(1, 5)]
+    body = {"messages": MESSAGES, "max_tokens": 400, "ignore_eos": True, "stop": stop}
+    target.again(lambda: target.ask(CHAT, body), 8)
+
+
+@attack()
+def invalid_utf8(target: Target) -> None:
+    """4 MB of bytes that are no UTF-8."""
+    body = b'{"messages": [{"role": "user", "content": "' + b"\xff" * (MOST - 100) + b'"}]}'
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def tokenize_4_mb(target: Target) -> None:
+    """A text of 4 MB to be tokenized."""
+    body = {"content": "no space and no end " * (MOST // 22)}
+    target.again(lambda: target.ask("/tokenize", body), 4)
+
+
+@attack()
+def one_word_of_4_mb(target: Target) -> None:
+    """One word of 4 MB, for which each merge is a candidate."""
+    target.again(lambda: target.ask("/tokenize", {"content": "e" * (MOST - 100)}), 4)
+
+
+@attack()
+def template_bombs(target: Target) -> None:
+    """Values for the chat template that hold 4 MB of nested lists."""
+    kwargs = {f"k{i}": [[["x" * 10] * 10] * 10] * 3 for i in range(100)}
+    body = {"messages": MESSAGES * 1000, "chat_template_kwargs": kwargs}
+    target.again(lambda: target.ask("/apply-template", body), 8)
+
+
+@attack()
+def many_messages(target: Target) -> None:
+    """2,048 messages of 1.9 KB."""
+    body = {"messages": [{"role": "user", "content": "ab " * 630}] * 2048, "max_tokens": 1}
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def many_choices(target: Target) -> None:
+    """64 choices of 400 tokens for each of 4 clients."""
+    body = {"messages": MESSAGES, "n": 64, "max_tokens": 400, "ignore_eos": True}
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def embeddings_of_many_texts(target: Target) -> None:
+    """Embeddings of 2,048 texts."""
+    body = {"input": ["some words of it " * 20] * 2048}
+    target.again(lambda: target.ask("/v1/embeddings", body), 4)
+
+
+@attack()
+def rerank_of_many_documents(target: Target) -> None:
+    """10,000 documents to be ranked."""
+    body = {"query": "x", "documents": ["some words of it " * 20] * 10_000}
+    target.again(lambda: target.ask("/v1/rerank", body), 4)
+
+
+@attack()
+def many_log_probabilities(target: Target) -> None:
+    """Answers that come whole, with 1,024 log-probabilities for each token."""
+    body = json.dumps({"prompt": "x", "n_predict": 100, "n_probs": 1024, "ignore_eos": True})
+    target.again(lambda: target.ask("/completion", body.encode()), 4)

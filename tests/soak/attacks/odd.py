@@ -1,0 +1,111 @@
+"""Numbers, names and prompts that cost more than their size says."""
+
+from __future__ import annotations
+
+import itertools
+
+from tests.soak.attacks.target import CHAT, Target, attack
+
+MESSAGES = [{"role": "user", "content": "x"}]
+MOST = 4 << 20
+numbers = itertools.count()
+
+
+@attack()
+def keys_of_5000_digits(target: Target) -> None:
+    """Keys of logit_bias of 5,000 digits."""
+    bias = {f"{i}" + "9" * 5000: 1 for i in range(800)}
+    target.again(lambda: target.ask(CHAT, {"messages": MESSAGES, "logit_bias": bias}), 4)
+
+
+@attack()
+def numbers_of_4_mb(target: Target) -> None:
+    """An integer of four million digits."""
+    body = b'{"messages":[{"role":"user","content":"x"}],"seed":' + b"9" * (MOST - 200) + b"}"
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def the_same_key_again(target: Target) -> None:
+    """One name, given 400,000 times."""
+    body = b'{"messages":[{"role":"user","content":"x"}]' + b',"seed":1' * 400_000 + b"}"
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def million_token_ids(target: Target) -> None:
+    """A million token ids to be written as text."""
+    target.again(lambda: target.ask("/detokenize", {"tokens": [7] * 1_000_000}), 4)
+
+
+@attack()
+def log_probabilities(target: Target) -> None:
+    """The 20 best tokens at each place of 16 answers."""
+    body = {"messages": MESSAGES, "n": 16, "max_tokens": 300, "ignore_eos": True,
+            "logprobs": True, "top_logprobs": 20}  # fmt: skip
+    target.again(lambda: target.ask(CHAT, body), 4)
+
+
+@attack()
+def long_urls(target: Target) -> None:
+    """Queries of 20,000 parameters."""
+    query = "&".join(f"a{i}=1" for i in range(8000))
+    target.again(lambda: target.ask(f"/v1/files?{query}"), 8)
+
+
+@attack()
+def images_of_4_mb(target: Target) -> None:
+    """An image of 4 MB in base64 for a model without eyes."""
+    url = "data:image/png;base64," + "A" * (MOST - 1000)
+    content = [{"type": "image_url", "image_url": {"url": url}}]
+    target.again(lambda: target.ask(CHAT, {"messages": [{"role": "user", "content": content}]}), 4)
+
+
+@attack()
+def counted_tokens(target: Target) -> None:
+    """Anthropic's count of the tokens of 4 MB."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "some words " * 360_000}]}
+    target.again(lambda: target.ask("/v1/messages/count_tokens", body), 4)
+
+
+@attack()
+def ollama_stops(target: Target) -> None:
+    """Ollama's options with 64 stop strings of 60 KB."""
+    stop = [f"{i}" + "e" * 60_000 for i in range(64)]
+    body = {"model": "tiny", "prompt": "x", "stream": False,
+            "options": {"stop": stop, "num_predict": 400}}  # fmt: skip
+    target.again(lambda: target.ask("/api/generate", body), 4)
+
+
+@attack()
+def anthropic_stops(target: Target) -> None:
+    """Anthropic's API with thousands of stop sequences."""
+    body = {"model": "tiny", "messages": MESSAGES, "max_tokens": 400,
+            "stop_sequences": [f"{i}" + "e" * 500 for i in range(7000)]}  # fmt: skip
+    target.again(lambda: target.ask("/v1/messages", body), 4)
+
+
+@attack()
+def long_prompts(target: Target) -> None:
+    """Prompts that fill the context, each another one, from 16 clients."""
+
+    def ask() -> None:
+        text = f"{next(numbers)} " + "e t a o i n " * 38
+        target.ask("/completion", {"prompt": text, "n_predict": 1, "cache_prompt": False})
+
+    target.again(ask, 16)
+
+
+@attack()
+def many_prompts(target: Target) -> None:
+    """64 prompts to a request of 16 clients."""
+    body = {"prompt": ["some words of it " * 20] * 64, "max_tokens": 100, "ignore_eos": True}
+    target.again(lambda: target.ask("/v1/completions", body), 16)
+
+
+@attack()
+def infills(target: Target) -> None:
+    """Infills with thousands of files as context."""
+    extra = [{"filename": f"f{i}", "text": "x" * 300} for i in range(10_000)]
+    body = {"input_prefix": "a", "input_suffix": "b", "input_extra": extra, "n_predict": 1}
+    target.again(lambda: target.ask("/infill", body), 4)

@@ -1,0 +1,68 @@
+"""Fields of a request that each token of the answer has to be held against."""
+
+from __future__ import annotations
+
+from tests.soak.attacks.target import CHAT, Target, attack
+
+LONG = {"prompt": "x", "n_predict": 400, "ignore_eos": True}
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+@attack()
+def as_many_stop_strings_as_may_be(target: Target) -> None:
+    """1,024 stop strings of 8 characters each, different ones for each request."""
+    number = iter(range(10**9))
+
+    def ask() -> None:
+        first = next(number) * 1024
+        stop = [f"{first + i:08}" for i in range(1024)]
+        target.ask("/completion", {**LONG, "stop": stop})
+
+    target.again(ask, 8)
+
+
+@attack()
+def nuclei_of_the_whole_vocabulary(target: Target) -> None:
+    """Answers of which each token is drawn from all."""
+    body = {**LONG, "n_cmpl": 8, "top_k": 0, "top_p": 0.9999999, "min_p": 0.0, "temperature": 9}
+    target.again(lambda: target.ask("/completion", body), 4)
+
+
+@attack()
+def as_many_probabilities_as_may_be(target: Target) -> None:
+    """Streams with 256 probabilities of each token of 8 answers, after sampling."""
+    body = {**LONG, "n_cmpl": 8, "n_probs": 256, "post_sampling_probs": True, "stream": True}
+    target.again(lambda: target.ask("/completion", {**body, "top_k": 0, "top_p": 1.0}), 2)
+
+
+@attack()
+def penalties_of_the_whole_context(target: Target) -> None:
+    """Penalties that look at all tokens of prompts that fill most of the context."""
+    body = {"prompt": "x " * 200, "repeat_last_n": -1, "frequency_penalty": 0.5, "n_predict": 200}
+    target.again(lambda: target.ask("/completion", {**body, "repeat_penalty": 1.1}), 8)
+
+
+@attack()
+def tokens_that_must_not_come(target: Target) -> None:
+    """1,024 tokens that end an answer and may not come yet, and biases of as many."""
+    body = {
+        "messages": MESSAGES, "max_tokens": 400, "min_tokens": 400,
+        "stop_token_ids": list(range(3, 200)) * 5, "logit_bias": {str(i): -1 for i in range(200)},
+    }  # fmt: skip
+    target.again(lambda: target.ask(CHAT, body), 8)
+
+
+@attack("slots")
+def operations_on_busy_slots(target: Target) -> None:
+    """Long answers in one slot, and operations that wait for it."""
+
+    def ask() -> None:
+        target.ask("/completion", {**LONG, "id_slot": 0})
+
+    def change() -> None:
+        target.ask("/slots/0?action=erase", {})
+        target.ask("/slots/0?action=save", {"filename": "busy"})
+        target.ask("/slots/0?action=restore", {"filename": "busy"})
+
+    number = iter(range(10**9))
+    target.again(lambda: (ask, change, change)[next(number) % 3](), 12)
