@@ -8,16 +8,18 @@ add stay separate, sums keep their order.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numba
+import numpy as np
 from numba.core import compiler, config, types
 from numba.core.ccallback import CFunc, _CFuncCompiler  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
@@ -60,23 +62,43 @@ def inline(function: Callable[..., Any]) -> Any:
     return numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
 
 
-def entry(function: Callable[..., Any]) -> Any:
-    """A function called from Python, compiled at its first call and cached; releases the GIL."""
-    if jit_disabled():
-        return function
-    compiled = numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)
-    folder = cache_folder()
-    if folder is not None:
-        with _cache_in(folder):
-            compiled._cache = CodeCache(function)
-    compile_for = compiled._compile_for_args
+class Entry:
+    """A function called from Python by its address, which releases the GIL.
 
-    def locked(*args: Any, **kwargs: Any) -> Any:
-        with _lock:
-            return compile_for(*args, **kwargs)
+    Its arguments are integers, addresses among them, and floats, as it annotates them; an array
+    stands for its address. Compiled at the first call and cached.
+    """
 
-    compiled._compile_for_args = partial(uninterrupted, locked)
-    return compiled
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        hints = get_type_hints(function)
+        self._result = hints.pop("return")
+        self._arguments = list(hints.values())
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._code(*[a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments])
+
+    @property
+    def address(self) -> int:
+        """The address of its code, which is compiled or loaded from the cache."""
+        arguments = [_NUMBA_TYPES[kind] for kind in self._arguments]
+        return c_function(self.function, *arguments, result=_NUMBA_TYPES[self._result])
+
+    @cached_property
+    def _code(self) -> Callable[..., Any]:
+        if jit_disabled():
+            return self.function
+        kinds: list[Any] = [_C_TYPES[kind] for kind in self._arguments]
+        return ctypes.CFUNCTYPE(_C_TYPES[self._result], *kinds)(self.address)
+
+
+_NUMBA_TYPES = {int: types.intp, float: types.float64, type(None): types.void}
+_C_TYPES = {int: ctypes.c_ssize_t, float: ctypes.c_double, type(None): None}
+
+
+def entry(function: Callable[..., Any]) -> Entry:
+    """Declare a function that Python calls."""
+    return Entry(function)
 
 
 def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -179,10 +201,13 @@ class Kernel:
         return _compiled(self.function, args, anew)
 
 
-def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew: bool) -> CFunc:
+def _compiled(
+    function: Callable[..., Any], args: tuple[types.Type, ...], anew: bool,
+    result: types.Type = types.void,
+) -> CFunc:  # fmt: skip
     options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
     folder = cache_folder()
-    compiled = _Code(function, (args, types.void), options)
+    compiled = _Code(function, (args, result), options)
     compiled.anew = anew
     if folder is not None:
         with _cache_in(folder):
@@ -191,20 +216,22 @@ def _compiled(function: Callable[..., None], args: tuple[types.Type, ...], anew:
     return compiled
 
 
-def c_function(function: Callable[..., None], *arguments: types.Type) -> int:
-    """The address of its code, for callers of C: ``void f(arguments)``."""
+def c_function(
+    function: Callable[..., Any], *arguments: types.Type, result: types.Type = types.void
+) -> int:
+    """The address of its code, for callers of C: ``result f(arguments)``."""
 
     def compile_once() -> int:
         with _lock:
             if function not in _c_functions:
-                _c_functions[function] = _compiled(function, arguments, True)
+                _c_functions[function] = _compiled(function, arguments, True, result)
             address: int = _c_functions[function].address
             return address
 
     return uninterrupted(compile_once)
 
 
-_c_functions: dict[Callable[..., None], Any] = {}
+_c_functions: dict[Callable[..., Any], Any] = {}
 
 
 class _NotCached(Exception):  # noqa: N818

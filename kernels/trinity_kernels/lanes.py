@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
 
 from trinity_kernels._jit import inline
+from trinity_kernels.instructions import instructions
+
+
+@instructions("float32*", python=lambda: np.zeros(16, np.float32))
+def zero_lanes(builder: Any) -> Any:
+    """16 zeros in the frame of the function that calls this."""
+    kind = ir.ArrayType(ir.FloatType(), 16)
+    lanes = cgutils.alloca_once(builder, kind)
+    builder.store(ir.Constant(kind, None), lanes)
+    return builder.bitcast(lanes, ir.FloatType().as_pointer())
 
 
 @inline

@@ -20,6 +20,7 @@ from trinity_kernels.memory import get_f32, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -246,7 +247,8 @@ def gated(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     k = get_i64(record + 8 * K)
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)
-    for t in range(first_token(tokens, thread, threads), tokens, token_step(tokens, threads)):
+    step = positive(token_step(tokens, threads))
+    for t in range(first_token(tokens, thread, threads), tokens, step):
         factors = 0
         if up != 0:
             factors = up + t * up_stride

@@ -13,7 +13,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.lanes import tree_sum
+from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.memory import fma_f32, get_f32, set_f32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.ops.kv_layout import get_element, load_16, padded_dim, width
@@ -56,7 +56,7 @@ def attend_block(
                 s = capped(s, softcap)
             set_f32(p + 4 * j, s)
             m = max(m, s)
-        lanes = np.zeros(16, np.float32)
+        lanes = zero_lanes()
         for j in range(hidden, count):
             e = exp_f32(np.float32(get_f32(p + 4 * j) - m))
             set_f32(p + 4 * j, e)

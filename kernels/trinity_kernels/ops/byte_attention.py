@@ -33,6 +33,7 @@ from trinity_kernels.memory import (
 )
 from trinity_kernels.ops.byte_softmax import BLOCK, softmax_block, weights_bytes, whole_sum
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level, shared
 
 if not jit_disabled():
@@ -279,7 +280,7 @@ def pack_bytes(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     dim = get_i64(record + 8 * HEAD_DIM)
     stride = get_i64(record + 8 * STRIDE)
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
-    for head in range(thread, heads, threads):
+    for head in range(thread, heads, positive(threads)):
         to = get_i64(record + 8 * PACKED) + head * head_bytes(positions, dim)
         k = get_i64(record + 8 * K) + 4 * head * dim
         v = get_i64(record + 8 * V) + 4 * head * dim

@@ -12,6 +12,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i64, set_f32
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -45,7 +46,7 @@ def copy(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     tokens = get_i64(get_i64(record + 8 * ROWS))
     groups = get_i64(record + 8 * GROUPS)
     width = get_i64(record + 8 * WIDTH)
-    for item in range(thread, tokens * groups, threads):
+    for item in range(thread, tokens * groups, positive(threads)):
         t = item // groups
         g = item % groups
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)

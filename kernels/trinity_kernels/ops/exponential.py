@@ -16,6 +16,7 @@ import numpy as np
 
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.scalars import power_of_two
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)
@@ -40,7 +41,7 @@ def exp_f32(x: Any) -> Any:
     p = np.float32(np.float32(p * r) + _C2)
     p = np.float32(np.float32(p * r) + _ONE)
     p = np.float32(np.float32(p * r) + _ONE)
-    return np.float32(p * np.float32(2.0 ** np.float64(n)))
+    return np.float32(p * power_of_two(n))
 
 
 @inline

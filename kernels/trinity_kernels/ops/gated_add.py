@@ -17,6 +17,7 @@ from trinity_kernels.memory import get_f32, get_i64, set_f32
 from trinity_kernels.ops.exponential import sigmoid_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -60,6 +61,7 @@ def gated_add(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     k = get_i64(record + 8 * K)
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)
-    for t in range(first_token(tokens, thread, threads), tokens, token_step(tokens, threads)):
+    step = positive(token_step(tokens, threads))
+    for t in range(first_token(tokens, thread, threads), tokens, step):
         factor = sigmoid_f32(get_f32(gate + t * gate_stride))
         _range(isa, factor, x + t * x_stride, out + t * out_stride, first, last)

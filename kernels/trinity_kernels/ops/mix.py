@@ -16,6 +16,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -86,7 +87,7 @@ def mix(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         last = min(k, blocks * (thread + 1) // threads * 64)
         begin = 0
         step = 1
-    for t in range(begin, tokens, step):
+    for t in range(begin, tokens, positive(step)):
         places = get_i64(record + 8 * PLACES) + 4 * t * count
         weights = get_i64(record + 8 * WEIGHTS) + 4 * t * count
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)

@@ -17,9 +17,10 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.lanes import tree_sum
+from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.memory import get_f32, get_f64, get_i32, get_i64, set_f32
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import constant, per_level
 
 if not jit_disabled():
@@ -35,7 +36,7 @@ def _takes_mean_off(qt: Any) -> bool:
 
 
 def _sum(isa: Any, x: int, k: int) -> Any:
-    lanes = np.zeros(16, np.float32)
+    lanes = zero_lanes()
     for i in range(k):
         lanes[i % 16] = np.float32(lanes[i % 16] + get_f32(x + 4 * i))
     return tree_sum(lanes)
@@ -54,7 +55,7 @@ per_level(_vector_sum)(_sum)
 
 
 def _sum_of_squares(isa: Any, x: int, mean: Any, k: int) -> Any:
-    lanes = np.zeros(16, np.float32)
+    lanes = zero_lanes()
     for i in range(k):
         v = np.float32(get_f32(x + 4 * i) - mean)
         lanes[i % 16] = np.float32(lanes[i % 16] + np.float32(v * v))
@@ -124,7 +125,7 @@ def norm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     add = get_i64(record + 8 * ADD)
     groups = get_i64(record + 8 * GROUPS)
     step = get_i64(record + 8 * WEIGHT_STEP)
-    for item in range(thread, tokens * groups, threads):
+    for item in range(thread, tokens * groups, positive(threads)):
         t = item // groups
         g = item % groups
         source = t

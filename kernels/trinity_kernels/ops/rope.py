@@ -21,6 +21,7 @@ from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_i32, get_i64, set_f32
 from trinity_kernels.ops.kv_layout import key_head, padded_dim, set_element, value_head, width
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -105,7 +106,7 @@ def rope_store(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     interleaved = get_i64(record + 8 * INTERLEAVED)
     first = 4 * get_i64(record + 8 * FIRST)
     temperatures = get_i64(record + 8 * TEMPERATURES)
-    for item in range(thread, tokens * heads, threads):
+    for item in range(thread, tokens * heads, positive(threads)):
         t = item // heads
         head = item % heads
         position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))

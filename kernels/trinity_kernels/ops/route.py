@@ -28,6 +28,7 @@ from trinity_kernels.isa import jit_disabled
 from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32, set_i32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import constant, per_level
 
 if not jit_disabled():
@@ -165,7 +166,7 @@ def route(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     groups = get_i64(record + 8 * NUM_GROUPS)
     p = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     values = p + 4 * experts
-    for t in range(thread, tokens, threads):
+    for t in range(thread, tokens, positive(threads)):
         scores = get_i64(record + 8 * SCORES) + t * get_i64(record + 8 * SCORES_STRIDE)
         chosen = get_i64(record + 8 * CHOSEN) + 4 * t * per_token
         weights = get_i64(record + 8 * WEIGHTS) + 4 * t * per_token

@@ -16,6 +16,7 @@ from trinity_kernels.memory import get_f32, get_f64, get_i64, set_f32
 from trinity_kernels.ops.exponential import exp_f32
 from trinity_kernels.ops.shares import first_token, first_value, last_value, token_step
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -73,5 +74,6 @@ def softcap(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     cap = np.float32(get_f64(record + 8 * CAP))
     first = first_value(tokens, k, thread, threads)
     last = last_value(tokens, k, thread, threads)
-    for t in range(first_token(tokens, thread, threads), tokens, token_step(tokens, threads)):
+    step = positive(token_step(tokens, threads))
+    for t in range(first_token(tokens, thread, threads), tokens, step):
         _range(isa, x + t * stride, cap, first, last)

@@ -44,6 +44,8 @@ def quantize_rows(
     row_bytes = quant.nbytes((1, k))
     if importance is not None and importance.shape != (k,):
         raise ValueError(f"importance of shape {importance.shape} for rows of {k}")
+    if importance is not None:
+        importance = np.ascontiguousarray(importance, np.float32)
     if rows == 0 or k == 0:
         return np.zeros((rows, row_bytes), np.uint8)
     function = _QUANTIZERS.get(type_name)

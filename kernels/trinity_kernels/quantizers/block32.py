@@ -29,10 +29,10 @@ def _signed(name: str, half: int) -> Quantizer:
         groups = values.reshape(-1, 32)
         codes, d = np.empty(groups.shape, np.uint8), np.empty(len(groups), np.float32)
         if importance is None:
-            outermost.signed_codes(groups, half, codes, d)
+            outermost.signed_codes(groups, len(groups), half, codes, d)
         else:
             weights = importance_weights(values, importance, values.shape[1], 1.0)
-            codes_under_own_scale(groups, weights.reshape(-1, 32), half, scratch(), codes, d)
+            codes_under_own_scale(groups, weights, len(groups), 32, half, scratch(), codes, d)
         return _packed(name, codes, d)
 
     return quantize
@@ -44,11 +44,11 @@ def _above_minimum(name: str, top_code: int) -> Quantizer:
         codes, d = np.empty(groups.shape, np.uint8), np.empty(len(groups), np.float32)
         m = np.empty(len(groups), np.float32)
         if importance is None:
-            outermost.offset_codes(groups, top_code, codes, d, m)
+            outermost.offset_codes(groups, len(groups), top_code, codes, d, m)
         else:
             weights = importance_weights(values, importance, values.shape[1], 1.0)
             codes_under_own_minimum(
-                groups, weights.reshape(-1, 32), top_code, scratch(), codes, d, m
+                groups, weights, len(groups), 32, top_code, scratch(), codes, d, m
             )
         blocks = _packed(name, codes, d)
         blocks["m"] = m
@@ -72,14 +72,14 @@ def _iq4_nl(values: Floats, importance: Floats | None) -> NDArray[np.void]:
     groups = values.reshape(-1, 32)
     codes, scales = np.empty(groups.shape, np.uint8), np.empty(len(groups), np.int8)
     d = np.empty(len(groups), np.float32)
-    table_codes(groups, weights.reshape(-1, 32), 1, scratch(), codes, scales, d)
+    table_codes(groups, weights, len(groups), 1, scratch(), codes, scales, d)
     return _packed("IQ4_NL", codes, d)
 
 
 def _q8_0(values: Floats, importance: Floats | None) -> NDArray[np.void]:
     groups = values.reshape(-1, 32)
     codes, d = np.empty(groups.shape, np.int8), np.empty(len(groups), np.float32)
-    outermost.byte_codes(groups, codes, d)
+    outermost.byte_codes(groups, len(groups), codes, d)
     blocks = np.empty(len(d), TYPES["Q8_0"].block)
     blocks["d"], blocks["qs"] = d, codes
     return blocks
@@ -88,7 +88,7 @@ def _q8_0(values: Floats, importance: Floats | None) -> NDArray[np.void]:
 def _mxfp4(values: Floats, importance: Floats | None) -> NDArray[np.void]:
     groups = values.reshape(-1, 32)
     codes, e = np.empty(groups.shape, np.uint8), np.empty(len(groups), np.uint8)
-    outermost.fp4_codes(groups, scratch(), codes, e)
+    outermost.fp4_codes(groups, len(groups), scratch(), codes, e)
     blocks = np.empty(len(e), TYPES["MXFP4"].block)
     blocks["e"], blocks["qs"] = e, pack_nibbles(codes)
     return blocks

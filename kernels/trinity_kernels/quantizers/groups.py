@@ -1,6 +1,7 @@
 """Groups of values to codes and scales: the compiled loops over whole tensors' rows.
 
-Groups are rows of C-contiguous float32 arrays (groups, n); weights say how much each error counts.
+``values`` and ``weights`` are the addresses of ``groups`` rows of ``n`` float32; weights say how
+much each error counts.
 Scales of groups that share a block are themselves rounded to codes, before the elements are.
 Everything comes back unpacked; the types' files know how bits are packed.
 """
@@ -10,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trinity_kernels._jit import entry, inline
-from trinity_kernels.memory import get_f16, get_f32, set_f16, set_f32
+from trinity_kernels.memory import get_f16, get_f32, set_f16, set_f32, set_i8
 from trinity_kernels.quantizers.lanes import LANES, LINE, load, splat, store_codes
 from trinity_kernels.quantizers.search import (
     INVERSE,
@@ -28,22 +28,22 @@ from trinity_kernels.quantizers.search import (
     find_scale_and_minimum,
     find_scale_by_descent,
 )
+from trinity_kernels.scalars import positive
 
-Floats = NDArray[np.float32]
 # Lines of a group's values, weights and codes; results; and rows of 16 groups' scales.
 LONGEST = 32
 SCRATCH_FLOATS = 3 * LONGEST * LANES + OUT_BYTES // 4 + 8 * LANES
 
 
 @inline
-def _gather(values: Any, first: int, to: int) -> None:
+def gather(values: int, groups: int, n: int, first: int, to: int) -> None:
     """16 groups, fewer at the end, as lines; missing ones are zeros."""
-    count = min(LANES, values.shape[0] - first)
+    count = min(LANES, groups - first)
     for lane in range(LANES):
-        for e in range(values.shape[1]):
+        for e in range(n):
             v = np.float32(0)
             if lane < count:
-                v = values[first + lane, e]
+                v = get_f32(values + 4 * (n * (first + lane) + e))
             set_f32(to + LINE * e + 4 * lane, v)
 
 
@@ -56,9 +56,9 @@ def _half(value: Any, spare: int) -> Any:
 
 @entry
 def codes_and_minima(
-    values: Any, weights: Any, per_block: int, top_code: int, scale_top: int, first: float,
-    step: float, steps: int, plain: int, refine: int, scratch: Any, codes: Any, scales: Any,
-    minima: Any, d: Any, dmin: Any,
+    values: int, weights: int, groups: int, n: int, per_block: int, top_code: int, scale_top: int,
+    first: float, step: float, steps: int, plain: int, refine: int, scratch: int, codes: int,
+    scales: int, minima: int, d: int, dmin: int,
 ) -> None:  # fmt: skip
     """x = d * scale * code - dmin * minimum, as Q2_K, Q4_K and Q5_K have it.
 
@@ -66,18 +66,17 @@ def codes_and_minima(
     a search of their own, weighted by their groups' weights, where ``refine``. ``first``, ``step``,
     ``steps``, ``plain``: of find_scale_and_minimum.
     """
-    n = values.shape[1]
-    x = scratch.ctypes.data
+    x = scratch
     w = x + LINE * LONGEST
     out = w + LINE * LONGEST
     row = out + OUT_BYTES  # 16 scales, minima, weights, then codes of scales and of minima
-    for start in range(0, values.shape[0], LANES):
-        _gather(values, start, x)
-        _gather(weights, start, w)
+    for start in range(0, groups, LANES):
+        gather(values, groups, n, start, x)
+        gather(weights, groups, n, start, w)
         find_scale_and_minimum(
             x, w, n, top_code, np.float32(first), np.float32(step), steps, plain, out
         )
-        for group in range(start, min(start + LANES, values.shape[0]), per_block):
+        for group in range(start, min(start + LANES, groups), positive(per_block)):
             lane = group - start
             s = out + SCALE + 4 * lane
             m = out + MINIMUM + 4 * lane
@@ -95,17 +94,17 @@ def codes_and_minima(
             block = group // per_block
             scale = _half(scale, row)
             least = _half(least, row)
-            d[block] = scale
-            dmin[block] = least
+            set_f32(d + 4 * block, scale)
+            set_f32(dmin + 4 * block, least)
             for g in range(per_block):
                 scale_code = get_f32(row + LINE + 4 * g)
                 least_code = get_f32(row + 2 * LINE + 4 * g)
-                scales[group + g] = int(scale_code)
-                minima[group + g] = int(least_code)
+                set_i8(scales + group + g, int(scale_code))
+                set_i8(minima + group + g, int(least_code))
                 step_size = np.float32(scale * scale_code)
                 below = np.float32(least * least_code)
-                at = values.ctypes.data + 4 * n * (group + g)
-                to = codes.ctypes.data + n * (group + g)
+                at = values + 4 * n * (group + g)
+                to = codes + n * (group + g)
                 if step_size == 0:
                     # The codes of the search count: any of them stands for the minimum.
                     _codes_from_search(x, n, lane + g, out, top_code, to)
@@ -144,27 +143,26 @@ def _codes_from_search(x: int, n: int, lane: int, out: int, top_code: int, to: i
 
 @entry
 def codes_and_scales(
-    values: Any, weights: Any, half: int, scale_half: int, descent: int, refine: int,
-    scratch: Any, codes: Any, scales: Any, d: Any,
+    values: int, weights: int, groups: int, n: int, half: int, scale_half: int, descent: int,
+    refine: int, scratch: int, codes: int, scales: int, d: int,
 ) -> None:  # fmt: skip
     """x = d * scale * (code - half), 16 groups to a block, as Q3_K and Q6_K have it.
 
     Scales are codes from -scale_half below scale_half: the outermost gets -scale_half, or, where
     ``refine``, a search of their own weights them by their groups' weights.
     """
-    n = values.shape[1]
-    x = scratch.ctypes.data
+    x = scratch
     w = x + LINE * LONGEST
     spare = w + LINE * LONGEST
     out = spare + LINE * LONGEST
     row = out + OUT_BYTES
     top = np.float32(scale_half - 1)
-    for start in range(0, values.shape[0], LANES):
-        _gather(values, start, x)
+    for start in range(0, groups, LANES):
+        gather(values, groups, n, start, x)
         if descent != 0:
             find_scale_by_descent(x, n, half, spare, out)
         else:
-            _gather(weights, start, w)
+            gather(weights, groups, n, start, w)
             find_scale(x, w, n, half, out)
         if refine != 0:
             # The scales as a group of their own, in lane 0.
@@ -198,14 +196,14 @@ def codes_and_scales(
                 scale = np.float32(np.float32(1) / inverse)
         block = start // LANES
         scale = _half(scale, out)
-        d[block] = scale
+        set_f32(d + 4 * block, scale)
         for g in range(LANES):
             s = np.float32(np.rint(np.float32(inverse * get_f32(row + 4 * g))))
             s = max(min(s, top), np.float32(-scale_half))
-            scales[start + g] = int(s)
+            set_i8(scales + start + g, int(s))
             step_size = np.float32(scale * s)
-            at = values.ctypes.data + 4 * n * (start + g)
-            to = codes.ctypes.data + n * (start + g)
+            at = values + 4 * n * (start + g)
+            to = codes + n * (start + g)
             for e in range(0, n, LANES):
                 # A scale of 0 leaves any code as good; that of 0 is taken.
                 code = splat(np.float32(0))
@@ -217,22 +215,21 @@ def codes_and_scales(
 
 @entry
 def codes_under_own_scale(
-    values: Any, weights: Any, half: int, scratch: Any, codes: Any, d: Any
+    values: int, weights: int, groups: int, n: int, half: int, scratch: int, codes: int, d: int
 ) -> None:  # fmt: skip
     """x = d * (code - half), each group for itself: Q4_0 and Q5_0 with weights."""
-    n = values.shape[1]
-    x = scratch.ctypes.data
+    x = scratch
     w = x + LINE * LONGEST
     out = w + LINE * LONGEST
-    for start in range(0, values.shape[0], LANES):
-        _gather(values, start, x)
-        _gather(weights, start, w)
+    for start in range(0, groups, LANES):
+        gather(values, groups, n, start, x)
+        gather(weights, groups, n, start, w)
         find_scale(x, w, n, half, out)
-        for lane in range(min(LANES, values.shape[0] - start)):
-            d[start + lane] = get_f32(out + SCALE + 4 * lane)
+        for lane in range(min(LANES, groups - start)):
+            set_f32(d + 4 * (start + lane), get_f32(out + SCALE + 4 * lane))
             inverse = splat(get_f32(out + INVERSE + 4 * lane))
-            at = values.ctypes.data + 4 * n * (start + lane)
-            to = codes.ctypes.data + n * (start + lane)
+            at = values + 4 * n * (start + lane)
+            to = codes + n * (start + lane)
             for e in range(0, n, LANES):
                 code = clamped(load(at + 4 * e) * inverse, np.float32(-half), np.float32(half - 1))
                 store_codes(to + e, code + splat(np.float32(half)))
@@ -240,18 +237,18 @@ def codes_under_own_scale(
 
 @entry
 def codes_under_own_minimum(
-    values: Any, weights: Any, top_code: int, scratch: Any, codes: Any, d: Any, m: Any
+    values: int, weights: int, groups: int, n: int, top_code: int, scratch: int, codes: int,
+    d: int, m: int,
 ) -> None:  # fmt: skip
     """x = d * code + m, each group for itself: Q4_1 and Q5_1 with weights."""
-    n = values.shape[1]
-    x = scratch.ctypes.data
+    x = scratch
     w = x + LINE * LONGEST
     out = w + LINE * LONGEST
-    for start in range(0, values.shape[0], LANES):
-        _gather(values, start, x)
-        _gather(weights, start, w)
+    for start in range(0, groups, LANES):
+        gather(values, groups, n, start, x)
+        gather(weights, groups, n, start, w)
         find_scale_and_minimum(x, w, n, top_code, np.float32(-0.9), np.float32(0.05), 36, 0, out)
-        for lane in range(min(LANES, values.shape[0] - start)):
-            d[start + lane] = get_f32(out + SCALE + 4 * lane)
-            m[start + lane] = np.float32(-get_f32(out + MINIMUM + 4 * lane))
-            _codes_from_search(x, n, lane, out, top_code, codes.ctypes.data + n * (start + lane))
+        for lane in range(min(LANES, groups - start)):
+            set_f32(d + 4 * (start + lane), get_f32(out + SCALE + 4 * lane))
+            set_f32(m + 4 * (start + lane), np.float32(-get_f32(out + MINIMUM + 4 * lane)))
+            _codes_from_search(x, n, lane, out, top_code, codes + n * (start + lane))

@@ -53,7 +53,7 @@ def _with_minima(
     scales, minima = np.empty(len(groups), np.uint8), np.empty(len(groups), np.uint8)
     d, dmin = np.empty(blocks, np.float32), np.empty(blocks, np.float32)
     codes_and_minima(
-        groups, weights.reshape(-1, size), per_block, top_code, scale_top, *search, int(refine),
+        groups, weights, len(groups), size, per_block, top_code, scale_top, *search, int(refine),
         scratch(), codes, scales, minima, d, dmin,
     )  # fmt: skip
     shape = (blocks, per_block)
@@ -88,13 +88,13 @@ def _pack_pairs(codes: Bytes) -> Bytes:
 
 def _q3_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
     groups = values.reshape(-1, 16)
-    weights = groups
-    if importance is not None:
-        weights = importance_weights(values, importance, BLOCK).reshape(-1, 16)
+    weights = values if importance is None else importance_weights(values, importance, BLOCK)
     codes = np.empty(groups.shape, np.uint8)
     scales, d = np.empty(len(groups), np.int8), np.empty(len(groups) // 16, np.float32)
     refine = int(importance is not None)
-    codes_and_scales(groups, weights, 4, 32, 1 - refine, refine, scratch(), codes, scales, d)
+    codes_and_scales(
+        groups, weights, len(groups), 16, 4, 32, 1 - refine, refine, scratch(), codes, scales, d
+    )
     codes = codes.reshape(-1, BLOCK)
     bits = (scales.reshape(-1, 16) + 32).astype(np.uint8)
     blocks = np.empty(len(d), q2_k.TYPES[1].block)
@@ -160,12 +160,12 @@ def _q5_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
 def _q6_k(values: Floats, importance: Floats | None) -> NDArray[np.void]:
     groups = values.reshape(-1, 16)
     if importance is None:
-        weights = np.square(groups)
+        weights = np.square(values)
     else:
-        weights = np.ascontiguousarray(np.broadcast_to(importance, values.shape)).reshape(-1, 16)
+        weights = np.ascontiguousarray(np.broadcast_to(importance, values.shape))
     codes = np.empty(groups.shape, np.uint8)
     scales, d = np.empty(len(groups), np.int8), np.empty(len(groups) // 16, np.float32)
-    codes_and_scales(groups, weights, 32, 128, 0, 0, scratch(), codes, scales, d)
+    codes_and_scales(groups, weights, len(groups), 16, 32, 128, 0, 0, scratch(), codes, scales, d)
     blocks = np.empty(len(d), q6_k.TYPES[0].block)
     blocks["d"], blocks["scales"] = d, scales.reshape(-1, 16)
     halves = codes.reshape(-1, 2, 2, 64) & np.uint8(15)
@@ -182,7 +182,7 @@ def _iq4_xs(values: Floats, importance: Floats | None) -> NDArray[np.void]:
         weights = importance_weights(values, importance, BLOCK)
     codes = np.empty(groups.shape, np.uint8)
     scales, d = np.empty(len(groups), np.int8), np.empty(len(groups) // 8, np.float32)
-    table_codes(groups, weights.reshape(-1, 32), 8, scratch(), codes, scales, d)
+    table_codes(groups, weights, len(groups), 8, scratch(), codes, scales, d)
     bits = (scales.reshape(-1, 8) + 32).astype(np.uint8)
     blocks = np.empty(len(d), iq4.TYPES[1].block)
     blocks["d"] = d

@@ -1,6 +1,7 @@
 """Blocks of 32 whose outermost elements give the scale: Q4_0 to Q5_1, Q8_0 and MXFP4.
 
-The compiled form of the NumPy quantizers in quants/, to the same bytes.
+The compiled form of the NumPy quantizers in quants/, to the same bytes. ``values`` is the address
+of ``groups`` times 32 float32.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import entry, inline
-from trinity_kernels.memory import get_f32, get_i32, set_f32
+from trinity_kernels.memory import get_f32, get_i32, set_f32, set_i8
 from trinity_kernels.quantizers.lanes import (
     LINE,
     absolute,
@@ -23,6 +24,7 @@ from trinity_kernels.quantizers.lanes import (
     store_codes,
     where_less,
 )
+from trinity_kernels.scalars import power_of_two
 
 
 @inline
@@ -45,10 +47,10 @@ def _smallest(low: Any, high: Any) -> Any:
 
 
 @entry
-def signed_codes(values: Any, half: int, codes: Any, d: Any) -> None:
+def signed_codes(values: int, groups: int, half: int, codes: int, d: int) -> None:
     """x = d * (code - half); the element of largest magnitude gets code 0."""
-    for group in range(values.shape[0]):
-        at = values.ctypes.data + 128 * group
+    for group in range(groups):
+        at = values + 128 * group
         low = load(at)
         high = load(at + LINE)
         most = largest_lane(larger(low, high))
@@ -62,28 +64,28 @@ def signed_codes(values: Any, half: int, codes: Any, d: Any) -> None:
                     top = v
                     break
         scale = np.float32(top / np.float32(-half))
-        d[group] = scale
+        set_f32(d + 4 * group, scale)
         inverse = _inverse(scale)
         offset = np.float32(np.float32(half) + np.float32(0.5))
-        to = codes.ctypes.data + 32 * group
+        to = codes + 32 * group
         _codes(low, inverse, np.float32(0), offset, 2 * half - 1, to)
         _codes(high, inverse, np.float32(0), offset, 2 * half - 1, to + 16)
 
 
 @entry
-def offset_codes(values: Any, top_code: int, codes: Any, d: Any, m: Any) -> None:
+def offset_codes(values: int, groups: int, top_code: int, codes: int, d: int, m: int) -> None:
     """x = d * code + m; the smallest element gets code 0, the largest the top one."""
-    for group in range(values.shape[0]):
-        at = values.ctypes.data + 128 * group
+    for group in range(groups):
+        at = values + 128 * group
         low = load(at)
         high = load(at + LINE)
         most = largest_lane(larger(low, high))
         least = _smallest(low, high)
         scale = np.float32(np.float32(most - least) / np.float32(top_code))
-        d[group] = scale
-        m[group] = least
+        set_f32(d + 4 * group, scale)
+        set_f32(m + 4 * group, least)
         inverse = _inverse(scale)
-        to = codes.ctypes.data + 32 * group
+        to = codes + 32 * group
         _codes(low, inverse, least, np.float32(0.5), top_code, to)
         _codes(high, inverse, least, np.float32(0.5), top_code, to + 16)
 
@@ -100,17 +102,17 @@ def _rounded(line: Any, inverse: Any, to: int) -> None:
 
 
 @entry
-def byte_codes(values: Any, codes: Any, d: Any) -> None:
+def byte_codes(values: int, groups: int, codes: int, d: int) -> None:
     """x = d * code, -127 to 127."""
-    for group in range(values.shape[0]):
-        at = values.ctypes.data + 128 * group
+    for group in range(groups):
+        at = values + 128 * group
         low = load(at)
         high = load(at + LINE)
         most = largest_lane(larger(absolute(low), absolute(high)))
         scale = np.float32(most / np.float32(127))
-        d[group] = scale
+        set_f32(d + 4 * group, scale)
         inverse = _inverse(scale)
-        to = codes.ctypes.data + 32 * group
+        to = codes + 32 * group
         _rounded(low, inverse, to)
         _rounded(high, inverse, to + 16)
 
@@ -133,20 +135,19 @@ def _fp4(line: Any, inverse: Any, to: int) -> None:
 
 
 @entry
-def fp4_codes(values: Any, scratch: Any, codes: Any, exponents: Any) -> None:
+def fp4_codes(values: int, groups: int, spare: int, codes: int, exponents: int) -> None:
     """x = 2**(e - 128) * value of MXFP4's codes; the outermost is between 8 and 16 times that."""
-    spare = scratch.ctypes.data
-    for group in range(values.shape[0]):
-        at = values.ctypes.data + 128 * group
+    for group in range(groups):
+        at = values + 128 * group
         low = load(at)
         high = load(at + LINE)
         most = largest_lane(larger(absolute(low), absolute(high)))
         set_f32(spare, most)
         e = max((get_i32(spare) >> 23 & 255) - 2, 0)
-        exponents[group] = e
+        set_i8(exponents + group, e)
         if e == 0:  # 2**128 is no float32
             low, high = low + low, high + high
-        inverse = np.float32(2.0 ** min(128 - e, 127))
-        to = codes.ctypes.data + 32 * group
+        inverse = power_of_two(np.float32(min(128 - e, 127)))
+        to = codes + 32 * group
         _fp4(low, inverse, to)
         _fp4(high, inverse, to + 16)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from trinity_kernels._jit import entry, inline
-from trinity_kernels.memory import get_f16, get_f32, set_f16, set_f32
-from trinity_kernels.quantizers.groups import LONGEST
+from trinity_kernels.memory import get_f16, get_f32, set_f16, set_f32, set_i8
+from trinity_kernels.quantizers.groups import LONGEST, gather
 from trinity_kernels.quantizers.lanes import (
     LANES,
     LINE,
@@ -20,6 +20,7 @@ from trinity_kernels.quantizers.lanes import (
 )
 from trinity_kernels.quantizers.search import OUT_BYTES, SCALE, is_tiny, largest
 from trinity_kernels.quants.iq4 import VALUES
+from trinity_kernels.scalars import positive
 
 _VALUES = np.array(VALUES, np.float32)
 # Where the next value becomes the nearer one.
@@ -82,30 +83,25 @@ def _find(x: int, w: int, n: int, out: int) -> None:
 
 @entry
 def table_codes(
-    values: Any, weights: Any, per_block: int, scratch: Any, codes: Any, scales: Any, d: Any
+    values: int, weights: int, groups: int, per_block: int, scratch: int, codes: int, scales: int,
+    d: int,
 ) -> None:  # fmt: skip
     """x = d * scale * VALUES[code]; ``per_block`` groups of 32 share d, one has no scale.
 
-    Values and weights (groups, 32); codes likewise, uint8; scales (groups,) from -32 to 31.
+    Values and weights are float32 (groups, 32); codes likewise, uint8; scales int8 (groups,) from
+    -32 to 31.
     """
-    n = values.shape[1]
-    x = scratch.ctypes.data
+    n = 32
+    x = scratch
     w = x + LINE * LONGEST
     out = w + LINE * LONGEST
     spare = out + OUT_BYTES
-    for start in range(0, values.shape[0], LANES):
-        count = min(LANES, values.shape[0] - start)
-        for lane in range(LANES):
-            for e in range(n):
-                v = np.float32(0)
-                weight = np.float32(0)
-                if lane < count:
-                    v = values[start + lane, e]
-                    weight = weights[start + lane, e]
-                set_f32(x + LINE * e + 4 * lane, v)
-                set_f32(w + LINE * e + 4 * lane, weight)
+    for start in range(0, groups, LANES):
+        count = min(LANES, groups - start)
+        gather(values, groups, n, start, x)
+        gather(weights, groups, n, start, w)
         _find(x, w, n, out)
-        for first in range(0, count, per_block):
+        for first in range(0, count, positive(per_block)):
             most = np.float32(0)
             outermost = np.float32(0)
             for g in range(per_block):
@@ -117,7 +113,7 @@ def table_codes(
             if per_block > 1:
                 shared = np.float32(-outermost / np.float32(32))
             set_f16(spare, shared)
-            d[(start + first) // per_block] = get_f16(spare)
+            set_f32(d + 4 * ((start + first) // per_block), get_f16(spare))
             for g in range(per_block):
                 group = start + first + g
                 own = shared
@@ -128,12 +124,12 @@ def table_codes(
                         s = get_f32(out + SCALE + 4 * (first + g))
                         code = np.float32(np.rint(np.float32(inverse * s)))
                     code = max(min(code, np.float32(31)), np.float32(-32))
-                    scales[group] = int(code)
+                    set_i8(scales + group, int(code))
                     own = np.float32(shared * code)
                 inverse = np.float32(0)
                 if own != 0:
                     inverse = np.float32(np.float32(1) / own)
-                at = values.ctypes.data + 4 * n * group
-                to = codes.ctypes.data + n * group
+                at = values + 4 * n * group
+                to = codes + n * group
                 for e in range(0, n, LANES):
                     store_codes(to + e, _codes(load(at + 4 * e) * splat(inverse)))

@@ -29,6 +29,7 @@ from trinity_kernels.ops.matmul.operands import (
     X,
 )
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 
 if not jit_disabled():
     from trinity_kernels import simd, tiles
@@ -49,7 +50,7 @@ def _transpose(
     step: int,
 ) -> None:  # fmt: skip
     """Some columns of 64 bytes of 16 tokens, of which some may be missing, each to a tile."""
-    for column in range(first, columns, step):
+    for column in range(first, columns, positive(step)):
         at = source + 64 * column
         if tokens >= 16:
             tiles.transpose_16x16(at, to + 1024 * column, stride)
@@ -112,7 +113,7 @@ def tile_q8(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
         start += bf16_tiles_at(k, tokens)
     zeros = simd.splat_f32x16(np.float32(0))
     for group in range(groups):
-        for chunk in range(thread, chunks, threads):
+        for chunk in range(thread, chunks, positive(threads)):
             for t in range(16):
                 row = scratch + 64 * t
                 if group * 16 + t < tokens:
@@ -139,7 +140,7 @@ def tile_split(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     scratch = get_i64(record + 8 * SCRATCH) + thread * get_i64(record + 8 * SCRATCH_STRIDE)
     zeros = simd.splat_f32x16(np.float32(0))
     for group in range(groups):
-        for chunk in range(thread, chunks, threads):
+        for chunk in range(thread, chunks, positive(threads)):
             for t in range(16):
                 row = scratch + 64 * t
                 low = zeros

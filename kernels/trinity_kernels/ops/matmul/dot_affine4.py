@@ -20,7 +20,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.lanes import tree_sum
+from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.activations import q19_middle, q19_number, q19_scales, q19_sums
 from trinity_kernels.ops.matmul.readers import code, elements, minimum, nbytes, reader_of, scale
 from trinity_kernels.quants.affine4 import Affine4
@@ -248,7 +248,7 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 @per_level(_vector)
 def dot_affine4(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
-    lanes = np.zeros(16, np.float32)
+    lanes = zero_lanes()
     scales, sums = x + q19_scales(k), x + q19_sums(k)
     width = elements(qt)
     for first in range(0, k, 8):

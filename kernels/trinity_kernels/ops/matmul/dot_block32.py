@@ -16,7 +16,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.lanes import tree_sum
+from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
     q8_scales,
@@ -252,8 +252,8 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 @per_level(_vector)
 def dot_block32(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
-    lanes = np.zeros(16, np.float32)
-    least = np.zeros(16, np.float32)
+    lanes = zero_lanes()
+    least = zero_lanes()
     scales, sums = x + scales_at(qt, k), x + sums_at(qt, k)
     for b in range(k // 32):
         block = w + b * nbytes(qt)

@@ -8,7 +8,7 @@ import numpy as np
 
 from trinity_kernels import memory
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.lanes import tree_sum
+from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.prefetch import AHEAD
 from trinity_kernels.ops.matmul.readers import elements, get, nbytes
 from trinity_kernels.tags import per_level
@@ -42,7 +42,7 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 @per_level(_vector)
 def dot_plain(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
-    lanes = np.zeros(16, np.float32)
+    lanes = zero_lanes()
     for i in range(k):
         lanes[i % 16] = memory.fma_f32(get(qt, w, i), memory.get_f32(x + 4 * i), lanes[i % 16])
     return tree_sum(lanes)

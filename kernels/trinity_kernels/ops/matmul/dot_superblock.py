@@ -18,7 +18,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import choose, inline
 from trinity_kernels.isa import jit_disabled
-from trinity_kernels.lanes import tree_sum
+from trinity_kernels.lanes import tree_sum, zero_lanes
 from trinity_kernels.ops.matmul.activations import (
     q8_groups,
     q8_halves,
@@ -205,9 +205,9 @@ def _vector(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 @per_level(_vector)
 def dot_superblock(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
-    even = np.zeros(16, np.float32)
-    odd = np.zeros(16, np.float32)
-    least = np.zeros(16, np.float32)
+    even = zero_lanes()
+    odd = zero_lanes()
+    least = zero_lanes()
     to_scales, to_sums, _, to_halves = _places(qt, k)
     scales, sums, halves = x + to_scales, x + to_sums, x + to_halves
     width = elements(qt)

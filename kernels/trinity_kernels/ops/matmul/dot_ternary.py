@@ -9,6 +9,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels._jit import inline
 from trinity_kernels.isa import jit_disabled
+from trinity_kernels.lanes import zero_lanes
 from trinity_kernels.ops.matmul.activations import (
     ternary_place,
     ternary_result,
@@ -140,7 +141,7 @@ def _blocks(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
 @per_level(_blocks)
 def dot_blocks(isa: Any, qt: Any, w: int, x: int, k: int) -> Any:
     """See dot.py."""
-    y = np.zeros(4, np.float32)
+    y = zero_lanes()
     size, at = nbytes(qt), scale_at(qt)
     for b in range(k // 256):
         block = w + size * b

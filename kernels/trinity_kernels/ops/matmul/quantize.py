@@ -33,6 +33,7 @@ from trinity_kernels.ops.matmul.activations import (
     ternary_tail,
 )
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 if not jit_disabled():
@@ -363,7 +364,7 @@ def quantize_ternary(isa: Any, qt: Any, record: int, thread: int, threads: int) 
     """
     tokens = get_i64(get_i64(record + 8 * ROWS))
     k = get_i64(record + 8 * K)
-    for t in range(thread, tokens, threads):
+    for t in range(thread, tokens, positive(threads)):
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
         _ternary(isa, x, k, get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE))
 
@@ -384,7 +385,7 @@ def _blocks(isa: Any, record: int, thread: int, threads: int, fine: int) -> None
             2 * (pairs * (thread + 1) // threads),
             0,
         )
-    for t in range(begin, tokens, threads):
+    for t in range(begin, tokens, positive(threads)):
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
         if fine != 0:

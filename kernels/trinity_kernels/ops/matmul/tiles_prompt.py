@@ -36,6 +36,7 @@ from trinity_kernels.ops.matmul.tile_layout import (
 from trinity_kernels.ops.matmul.tile_sums import store_sums, sums_bytes
 from trinity_kernels.ops.matmul.unpack import unpack_16_rows
 from trinity_kernels.record import ROWS
+from trinity_kernels.scalars import positive
 
 
 def _multiply(qt: Any, w0: int, w1: int, x0: int, x1: int) -> None: ...
@@ -98,7 +99,7 @@ def multiply_prompt(isa: Any, qt: Any, record: int, thread: int, first: int, las
                 _prefetch_out(record, panel + p, token, min(token + 32, tokens))
                 if scaled:
                     begin_tiles(sums, 4)
-                for start in range(0, chunks, span):
+                for start in range(0, chunks, positive(span)):
                     tiles.tiles_zero()
                     for c in range(start, start + span):
                         at = c * w_tile
