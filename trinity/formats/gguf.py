@@ -24,6 +24,7 @@ from trinity.formats.gguf_reader import (
 )
 from trinity.formats.mapping import MappedFile, path_text
 from trinity.formats.provider import Tensor
+from trinity.formats.rotated_weights import refuse_rotated
 from trinity.formats.sampling_keys import sampling_of
 from trinity.formats.tl_config import read_tl_config
 from trinity.load_options import LoadOptions
@@ -116,6 +117,7 @@ class GGUFProvider:
     def config(self) -> ModelConfig:
         """The configuration. Raises ConfigError or UnsupportedError where the file gives none."""
         if self._config is None:
+            refuse_rotated(self.metadata, self._path)
             shapes = {name: info.dims[::-1] for name, (_, info) in self._tensors.items()}
             self._config = config_from_metadata(
                 self.metadata, shapes, source=self._path, num_tokens=self._num_tokens()
