@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conversation.transcripts import CODER, HERMES, TOOLS, TRANSCRIPTS, Transcript
+from tests.processor_time import within
 from trinity.conversation import CallArguments, CallStart, Part, Reasoning, Text, form_of, parse
 from trinity.conversation.dialects import DIALECTS
 from trinity.conversation.form import Form
@@ -239,8 +239,10 @@ def test_a_long_answer_takes_linear_time() -> None:
 def test_repeated_pieces_take_linear_time_and_no_deep_stack(opening: str, piece: str) -> None:
     answer = f"<tool_call>\n<function=weather>\n{{{opening}" + piece * 3000
     form = form_of(CODER, tools=TOOLS)
-    began = time.thread_time()
-    whole = read(form, [answer])
-    meaning(whole[0])
-    assert read(form, list(answer)) == whole
-    assert time.thread_time() - began < 5
+
+    def test() -> None:
+        whole = read(form, [answer])
+        meaning(whole[0])
+        assert read(form, list(answer)) == whole
+
+    within(5.0, test)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
+from tests.runtime.test_engine_thread import soon
 from tests.toy_model import EOS, VOCAB_SIZE, ids_of, toy_model
 from trinity import InputError
 from trinity.grammar.grammar import Grammar
@@ -75,7 +75,13 @@ def two_steps(error: BaseException | None = None) -> Script:
 def test_forced_tokens_are_evaluated_together() -> None:
     model, engine = toy_model()
     script = two_steps()
-    engine.before_forward = lambda tokens: time.sleep(0.02)  # else nobody waits for the thread
+    masks = iter([1, 1, 1, 2])  # that the thread has begun during each step
+
+    def wait(tokens: list[int]) -> None:
+        wanted = next(masks)
+        soon(lambda: script.masks >= wanted)
+
+    engine.before_forward = wait
     found = model.generate("z", grammar=script, temperature=0)
     assert found.text[1:21] == "cdefghijklmnopqrstuv"
     assert (found.text[0], found.text[21:]) in {(a, b) for a in "ab" for b in ("x!", "y!")}
@@ -159,7 +165,7 @@ def test_an_error_ends_its_own_answer_alone() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert results == {"free": alone, "bad": "too complex"}
 
 
@@ -253,7 +259,7 @@ def test_forced_pieces_share_a_step_with_running_ones() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     alone = toy_model()[0].generate("z", seed=1, max_tokens=40).token_ids
     assert results[1] == results[2] == alone
     assert len(results[0]) == 23
@@ -268,5 +274,5 @@ def test_a_grammar_of_a_closed_model_leaves_no_thread() -> None:
     assert {thread.name for thread in new} == {"trinity-mask", "trinity-engine"}
     model.close()
     for thread in new:
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()

@@ -21,7 +21,7 @@ def test_calls_are_made_by_the_thread_in_order() -> None:
     for number in range(5):
         thread.begin(lambda number=number: call(number))  # type: ignore[misc]
     thread.begin(last.set)
-    assert last.wait(10)
+    assert last.wait(60)
     assert (made, names) == ([0, 1, 2, 3, 4], {"trinity-mask"})
     thread.end()
 

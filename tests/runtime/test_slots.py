@@ -306,7 +306,7 @@ def test_closing_waits_for_a_file_and_ends_what_waits(
 
     def slowly(*arguments: Any) -> Any:
         writing.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         yield from parts(*arguments)
 
     monkeypatch.setattr(slot_file, "_parts", slowly)

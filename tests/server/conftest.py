@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import trinity
+from tests.server.held import Held, watched
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.models import Models, Served
@@ -87,6 +88,13 @@ def socket_server(app: Starlette, **options: object) -> Iterator[str]:
             if thread.is_alive():
                 faulthandler.dump_traceback(all_threads=True)
             assert not thread.is_alive()
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    """How long callbacks hold the event loops of this process."""
+    with watched() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from tests.server.conftest import MakeApp, socket_server
+from tests.server.conftest import LIMIT, MakeApp, socket_server
 from tests.server.test_process import process
 from trinity.server import batches
 from trinity.server.batch_queue import BatchQueue
@@ -265,14 +265,14 @@ def test_the_official_client(make: MakeApp, tmp_path: Path) -> None:
 def test_kill_minus_nine_leaves_every_row_once(tmp_path: Path) -> None:
     rows = [row(i, max_tokens=8) for i in range(40)]
     state = ("--state", str(tmp_path))
-    with process(*state) as (one, url), httpx.Client(base_url=url) as client:
+    with process(*state) as (one, url), httpx.Client(base_url=url, timeout=LIMIT) as client:
         batch = begin(client, upload(client, lines(rows)))
         seen = wait_for_more(client, batch, 0)
         one.send_signal(signal.SIGKILL)
-    with process(*state) as (two, url), httpx.Client(base_url=url) as client:
+    with process(*state) as (two, url), httpx.Client(base_url=url, timeout=LIMIT) as client:
         seen = wait_for_more(client, batch, seen)
         two.send_signal(signal.SIGKILL)
-    with process(*state) as (_, url), httpx.Client(base_url=url) as client:
+    with process(*state) as (_, url), httpx.Client(base_url=url, timeout=LIMIT) as client:
         found = ended(client, batch)
         assert found["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
         got = [one["custom_id"] for one in answers(client, found["output_file_id"])]

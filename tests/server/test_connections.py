@@ -226,7 +226,7 @@ def test_an_answer_in_pieces_waits_for_its_reader(large: Starlette) -> None:
 
 
 def test_who_does_not_read_is_given_up(large: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(pace, "STALL_SECONDS", 3.0)
     with socket_server(large) as url, clients(url) as made:
         stalled, reading = made(GET), made(GET)
         read = 0
@@ -296,7 +296,7 @@ def test_a_body_comes_in_time_or_is_refused(
     drip: int, make: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client sends nothing, or more than 4 KiB a second."""
-    monkeypatch.setattr(bodies, "STALL_SECONDS", 0.4)
+    monkeypatch.setattr(bodies, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(bodies, "LEAST_RATE", 1 << 12)
 
     async def test() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.processor_time import TRIES
 from tests.server.keys.attempts import COMPLETIONS
 from tests.server.keys.conftest import Serve
 from tests.server.keys.two_keys import Server
@@ -87,15 +88,18 @@ def test_times_do_not_tell_what_another_key_has_cached(serve: Serve) -> None:
             server.ask(key, "POST", COMPLETIONS, {"prompt": prompt, "max_tokens": 1})
             return time.perf_counter() - begun
 
-        times = dict[str, list[tuple[float, bool]]]()
-        for key in "BA":
-            times[key] = []
+        def told(key: str) -> bool:
+            times = []
             for _ in range(count):
                 prompts = [chance.choices(range(3, 230), k=700) for _ in range(2)]
                 seconds("A", prompts[0])
                 for cached in chance.sample((True, False), 2):
-                    times[key].append((seconds(key, prompts[not cached]), cached))
-    assert abs(deviations(times["B"])) < 4 < abs(deviations(times["A"]))
+                    times.append((seconds(key, prompts[not cached]), cached))
+            return abs(deviations(times)) >= 4
+
+        assert not told("B")
+        # Other work of the machine may hide what is there.
+        assert any(told("A") for _ in range(TRIES))
 
 
 def deviations(times: list[tuple[float, bool]]) -> float:

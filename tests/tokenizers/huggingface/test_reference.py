@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.processor_time import within
 from tests.tools.golden_models import model_directory
 from trinity.confined import Confined
 from trinity.errors import TokenizerError
@@ -104,13 +105,15 @@ HARMFUL: dict[str, Values] = {
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", HARMFUL)
 def test_what_harms_the_library(name: str, values: Values) -> None:
-    start = time.process_time()
-    found = answered(lambda: json_reference(values | HARMFUL[name], "t.json", TEXTS))
+    found = within(
+        5.0,  # of this process
+        lambda: answered(lambda: json_reference(values | HARMFUL[name], "t.json", TEXTS)),
+        time.process_time,
+    )
     if isinstance(found, str):
         assert found.startswith("t.json: the tokenizers library refuses it: it ")
     else:
         assert set(found.ids) == set(TEXTS)
-    assert time.process_time() - start < 5  # of this process
 
 
 @pytest.mark.full
