@@ -37,7 +37,14 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
-from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
+from trinity.runtime.prompts import (
+    Messages,
+    check_ids,
+    check_length,
+    checked_ids,
+    ids_or_bos,
+    prompt_ids,
+)
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
@@ -278,14 +285,31 @@ class Model(Embeddings):
         check_integer("n", n, low=1)
         request = self._request(options)
         self._check_open()
+        inbox = AsyncInbox()
 
-        def encoded() -> list[list[int]]:
-            return [self._prompt_ids(prompt, request) for prompt in prompts]
+        def prepared() -> AsyncAnswers:
+            ids = [self._prompt_ids(prompt, request) for prompt in prompts]
+            return self.prepared(ids, inbox, n=n, whole=whole, **options)
 
+        return (await asyncio.to_thread(prepared)).submit()
+
+    def prepared(
+        self, prompts: Sequence[list[int]], inbox: AsyncInbox, *, n: int = 1, whole: bool = False,
+        **options: Unpack[GenerationOptions],
+    ) -> AsyncAnswers:  # fmt: skip
+        """The answers of ``asubmit``, not submitted yet, to token ids that were checked before.
+
+        For a thread of the caller's; the event loop makes ``inbox`` and calls ``submit``.
+        Raises: as ``generate``.
+        """
+        request = self._request(options)
+        self._check_open()
         wanted = [
-            (ids, request.sample(i)) for ids in await asyncio.to_thread(encoded) for i in range(n)
+            (ids_or_bos(ids, self._tokenizer), request.sample(i))
+            for ids in prompts
+            for i in range(n)
         ]
-        return await self._client.submitted(wanted, whole=whole)
+        return self._client.prepared(wanted, inbox, whole=whole)
 
     async def achat(
         self, messages: Messages, *, template: str | None = None,

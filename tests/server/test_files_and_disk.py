@@ -158,7 +158,7 @@ def test_errors_name_no_paths_and_no_neighbours(
     def fails(*_: object, **__: object) -> None:
         raise FormatError(f"{gone}: was cut short")
 
-    monkeypatch.setattr(model, "asubmit", fails)
+    monkeypatch.setattr(model, "prepared", fails)
     answer = client.post(URL, json={"model": "demo", "messages": messages})
     assert answer.status_code == 503
     assert str(gone.parent) not in answer.text

@@ -24,11 +24,10 @@ FEW = 8  # answers that take less than a millisecond to prepare
 
 
 class AsyncAnswers:
-    """Chunks of answers that were submitted together: (place of the answer, chunk), as they come.
+    """Chunks of responses that are submitted together, as pairs (index of the response, chunk).
 
-    ``prompt_tokens`` has the number of tokens of each answer's prompt. It ends with the last chunk
-    of the last answer; the error of one ends all. ``close``, which the end of ``with`` calls,
-    cancels what has not ended.
+    The iteration ends with the last chunk of the last response; the error of one ends all.
+    ``close``, which the end of ``with`` calls, cancels the responses that have not ended.
     """
 
     def __init__(
@@ -40,7 +39,12 @@ class AsyncAnswers:
         self._sinks = sinks  # their requests know them weakly
         self._inbox = inbox
         self._left = len(answers)
-        self.prompt_tokens = [len(answer.tokens) for answer in answers]
+        self.prompt_tokens = [len(answer.tokens) for answer in answers]  # of each response
+
+    def submit(self) -> AsyncAnswers:
+        """Let the responses be generated. Raises: as ``EngineThread.submit``."""
+        self._engine_thread.submit(*self._answers)
+        return self
 
     def __aiter__(self) -> AsyncAnswers:
         return self
@@ -124,23 +128,30 @@ class Client:
     async def submitted(
         self, prompts: abc.Sequence[Prompt], *, whole: bool = False
     ) -> AsyncAnswers:
-        """All answers at once, checked and submitted when this returns, in an event loop.
+        """All responses, checked and submitted when this returns, in an event loop.
 
-        ``whole``: each comes as one chunk, so that the loop is not woken for every token. Many
-        answers are prepared, and grammars and large sets of stop strings compiled, outside of the
-        loop's thread.
+        A thread prepares them if there are many, or if they have grammars or many stop strings.
         """
         inbox = AsyncInbox()
+        if len(prompts) > FEW or any(request.takes_time for _, request in prompts):
+            prepared = await asyncio.to_thread(self.prepared, prompts, inbox, whole=whole)
+        else:
+            prepared = self.prepared(prompts, inbox, whole=whole)
+        return prepared.submit()
+
+    def prepared(
+        self, prompts: abc.Sequence[Prompt], inbox: AsyncInbox, *, whole: bool = False
+    ) -> AsyncAnswers:
+        """All responses, checked and not submitted yet; their chunks will come into ``inbox``.
+
+        ``whole``: each response is one chunk, so that the event loop is not woken for each token.
+        Compiling a grammar or many stop strings takes time, so call this in a thread.
+        """
         sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
         if whole:
             sinks = [Collector(sink.put, joined) for sink in sinks]
-        if len(prompts) > FEW or any(request.takes_time for _, request in prompts):
-            answers = await asyncio.to_thread(self._answers, prompts, sinks)
-        else:
-            answers = self._answers(prompts, sinks)
-        found = AsyncAnswers(self._engine_thread, answers, sinks, inbox)
-        self._engine_thread.submit(*answers)
-        return found
+        answers = self._answers(prompts, sinks)
+        return AsyncAnswers(self._engine_thread, answers, sinks, inbox)
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
         """The one thing that a sequence gives into ``inbox``."""

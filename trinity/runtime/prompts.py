@@ -57,16 +57,22 @@ def prompt_ids(
         ids = tokenizer.encode(prompt, add_bos=add_bos, parse_special=parse_special)
     else:
         ids = checked_ids(prompt, vocab_size)
-    if not ids:
-        if tokenizer.bos_id is None:
-            raise InputError(
-                "the prompt is empty and the vocabulary has no BOS token to begin with; "
-                "give at least one token"
-            )
-        ids = [tokenizer.bos_id]
+    ids = ids_or_bos(ids, tokenizer)
     check_ids(np.asarray(ids), vocab_size)
     check_context(len(ids), context_length)
     return ids
+
+
+def ids_or_bos(ids: list[int], tokenizer: Tokenizer) -> list[int]:
+    """``ids``, or the BOS token if there are none. Raises: InputError."""
+    if ids:
+        return ids
+    if tokenizer.bos_id is None:
+        raise InputError(
+            "the prompt is empty and the vocabulary has no BOS token to begin with; "
+            "give at least one token"
+        )
+    return [tokenizer.bos_id]
 
 
 def check_length(text: str, tokenizer: Tokenizer, context_length: int) -> None:

@@ -18,7 +18,7 @@ from trinity.errors import ContextLengthError, InputError
 from trinity.formats.defaults import ChatTemplate
 from trinity.grammar.grammar import Grammar
 from trinity.runtime.options import Request
-from trinity.runtime.prompts import prompt_ids
+from trinity.runtime.prompts import checked_ids, prompt_ids
 from trinity.server.errors import ApiError
 from trinity.server.fitting import cut_ids, cut_prompt
 from trinity.server.ignored import ignore
@@ -76,7 +76,7 @@ class PlainReader:
 class Prepared:
     """What is submitted, and what makes a reader for each answer."""
 
-    prompts: Sequence[Sequence[int]]
+    prompts: Sequence[list[int]]
     options: Mapping[str, Any]
     reader: Callable[[], Reader] = PlainReader
 
@@ -126,7 +126,7 @@ def prepare_grammar(model: Model, options: Mapping[str, Any]) -> None:
         grammar.prepare(model.tokenizer)
 
 
-def text_ids(model: Model, prompt: str | Sequence[int], job: TextJob) -> Sequence[int]:
+def text_ids(model: Model, prompt: str | Sequence[int], job: TextJob) -> list[int]:
     """The tokens of a prompt, read as the options say. Raises: ContextLengthError, ApiError."""
     request = Request.of(**{**model.defaults.options, **job.options})
     limit = model.context_length if job.cut_after is None else sys.maxsize
@@ -173,8 +173,9 @@ def chat_prompt(
                 f"does not have its reasoning, up to {prompt.form.thinking.end!r}", "messages",
             )  # fmt: skip
     if job.before:
+        before = checked_ids(job.before, model.config.vocab_size)
         begins = len(prompt.ids) > 0 and prompt.ids[0] == model.tokenizer.bos_id
-        prompt = replace(prompt, ids=[*job.before, *prompt.ids[begins:]])
+        prompt = replace(prompt, ids=[*before, *prompt.ids[begins:]])
     return prompt
 
 

@@ -41,6 +41,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from trinity.runtime.inbox import AsyncInbox
 from trinity.server.batch_queue import BatchQueue
 from trinity.server.bodies import Bodies
 from trinity.server.errors import ApiError
@@ -58,6 +59,7 @@ from trinity.server.speech import Speech
 from trinity.server.threads import Threads
 
 if TYPE_CHECKING:
+    from trinity.model import Model
     from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
 
@@ -215,7 +217,7 @@ class Service:
         """Check a job and submit it to the model ``name``, None for the first, once awaited.
 
         Raises, when awaited: ApiError (no such model; too many wait) and the errors of
-        ``Model.asubmit``.
+        ``Model.prepared``.
         """
         return Later(partial(self._start, name, job))
 
@@ -227,17 +229,24 @@ class Service:
             job = replace(job, options=self._salted({**defaults, **job.options}))
             count = job.n * (1 if isinstance(job, ChatJob) else len(job.prompts))
             with lease.entering(count, self.settings.max_queue):
-                ready = await self.threads.run(prepared, lease.model, job, self.template_names)
-                # Many log-probabilities at once would keep the event loop from its work.
-                whole = job.whole and ready.options.get("logprobs") is None
-                answers = await lease.model.asubmit(
-                    ready.prompts, n=job.n, whole=whole, **ready.options
+                ready, answers = await self.threads.run(
+                    self._prepared, lease.model, job, AsyncInbox()
                 )
+                answers.submit()
             most = MOST_LOGPROBS if job.whole else math.inf
             return Answers(lease, answers, ready, self.metrics, job.n, most)
         except BaseException:
             lease.release()
             raise
+
+    def _prepared(
+        self, model: Model, job: ChatJob | TextJob, inbox: AsyncInbox
+    ) -> tuple[Prepared, AsyncAnswers]:
+        """The prompts of a job, and its responses before they are submitted."""
+        ready = prepared(model, job, self.template_names)
+        # Many log-probabilities at once would keep the event loop from its work.
+        whole = job.whole and ready.options.get("logprobs") is None
+        return ready, model.prepared(ready.prompts, inbox, n=job.n, whole=whole, **ready.options)
 
     @property
     def template_names(self) -> Mapping[str, Any]:
