@@ -37,14 +37,7 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
-from trinity.runtime.prompts import (
-    Messages,
-    check_ids,
-    check_length,
-    checked_ids,
-    ids_or_bos,
-    prompt_ids,
-)
+from trinity.runtime.prompts import Messages, check_ids, check_length, checked_ids, prompt_ids
 from trinity.runtime.sampler import TokenLogprob
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
@@ -283,9 +276,8 @@ class Model(Embeddings):
         Raises: as ``generate``.
         """
         check_integer("n", n, low=1)
-        request = self._request(options)
+        request, inbox = self._request(options), AsyncInbox()
         self._check_open()
-        inbox = AsyncInbox()
 
         def prepared() -> AsyncAnswers:
             ids = [self._prompt_ids(prompt, request) for prompt in prompts]
@@ -297,18 +289,13 @@ class Model(Embeddings):
         self, prompts: Sequence[list[int]], inbox: AsyncInbox, *, n: int = 1, whole: bool = False,
         **options: Unpack[GenerationOptions],
     ) -> AsyncAnswers:  # fmt: skip
-        """The answers of ``asubmit``, not submitted yet, to token ids that were checked before.
+        """Like ``asubmit`` for checked token ids, but to be called in a thread.
 
-        For a thread of the caller's; the event loop makes ``inbox`` and calls ``submit``.
-        Raises: as ``generate``.
+        The event loop makes ``inbox`` and calls ``submit`` of the result. Raises: as ``generate``.
         """
         request = self._request(options)
         self._check_open()
-        wanted = [
-            (ids_or_bos(ids, self._tokenizer), request.sample(i))
-            for ids in prompts
-            for i in range(n)
-        ]
+        wanted = [(ids, request.sample(i)) for ids in prompts for i in range(n)]
         return self._client.prepared(wanted, inbox, whole=whole)
 
     async def achat(

@@ -15,7 +15,8 @@ from tests.real.text_goldens import TEXT_MODELS, Arrays, text_goldens
 from tests.real.texts import prose, texts
 from trinity.quantization import quantize
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 NEAR_TIE = 0.02  # difference of the two best logits; other arithmetic may choose the second

@@ -13,7 +13,8 @@ import trinity
 from tests.conftest import GetModel
 from tests.server.asgi import events
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 PATH = "/v1/chat/completions"

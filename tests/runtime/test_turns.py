@@ -12,8 +12,8 @@ from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
 from trinity.runtime.turns import client
 from trinity.server.clients import client_of
-from trinity.server.models import has_share
 from trinity.server.owner import owner
+from trinity.server.served import has_share
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ import trinity
 from tests.server.held import Held, watched
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
 from trinity.server.serving import Server, config, listening
 from trinity.server.settings import ServerOptions

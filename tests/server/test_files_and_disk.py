@@ -26,7 +26,8 @@ from trinity.server.batch_output import BatchOutput
 from trinity.server.batch_rows import rows_of
 from trinity.server.errors import ApiError
 from trinity.server.file_store import FileStore
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 URL = "/v1/chat/completions"

@@ -19,8 +19,9 @@ from trinity.server.endpoints.chat_request import ChatRequest
 from trinity.server.endpoints.completions import CompletionRequest
 from trinity.server.endpoints.llama_completion import LlamaRequest
 from trinity.server.errors import ApiError
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
 from trinity.server.schemas import decoder
+from trinity.server.served import Served
 
 CHAT, TEXT, LLAMA = "/v1/chat/completions", "/v1/completions", "/completion"
 HELLO = [{"role": "user", "content": "Who was Prince Andrew?"}]

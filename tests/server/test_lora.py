@@ -15,7 +15,8 @@ from tests.server.asgi import strict
 from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 
 BODY = {"prompt": [5, 9, 17, 30], "max_tokens": 8, "temperature": 0}
 

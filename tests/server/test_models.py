@@ -19,7 +19,8 @@ from trinity.errors import FormatError, InputError
 from trinity.server.app import make_app
 from trinity.server.contexts import usual_context
 from trinity.server.errors import ApiError
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.serving import name_and_ref, served_models, weight_bytes
 from trinity.server.settings import ServerOptions
 

@@ -16,7 +16,8 @@ from starlette.testclient import TestClient
 from tests.server.asgi import strict
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 NAMES = ("llama3.2", "llama3.1", "llama3.1:8b", "mistral", "codellama:code", "llava", "all-minilm",

@@ -17,7 +17,8 @@ from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.endpoints.ollama.models import short_count
 from trinity.server.endpoints.ollama.names import seconds_of
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])

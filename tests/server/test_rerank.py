@@ -15,7 +15,8 @@ from tests.server.asgi import strict
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.endpoints.rerank import PATHS
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 QUERY = "what is a license"

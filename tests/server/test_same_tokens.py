@@ -19,7 +19,8 @@ from tests.server.asgi import Asked, events
 from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 
 PATH = "/v1/completions"
 WORDS = ("Prince", "Andrew", "was", "silent", "and", "the", "old", "count", "smiled", "at", "her")

@@ -13,7 +13,8 @@ import trinity
 from tests.server.asgi import strict
 from tests.server.conftest import MakeApp
 from trinity.server.app import make_app
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 
 PROMPT = list(range(20, 60))

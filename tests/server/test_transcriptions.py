@@ -20,8 +20,9 @@ from tests.speech.test_audio import tone, write_wav
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.errors import ApiError
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
 from trinity.server.multipart import form_fields
+from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
 

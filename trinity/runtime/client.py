@@ -12,6 +12,7 @@ from trinity.runtime.generation import Chunk, Completion, collect, joined
 from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, NumberedSink, Sink
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.options import Request
+from trinity.runtime.prompts import ids_or_bos
 from trinity.runtime.request_state import RequestState
 from trinity.runtime.sequence import Sequence
 
@@ -150,6 +151,7 @@ class Client:
         sinks: list[Sink] = [NumberedSink(inbox, i) for i in range(len(prompts))]
         if whole:
             sinks = [Collector(sink.put, joined) for sink in sinks]
+        prompts = [(ids_or_bos(ids, self._tokenizer), request) for ids, request in prompts]
         answers = self._answers(prompts, sinks)
         return AsyncAnswers(self._engine_thread, answers, sinks, inbox)
 

@@ -24,6 +24,7 @@ from trinity.server.connection import connection_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, Family, api_error
 from trinity.server.ignored import Ignored, ignored
+from trinity.server.json_size import has_few_values
 from trinity.server.kept import name_in
 from trinity.server.kept_stream import LAST_EVENT
 from trinity.server.multipart import form_fields
@@ -155,6 +156,9 @@ class Dispatch:
         if endpoint.query is not None:
             check_query(scope)
             query = converted(dict(request.query_params), endpoint.query, "", strict=False)
+        if endpoint.generates:
+            most = self._service.settings.max_queue
+            self._service.models.check_queue(content.model, most)
         call = Call(self._service, content, request, query)
         async with asyncio.timeout_at(scope["trinity.deadline"]):
             answer = await endpoint.handle(call)
@@ -168,7 +172,7 @@ async def read_content(
 ) -> Any:
     """``content_of`` a body, computed in a thread if the body is large. Raises: ApiError."""
     kind = Headers(scope=scope).get("content-type", "")
-    if len(body) <= SMALL:
+    if len(body) <= SMALL or (endpoint.form is None and has_few_values(body)):
         return content_of(endpoint, body, kind)
     return await service.threads.run(content_of, endpoint, body, kind)
 

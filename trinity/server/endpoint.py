@@ -42,7 +42,8 @@ class Endpoint:
     ``chosen``: a request may say which fields the answer has.
     ``query``: the Struct of the query's parameters. ``empty``: the answer is 204 without a body.
     ``bodiless``: the body may be missing, which is as an empty object.
-    ``family`` gives errors their form.
+    ``family`` gives errors their form. ``generates``: refused with 429 while the queue is full,
+    before anything is prepared.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Endpoint:
     query: Any = None
     empty: bool = False
     bodiless: bool = False
+    generates: bool = False
 
 
 PIECE = 1 << 18  # bytes of a body that are handed to a connection at once

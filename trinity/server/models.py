@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
 from trinity.runtime.turns import client
 from trinity.server.errors import ApiError
-from trinity.server.estimates import Estimates
 from trinity.server.ignored import ignore
-from trinity.server.owner import owner
+from trinity.server.served import Lease, Served
 
 if TYPE_CHECKING:
-    from trinity.model import Model
+    pass
 
 log = logging.getLogger("trinity.server")
 
@@ -32,105 +27,6 @@ VENDORS = re.compile(
     r"|(default|local|local-model|llama_cpp)$",
     re.IGNORECASE,
 )
-
-
-@dataclass(eq=False)
-class Served:
-    """A model that may be asked for: its name, what it is called elsewhere, how it is loaded.
-
-    ``weigh`` tells the bytes that it takes before it is loaded. ``used`` orders models by use.
-    ``lora`` are the weights of adapters for an owner's requests that do not give them.
-    ``aliases`` are further names of it, ``tags`` words that the list of models has about it.
-    ``entering`` counts the answers of each client that are prepared. ``leaving``: it is to be
-    unloaded once nobody uses it.
-    """
-
-    name: str
-    ref: str
-    load: Callable[[], Model]
-    weigh: Callable[[], int] = lambda: 0
-    created: int = field(default_factory=lambda: int(time.time()))
-    model: Model | None = None
-    users: int = 0
-    entering: Counter[str] = field(default_factory=Counter)
-    used: int = 0
-    bytes: int = 0
-    loading: bool = False
-    leaving: bool = False
-    lora: dict[str, Mapping[int, float]] = field(default_factory=dict)
-    aliases: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    estimates: Estimates = field(default_factory=Estimates)
-
-
-def has_share(name: str, waiting: Counter[str], most: int) -> bool:
-    """Whether a client is let in although ``most`` wait: beside others it has less than its part.
-
-    All clients together then have twice as many at most.
-    """
-    clients = len({*waiting, name})
-    return clients > 1 and waiting[name] < most // clients and waiting.total() < 2 * most
-
-
-class Lease:
-    """A model in use: it stays loaded until ``release``."""
-
-    def __init__(self, served: Served, model: Model, freed: asyncio.Event) -> None:
-        self.name = served.name
-        self.model = model
-        self._served = served
-        self._freed = freed
-        self._held = True
-        served.users += 1
-
-    @property
-    def lora(self) -> Mapping[int, float] | None:
-        """Weights of adapters for requests that do not give them; None: as loaded."""
-        return self._served.lora.get(owner.get())
-
-    @property
-    def estimates(self) -> Estimates:
-        """Estimates of the model's waiting times."""
-        return self._served.estimates
-
-    def release(self) -> None:
-        """Let it go; again is harmless."""
-        if self._held:
-            self._held = False
-            self._served.users -= 1
-            self._freed.set()
-
-    def __enter__(self) -> Model:
-        return self.model
-
-    def __exit__(self, *exception: object) -> None:
-        self.release()
-
-    @contextmanager
-    def entering(self, count: int, most: int) -> Iterator[None]:
-        """Count ``count`` responses as waiting while they are prepared.
-
-        Raises: ApiError 429 if ``most`` wait already.
-        """
-        served, work, name = self._served, self.model.scheduler_stats(), client.get()
-        waiting = work.waiting + served.entering.total()
-        if waiting >= most:
-            by_client = served.entering + Counter(work.waiting_of)
-            if not has_share(name, by_client, most):
-                seconds = served.estimates.retry_after(waiting, work)
-                raise ApiError(
-                    429,
-                    f"{waiting} responses of {self.name} are waiting; at most {most} may. Try "
-                    f"again in {seconds} s",
-                    code="queue_full",
-                    headers={"Retry-After": str(seconds)},
-                )
-        served.entering[name] += count
-        try:
-            yield
-        finally:
-            served.entering[name] -= count
-            served.entering += Counter[str]()  # without those that are zero
 
 
 class Models:
@@ -159,6 +55,12 @@ class Models:
     def names(self) -> Collection[str]:
         """All names of models, with those that they have elsewhere."""
         return self._by_name.keys()
+
+    def check_queue(self, name: str | None, most: int) -> None:
+        """Raises: ApiError 429 as ``Served.check_queue``, if there is a model of that name."""
+        served = self.first if name is None or len(self.served) == 1 else self._by_name.get(name)
+        if served is not None:
+            served.check_queue(client.get(), most)
 
     def find(self, name: str | None) -> Served:
         """The model of a name, None for the first. A server's only model has vendors' names, too.

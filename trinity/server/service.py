@@ -50,9 +50,10 @@ from trinity.server.kept import KeptStreams
 from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.later import Later
 from trinity.server.metrics import Metrics
-from trinity.server.models import Lease, Models
+from trinity.server.models import Models
 from trinity.server.owner import Keys, owner, salt_of
 from trinity.server.prepared import Prepared, prepared
+from trinity.server.served import Lease
 from trinity.server.settings import ServerOptions
 from trinity.server.slot_files import SlotFiles
 from trinity.server.speech import Speech

@@ -29,8 +29,9 @@ from trinity.server.app import make_app
 from trinity.server.connection import Connection, written_to
 from trinity.server.connections import Connections
 from trinity.server.contexts import context_limit, usual_context
-from trinity.server.models import Models, Served
+from trinity.server.models import Models
 from trinity.server.security import EVERYWHERE
+from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
 from trinity.server.settings import ServerOptions, check_folder, read_template
 from trinity.server.speech import Speech

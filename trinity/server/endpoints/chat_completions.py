@@ -204,7 +204,7 @@ def new_id() -> str:
 ENDPOINTS = tuple(
     Endpoint(
         "POST", path, chat_completions, "Answer a conversation.",
-        body=ChatRequest, answer=ChatCompletion, event=ChatChunk, done=True,
+        body=ChatRequest, answer=ChatCompletion, event=ChatChunk, done=True, generates=True,
     )
     for path in ("/v1/chat/completions", "/chat/completions")
 )  # fmt: skip

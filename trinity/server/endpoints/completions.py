@@ -286,5 +286,6 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/completions", completions, "Complete prompts.",
         body=CompletionRequest, answer=TextCompletion, event=TextCompletion, done=True,
+        generates=True,
     ),
 )  # fmt: skip

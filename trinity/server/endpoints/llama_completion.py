@@ -222,7 +222,7 @@ ENDPOINTS = tuple(
     Endpoint(
         "POST", path, completion, "Complete prompts in llama.cpp's form.",
         body=LlamaRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer,
-        chosen=True,
+        chosen=True, generates=True,
     )
     for path in ("/completion", "/completions")
 )  # fmt: skip

@@ -73,6 +73,7 @@ async def infill(call: Call[InfillRequest]) -> ASGI:
 ENDPOINTS = (
     Endpoint(
         "POST", "/infill", infill, "What stands between two texts, in llama.cpp's form.",
-        body=InfillRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer, chosen=True,
+        body=InfillRequest, answer=LlamaAnswer | list[LlamaAnswer], event=LlamaAnswer,
+        chosen=True, generates=True,
     ),
 )  # fmt: skip

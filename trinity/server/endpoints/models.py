@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
-from trinity.server.models import Served
+from trinity.server.served import Served
 
 if TYPE_CHECKING:
     from trinity.model import Model

@@ -76,6 +76,7 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/messages", messages, "Answer a conversation.",
         body=MessagesRequest, answer=MessageAnswer, event=StreamEvent, family=ANTHROPIC,
+        generates=True,
     ),
     Endpoint(
         "POST", "/v1/messages/count_tokens", count_tokens, "Count the tokens of a conversation.",

@@ -210,10 +210,11 @@ def _writer(
 ENDPOINTS = (
     Endpoint(
         "POST", "/api/chat", chat, "Answer a conversation.", body=OllamaChatRequest,
-        answer=ChatAnswer, event=ChatAnswer, stream_type=NDJSON, family=OLLAMA,
+        answer=ChatAnswer, event=ChatAnswer, stream_type=NDJSON, family=OLLAMA, generates=True,
     ),
     Endpoint(
         "POST", "/api/generate", generate, "Answer a prompt.", body=OllamaGenerateRequest,
         answer=GenerateAnswer, event=GenerateAnswer, stream_type=NDJSON, family=OLLAMA,
+        generates=True,
     ),
 )  # fmt: skip

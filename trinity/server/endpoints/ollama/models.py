@@ -20,8 +20,8 @@ from trinity.model_defaults import made_for
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.ollama.errors import OLLAMA, timestamp
 from trinity.server.endpoints.ollama.options import Asking
-from trinity.server.models import Served
 from trinity.server.prepared import template_of
+from trinity.server.served import Served
 from trinity.server.thinking import can_think
 
 log = logging.getLogger("trinity.server")

@@ -161,7 +161,7 @@ ENDPOINTS = (
     *(
         Endpoint(
             "POST", path, responses, "Answer a conversation.",
-            body=ResponsesRequest, answer=Response, event=StreamEvent,
+            body=ResponsesRequest, answer=Response, event=StreamEvent, generates=True,
         )
         for path in ("/v1/responses", "/responses")
     ),
