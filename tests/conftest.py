@@ -10,7 +10,7 @@ import pytest
 
 from scripts.models import real_models
 from tests.matrix import each_value_once
-from trinity.confined import Confined
+from trinity.processes.confined import Confined
 from trinity.tokenizers.huggingface import reference
 
 SIGNALS = {

@@ -18,18 +18,10 @@ PACKAGES = {"trinity": ROOT / "trinity", "trinity_kernels": ROOT / "kernels" / "
 # Lower layers come first; a module imports only from its own layer and from those before it.
 LAYERS = (
     ("trinity.errors",),
-    ("trinity.private_folder",),
-    ("trinity.kernel_cache",),
-    (
-        "trinity.confined",
-        "trinity.confined_child",
-        "trinity.confined_pool",
-        "trinity.template_sandbox",
-    ),
+    ("trinity.cache",),
+    ("trinity.processes",),
     ("trinity.config",),
-    ("trinity.checks",),
-    ("trinity.option",),
-    ("trinity.load_options",),
+    ("trinity.options",),
     ("trinity.formats",),
     ("trinity.tokenizers",),
     ("trinity.grammar",),
@@ -47,7 +39,6 @@ LAYERS = (
     ("trinity.tools",),
     ("trinity",),
     ("trinity.server",),
-    ("trinity.process",),
     ("trinity.cli",),
     ("trinity.__main__",),
 )

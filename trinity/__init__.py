@@ -19,7 +19,7 @@ import sys
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     del sys.path[0]
 
-from trinity.kernel_cache import secure as _secure  # and not from that folder
+from trinity.cache.kernel_cache import secure as _secure  # and not from that folder
 
 _secure()
 

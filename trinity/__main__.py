@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trinity import process
+from trinity.processes import command_line
 
 
 def main() -> None:
     """Run the command line of this process; never returns."""
-    process.begin()
+    command_line.begin()
     from trinity.cli import main as run  # takes a while
 
     run()

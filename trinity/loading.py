@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from trinity.errors import InputError, TrinityError, about
-from trinity.load_options import AdapterFile, LoadOptions
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults, with_defaults
+from trinity.options.load_options import AdapterFile, LoadOptions
 from trinity.runtime.generation import Completion
 from trinity.runtime.options import GenerationOptions, Request
 from trinity_kernels.uninterrupted import uninterrupted

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.checks import check_integer
 from trinity.config import ModelConfig
 from trinity.embeddings import Embeddings
 from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.formats.text_rules import text_rules
 from trinity.model_defaults import checked_defaults, pooling_of
+from trinity.options.checks import check_integer
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import AsyncAnswers, Client
 from trinity.runtime.engine_thread import EngineThread

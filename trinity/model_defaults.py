@@ -9,7 +9,7 @@ from trinity.errors import ConfigError, InputError
 from trinity.formats.defaults import Defaults
 from trinity.formats.pooling_type import RANKS
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling
 

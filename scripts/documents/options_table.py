@@ -14,8 +14,8 @@ from typing import Any
 import typer.main
 
 from trinity.cli import app
-from trinity.load_options import LoadOptions
-from trinity.option import Declared, declared
+from trinity.options.load_options import LoadOptions
+from trinity.options.option import Declared, declared
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling_params import SamplingParams

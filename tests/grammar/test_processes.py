@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_processes import needs_fork, run
+from tests.processes.test_model_processes import needs_fork, run
 from trinity_kernels.isa import jit_disabled
 
 pytestmark = pytest.mark.skipif(jit_disabled(), reason="needs a team of threads")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.toy_model import ToyTokenizer
-from trinity.confined_pool import ConfinedPool
 from trinity.errors import ConfinedUnavailableError, InputError
 from trinity.grammar import trial
 from trinity.grammar.grammar import Grammar
 from trinity.grammar.limits import MEMORY_BYTES, SECONDS
 from trinity.grammar.trial import NotCompiledError, Outcome, Outcomes, only_known
+from trinity.processes.confined import Confined
 
 LARGE_PRIME = {"type": "integer", "multipleOf": 99999989}
 
@@ -54,7 +54,7 @@ def test_a_grammar_is_compiled_once(asked: list[Any]) -> None:
 def test_without_a_process_it_may_succeed_later(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = ConfinedPool("trinity.grammar.compiling", 1, memory_bytes=MEMORY_BYTES, seconds=SECONDS)
+    pool = Confined("trinity.grammar.compiling", memory_bytes=MEMORY_BYTES, seconds=SECONDS)
     monkeypatch.setattr(trial, "_processes", pool)
 
     def refuse(*_: Any, **__: Any) -> None:

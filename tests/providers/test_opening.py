@@ -12,9 +12,9 @@ from tests.tiny_models import write_tiny_model
 from tests.toy_model import ToyEngine, ToyTokenizer
 from trinity.errors import ConfigError, FormatError, InputError, UnsupportedError
 from trinity.formats.defaults import ChatTemplate, Defaults
-from trinity.load_options import LoadOptions
 from trinity.model import Model
 from trinity.model_defaults import with_defaults
+from trinity.options.load_options import LoadOptions
 from trinity.providers import open_weights
 from trinity.providers.opening import KINDS
 from trinity.tokenizers.chat import first_known, render

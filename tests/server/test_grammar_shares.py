@@ -13,10 +13,10 @@ import pytest
 
 from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT, MakeApp
-from trinity.confined_pool import ConfinedPool
 from trinity.grammar import trial
 from trinity.grammar.limits import MEMORY_BYTES, SECONDS
 from trinity.grammar.trial import PROCESSES, Outcomes
+from trinity.processes.confined import Confined
 from trinity.server.clients import client_of
 
 CHAT = "/v1/chat/completions"
@@ -131,7 +131,9 @@ def test_without_a_process_or_thread_it_is_503(
     make: MakeApp, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     app = make()
-    pool = ConfinedPool("trinity.grammar.compiling", 2, memory_bytes=MEMORY_BYTES, seconds=SECONDS)
+    pool = Confined(
+        "trinity.grammar.compiling", memory_bytes=MEMORY_BYTES, seconds=SECONDS, processes=2
+    )
     monkeypatch.setattr(trial, "_processes", pool)
     monkeypatch.setattr(trial, "_outcomes", Outcomes(trial.KNOWN, trial.KNOWN_BYTES))
     start = threading.Thread.start

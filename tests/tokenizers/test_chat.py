@@ -233,7 +233,7 @@ def test_nothing_is_imported_while_rendering() -> None:
     """In the process that renders nothing can be opened."""
     code = r"""
 import sys
-from trinity.template_sandbox import answer
+from trinity.processes.template_sandbox import answer
 before = set(sys.modules)
 for expression in (
     "lipsum()", "[1]|pprint", "1/0", "x.y.z", "'a b'|wordwrap(1)", "'a.com'|urlize", "[1]|random",

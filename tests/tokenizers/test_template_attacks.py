@@ -23,8 +23,8 @@ import pytest
 from tests.matrix import some
 from tests.processor_time import slowness
 from tests.tokenizers import hostile_templates as hostile
-from trinity.confined import Confined
 from trinity.errors import TokenizerError
+from trinity.processes.confined import Confined
 from trinity.tokenizers import chat
 from trinity.tokenizers.chat import render_chat
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Confined]:
-    real = chat._RENDERER.processes[0]
+    real = chat._RENDERER._limits
     made = Confined(
         real.module,
         memory_bytes=real.memory_bytes,
@@ -79,7 +79,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        child = self._renderer._child
+        child = self._renderer._processes[0].child
         if child is None:
             return
         process = Path(f"/proc/{child.process.pid}")
@@ -111,7 +111,7 @@ def check(template: str, renderer: Confined) -> str:
     try:
         outcome, watch = attack(template, renderer)
         assert watch.memory < MEMORY_MB
-        assert watch.seconds < renderer.seconds + 0.3 * slowness()
+        assert watch.seconds < renderer._limits.seconds + 0.3 * slowness()
         assert tracemalloc.get_traced_memory()[1] < PARENT_MB * 1e6
         assert outcome[0:1] != "!" or (len(outcome) < 1000 and outcome.isprintable())
     finally:
@@ -143,16 +143,14 @@ def test_greed(name: str, quick: Confined, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("name", some(ENDLESS, ENDLESS[-1:]))
 def test_greed_with_the_real_limits(name: str) -> None:
-    assert check(ALL[name], chat._RENDERER.processes[0]).startswith(
-        "!the chat template was stopped: it "
-    )
+    assert check(ALL[name], chat._RENDERER).startswith("!the chat template was stopped: it ")
     assert render_chat("{{ messages[0].role }}", MESSAGES) == "user"
 
 
 @pytest.mark.parametrize("template", hostile.INTERNALS)
 def test_nothing_inside_is_reached(template: str) -> None:
     """What the sandbox forbids is an error, or undefined, which shows as no text."""
-    outcome = check(template, chat._RENDERER.processes[0])
+    outcome = check(template, chat._RENDERER)
     assert outcome.startswith("!the chat template") or outcome in ("", "None", "[]")
 
 
@@ -163,7 +161,7 @@ def main() -> None:
     longest = largest = 0.0
     for name, template in templates.items():
         start = time.perf_counter()
-        outcome, watch = attack(template, chat._RENDERER.processes[0])
+        outcome, watch = attack(template, chat._RENDERER)
         seconds = time.perf_counter() - start
         longest, largest = max(longest, seconds), max(largest, watch.memory)
         told = outcome[1:] if outcome[:1] == "!" else f"{len(outcome)} characters"

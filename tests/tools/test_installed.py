@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from tests.ollama_stores import layer, write_manifest, write_store
 from tests.tiny_models import write_tiny_model
 from tests.tools.golden_models import model_directory
+from trinity.cache.cache_folder import cache_folder
 from trinity.cli import app
 from trinity.errors import InputError
-from trinity.formats.cache_folder import cache_folder
 from trinity.tools.file_type import FILE_TYPES
 from trinity.tools.installed import Installed, installed, own_file
 

@@ -11,7 +11,7 @@ import typer
 
 from trinity.cli.terminal import put_raw, say
 from trinity.errors import TrinityError
-from trinity.process import INTERRUPTED
+from trinity.processes.command_line import INTERRUPTED
 from trinity_kernels.isa import IsaError
 
 P = ParamSpec("P")

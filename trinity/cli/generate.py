@@ -15,7 +15,7 @@ from trinity.cli.loading import load_model, model_or_demo, note_of_purpose
 from trinity.cli.prompts import given_template, given_text, one_of
 from trinity.cli.terminal import json_line, put, say
 from trinity.cli.writing import shown, write_piece
-from trinity.process import INTERRUPTED
+from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.model import Model

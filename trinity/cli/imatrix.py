@@ -17,7 +17,7 @@ from trinity.cli.loading import load_model, progress
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import say
 from trinity.errors import InputError
-from trinity.process import INTERRUPTED
+from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.formats.imatrix import Imatrix

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from trinity.checks import check_choice
 from trinity.errors import InputError
-from trinity.load_options import LoadOptions
-from trinity.option import Declared, declared
+from trinity.options.checks import check_choice
+from trinity.options.load_options import LoadOptions
+from trinity.options.option import Declared, declared
 from trinity.runtime.options import generation_options
 from trinity.server.settings import ServerOptions
 from trinity.speech.options import SpeechOptions

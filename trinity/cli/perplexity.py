@@ -16,7 +16,7 @@ from trinity.cli.loading import load_model, model_or_demo
 from trinity.cli.prompts import given_text
 from trinity.cli.terminal import json_line, put, say, styled_stderr
 from trinity.errors import InputError
-from trinity.process import INTERRUPTED
+from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.runtime.perplexity import Perplexity

@@ -51,8 +51,8 @@ def recommend(
     as_json: options.Json = False,
 ) -> None:
     """Show a model's size in every type, what fits, what to take, and the speed to expect."""
-    from trinity.checks import check_choice, check_number, parse_bytes
     from trinity.loading import open_weights
+    from trinity.options.checks import check_choice, check_number, parse_bytes
     from trinity.tools import recommend as tool
 
     if (model is None) == (params is None):

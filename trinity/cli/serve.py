@@ -13,7 +13,7 @@ from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
 from trinity.cli.terminal import say
 from trinity.errors import InputError
-from trinity.process import INTERRUPTED, leave_threads
+from trinity.processes.command_line import INTERRUPTED, leave_threads
 from trinity.server.settings import ServerOptions
 
 DEFAULTS = options.only(

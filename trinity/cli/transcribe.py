@@ -15,7 +15,7 @@ from trinity.cli import options
 from trinity.cli.interrupt import interruptible
 from trinity.cli.loading import progress
 from trinity.cli.terminal import json_line, put, say
-from trinity.process import INTERRUPTED
+from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
     from trinity.speech.model import SpeechModel

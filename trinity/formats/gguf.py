@@ -27,8 +27,8 @@ from trinity.formats.provider import Tensor
 from trinity.formats.rotated_weights import refuse_rotated
 from trinity.formats.sampling_keys import sampling_of
 from trinity.formats.tl_config import read_tl_config
-from trinity.load_options import LoadOptions
-from trinity.option import check_option
+from trinity.options.load_options import LoadOptions
+from trinity.options.option import check_option
 
 _I2_S_BLOCKS = {"I2_S": 128, "I2_S_ARM": 64}
 _SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)

@@ -13,18 +13,18 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from trinity.confined_pool import ConfinedPool
 from trinity.errors import ConfinedError, ConfinedUnavailableError, InputError
 from trinity.grammar.library import llguidance
 from trinity.grammar.limits import MEMORY_BYTES, SECONDS
+from trinity.processes.confined import Confined
 
 # Processes that compile at the same time; two at least, so that one heavy grammar blocks no other.
 PROCESSES: Final = max(2, min(4, (os.cpu_count() or 1) // 4))
 KNOWN: Final = 1024  # outcomes that are remembered
 KNOWN_BYTES: Final = 32 << 20  # of their texts, all together
 
-_processes = ConfinedPool(
-    "trinity.grammar.compiling", PROCESSES, memory_bytes=MEMORY_BYTES, seconds=SECONDS
+_processes = Confined(
+    "trinity.grammar.compiling", memory_bytes=MEMORY_BYTES, seconds=SECONDS, processes=PROCESSES
 )
 
 # Whether a grammar that is not known yet raises NotCompiledError instead of being compiled. A

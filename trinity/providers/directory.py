@@ -12,7 +12,7 @@ from trinity.formats.huggingface.files import CONFIG, files_of_directory, model_
 from trinity.formats.huggingface.whisper import is_whisper
 from trinity.formats.mapping import directory_refusal
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.providers.huggingface import HuggingFaceProvider
 from trinity.providers.huggingface_description import HuggingFaceDescription
 from trinity.providers.kind import Described, Kind, Notice

@@ -6,7 +6,7 @@ import os
 
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.near import near_files
 

@@ -8,7 +8,7 @@ from trinity.formats.gguf_head import GGUFHead
 from trinity.formats.provider import WeightProvider
 from trinity.hub.model import describe, fetch
 from trinity.hub.name import FORM, PREFIX, parse_name
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, describe_directory
 from trinity.providers.gguf_file import GGUF_FILE
 from trinity.providers.kind import Described, Kind, Notice

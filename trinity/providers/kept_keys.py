@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from trinity.cache.cache_folder import cache_folder, digest, states
+from trinity.cache.private_folder import distrusted, make_private
 from trinity.errors import TrinityError
-from trinity.formats.cache_folder import cache_folder, digest, states
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
-from trinity.private_folder import distrusted, make_private
 
 # Counted up when the same files would give other keys.
 _FORMAT = 3

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from trinity.formats.defaults import Defaults
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 
 Notice = Callable[[str], None]
 

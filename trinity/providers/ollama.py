@@ -12,7 +12,7 @@ from trinity.formats.ollama.model import OllamaModel, read_layers
 from trinity.formats.ollama.name import Name, parse_name, without_source
 from trinity.formats.ollama.store import stores
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.providers.kind import Kind, Notice
 from trinity.providers.near import near
 from trinity.providers.ollama_templates import templates_of

@@ -7,7 +7,7 @@ import os
 from trinity.errors import InputError, about
 from trinity.formats.mapping import path_text
 from trinity.formats.provider import WeightProvider
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.providers.directory import DIRECTORY, SAFETENSORS_FILE
 from trinity.providers.gguf_file import GGUF_FILE
 from trinity.providers.hub import HUB

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from trinity.cache.cache_folder import cache_folder, digest, states
+from trinity.cache.private_folder import distrusted, make_private
 from trinity.config import ModelConfig
 from trinity.errors import FormatError, InputError
-from trinity.formats.cache_folder import cache_folder, digest, states
 from trinity.formats.defaults import Defaults
 from trinity.formats.gguf import GGUFProvider
 from trinity.formats.huggingface.files import model_name
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.load_options import LoadOptions
-from trinity.private_folder import distrusted, make_private
+from trinity.options.load_options import LoadOptions
 from trinity.quantization.assignment import Overrides
 from trinity.quantization.mixes import find_mix
 from trinity.quantization.quantization import write_quantized

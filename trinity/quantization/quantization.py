@@ -25,8 +25,8 @@ from trinity.formats.gguf_writer import GGUFWriter, refuse_existing
 from trinity.formats.mapping import path_text
 from trinity.formats.mapping_table import TABLE
 from trinity.formats.provider import Tensor, WeightProvider
-from trinity.load_options import LoadOptions
-from trinity.option import check_option
+from trinity.options.load_options import LoadOptions
+from trinity.options.option import check_option
 from trinity.providers import open_weights
 from trinity.quantization.assignment import Overrides
 from trinity.quantization.importance import Importance

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from trinity.checks import check_integer
 from trinity.errors import InputError
-from trinity.option import Option, check_options
+from trinity.options.checks import check_integer
+from trinity.options.option import Option, check_options
 
 # Of the stop strings of one request, and of their characters together.
 MOST_STOP_STRINGS, MOST_STOP_CHARACTERS = 1024, 8192

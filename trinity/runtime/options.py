@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict, Unpack
 
-from trinity.checks import check_integer, check_number
 from trinity.errors import InputError
-from trinity.load_options import LARGEST_SCALE
-from trinity.option import Declared, Option, check_options, declared
+from trinity.options.checks import check_integer, check_number
+from trinity.options.load_options import LARGEST_SCALE
+from trinity.options.option import Declared, Option, check_options, declared
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import Limits

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.cache.private_folder import distrusted, make_private
 from trinity.errors import InputError
-from trinity.private_folder import distrusted, make_private
 from trinity_kernels.ops.kv_layout import PAGE
 from trinity_kernels.whole_file import check_writable, whole_file
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from trinity.checks import check_integer, check_number
 from trinity.errors import InputError
-from trinity.option import Option, check_options
+from trinity.options.checks import check_integer, check_number
+from trinity.options.option import Option, check_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from trinity.checks import check_text, parse_bytes
 from trinity.errors import InputError
-from trinity.option import Option, check_options
+from trinity.options.checks import check_text, parse_bytes
+from trinity.options.option import Option, check_options
 from trinity_kernels.whole_file import check_writable
 
 SHORTEST_KEY = 8

@@ -13,7 +13,7 @@ import numpy as np
 from trinity.errors import InputError, KernelError, TrinityError
 from trinity.formats.mapping_table import TABLE, faults
 from trinity.formats.speech_config import check_tensors, speech_config
-from trinity.load_options import LoadOptions
+from trinity.options.load_options import LoadOptions
 from trinity.providers import open_weights
 from trinity.quantization.mixes import find_mix
 from trinity.runtime.cancel import Cancel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from trinity.option import Option, check_options
+from trinity.options.option import Option, check_options
 
 MOST_BEAMS = 8
 

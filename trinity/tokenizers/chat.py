@@ -1,8 +1,8 @@
 """Chat templates: a conversation to the text that a model was trained on.
 
-A model file's template is a stranger's program. It is compiled and rendered in a confined process
-(`trinity.confined`) that has no files, no network and little time and memory, and there in
-Jinja2's sandbox.
+A model file's template is an untrusted program. Jinja2's sandbox compiles and renders it in a
+confined process (`trinity.processes.confined`) without files and network, with limited time and
+memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trinity.confined_pool import ConfinedPool
 from trinity.errors import (
     ConfinedError,
     ConfinedUnavailableError,
@@ -19,6 +18,7 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.formats.defaults import ChatTemplate
+from trinity.processes.confined import Confined
 from trinity.tokenizers.go_template.rendering import render_go
 
 T = TypeVar("T")
@@ -33,8 +33,12 @@ _OTHERWISE = "pass another template, or write the prompt in the model's own form
 # Real templates take 3 to 70 ms to compile and most of them 1 to 20 ms for 400 messages; one takes
 # 2.2 microseconds times the square of their number.
 # The second process serves short conversations while the first one renders a long one.
-_RENDERER = ConfinedPool(
-    "trinity.template_sandbox", 2, memory_bytes=160_000_000, seconds=1.0, reply_bytes=1 << 21
+_RENDERER = Confined(
+    "trinity.processes.template_sandbox",
+    memory_bytes=160_000_000,
+    seconds=1.0,
+    reply_bytes=1 << 21,
+    processes=2,
 )
 _SECONDS_PER_MESSAGE = 0.005
 # The text is tokenized next, with a few microseconds and some 200 bytes per character.

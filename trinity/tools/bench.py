@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.checks import check_integer
 from trinity.errors import InputError
+from trinity.options.checks import check_integer
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.options import PROPOSALS

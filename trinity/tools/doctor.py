@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trinity.formats.cache_folder import cache_folder as folder_for
+from trinity.cache.cache_folder import cache_folder as folder_for
 from trinity.tools.amounts import size_text
 from trinity.tools.machine import first_value, machine, versions
 from trinity_kernels import isa

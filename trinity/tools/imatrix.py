@@ -18,7 +18,6 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.checks import check_integer
 from trinity.errors import InputError, TrinityError
 from trinity.formats.imatrix import (
     DEFAULT_CHUNK_SIZE,
@@ -29,6 +28,7 @@ from trinity.formats.imatrix import (
     merge,
 )
 from trinity.model import Model
+from trinity.options.checks import check_integer
 from trinity.runtime.cancel import Cancel
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
 from trinity.runtime.expert_weight import ExpertWeight

@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from trinity.cache.cache_folder import cache_folder
 from trinity.errors import InputError, TrinityError
-from trinity.formats.cache_folder import cache_folder
 from trinity.formats.checkpoint import INDEX, SINGLE
 from trinity.formats.huggingface.files import CONFIG
 from trinity.formats.ollama.manifest import PREFIX as OLLAMA

@@ -12,8 +12,8 @@ from time import perf_counter
 
 import numpy as np
 
-from trinity.checks import check_integer
 from trinity.errors import InputError
+from trinity.options.checks import check_integer
 from trinity.speech.decoder import Decoder
 from trinity.speech.encoder import Encoder
 from trinity.speech.model import SpeechModel

@@ -10,7 +10,7 @@ import pytest
 from tests.toy_model import toy_model
 from trinity.cli.chatting.settings import SETTINGS, change, listed, setting, shown, value_text
 from trinity.errors import InputError
-from trinity.option import Declared
+from trinity.options.option import Declared
 from trinity.runtime.options import Request
 from trinity.tools.chat_session import ChatSession
 

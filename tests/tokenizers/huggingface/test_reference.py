@@ -17,8 +17,8 @@ import pytest
 
 from tests.processor_time import within
 from tests.tools.golden_models import model_directory
-from trinity.confined import Confined
 from trinity.errors import TokenizerError
+from trinity.processes.confined import Confined
 from trinity.tokenizers.huggingface import reference
 from trinity.tokenizers.huggingface.reference import Reference, json_reference, model_reference
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trinity.cli import options
 from trinity.errors import InputError
-from trinity.option import Declared, Option
+from trinity.options.option import Declared, Option
 
 if TYPE_CHECKING:
     from trinity.tools.chat_session import ChatSession

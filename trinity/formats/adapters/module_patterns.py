@@ -1,7 +1,7 @@
-"""Which of some regular expressions matches a module first; for a confined process alone.
+"""The first of several regular expressions that matches a module; runs in a confined process.
 
-Whoever wrote an adapter's configuration wrote these, and one can take hours: `trinity.confined`
-runs this where any is more than a module's name.
+The expressions come from an adapter's configuration, and one can take hours. This module is used
+if any of them is more than a plain module name.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trinity.confined import Confined
 from trinity.errors import (
     ConfinedError,
     ConfinedUnavailableError,
@@ -18,6 +17,7 @@ from trinity.errors import (
     UnsupportedError,
 )
 from trinity.formats.huggingface.values import shown
+from trinity.processes.confined import Confined
 
 # Keys that are set where an adapter is something else than pairs, with what that is.
 _NO_PAIRS = {

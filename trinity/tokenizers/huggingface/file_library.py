@@ -1,7 +1,7 @@
 """A tokenizer's own file, read by the library it was made for; for a confined process alone.
 
 Both libraries end the process on some inputs and take hours on others, so nobody imports this
-module: `trinity.confined` runs it.
+module: `trinity.processes.confined` runs it.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trinity.confined import Confined
 from trinity.errors import ConfinedError, ConfinedUnavailableError, TokenizerError
+from trinity.processes.confined import Confined
 
 _MODULE = "trinity.tokenizers.huggingface.file_library"
 # What the library may take beyond the file: a large vocabulary of 9 MB takes 250 MB and 2 s.

@@ -1,4 +1,4 @@
-"""The child's side of `trinity.confined`: gives up its rights, then answers requests.
+"""The child's side of `trinity.processes.confined`: gives up its rights, then answers requests.
 
 Rights are given up after everything is imported. From then on nothing new can be opened, so what
 runs here must not import. Sources: setrlimit(2), setitimer(2), landlock(7), capabilities(7).
@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from trinity.processes.json_values import LONGEST_REQUEST
+
 try:
     import resource
 except ImportError:  # Windows
@@ -25,7 +27,6 @@ except ImportError:  # Windows
 MEMORY_PER_BYTE = 12
 BYTES_PER_SECOND = 20_000_000
 REPLY_PER_BYTE = 4
-LONGEST_REQUEST = 1 << 28
 
 REQUEST = struct.Struct("<Qd")  # length of the JSON that follows, seconds for the answer
 REPLY = struct.Struct("<cQ")  # kind and length of the JSON that follows

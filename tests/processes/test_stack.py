@@ -11,11 +11,11 @@ import pytest
 
 resource = pytest.importorskip("resource")
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # What Python refuses by its own limit, in whose measure of a stack this one fits.
 NESTED = """
 import threading
-from trinity.process import begin
+from trinity.processes.command_line import begin
 begin()
 
 def nested():

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from trinity.cache.private_folder import distrusted, make_private
 from trinity.errors import InputError
-from trinity.private_folder import distrusted, make_private
 from trinity.runtime.prefix_store import PrefixStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners of files")
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OTHER = 12345
 FOLDER = (
     "import trinity; from trinity_kernels.code_files import cache_folder; print(cache_folder())"
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_above(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no folder above those of tests count as closed."""
-    from trinity import private_folder
+    from trinity.cache import private_folder
 
     closed = private_folder._is_closed
     monkeypatch.setattr(

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from trinity.confined import Confined
 from trinity.errors import ConfinedError, ConfinedUnavailableError, InputError
+from trinity.processes.confined import Confined
 
-ROOT = Path(__file__).resolve().parents[1]
-MODULE = "tests.confined_answers"
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = "tests.processes.confined_answers"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux counts and locks this")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -110,7 +110,7 @@ def test_a_breach_is_told_and_the_next_call_is_answered(
 
 
 def test_wall_clock(confined: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trinity.confined._CLOCK_FACTOR", 1.0)
+    monkeypatch.setattr("trinity.processes.confined._CLOCK_FACTOR", 1.0)
     with pytest.raises(ConfinedError, match=r"it ran for more than 0\.3 seconds"):
         confined.call(["sleep", 60])
     monkeypatch.undo()
@@ -224,7 +224,7 @@ def test_fork(confined: Confined) -> None:
     """A forked process has a child of its own and leaves its parent's alone."""
     pid = confined.call(["calls", None])[0]
     read, write = os.pipe()
-    held = confined._lock.acquire()  # as if another thread were in a call
+    held = confined._processes[0].lock.acquire()  # as if another thread were in a call
     forked = os.fork()
     if not forked:
         try:
@@ -234,7 +234,7 @@ def test_fork(confined: Confined) -> None:
         finally:
             os._exit(0)
     if held:
-        confined._lock.release()
+        confined._processes[0].lock.release()
     os.waitpid(forked, 0)
     own = int(os.read(read, 20))
     os.close(read)
@@ -258,7 +258,7 @@ def test_it_ends_when_it_is_closed_or_forgotten(confined: Confined) -> None:
 
 SCRIPT = """
     import sys
-    from trinity.confined import Confined
+    from trinity.processes.confined import Confined
     confined = Confined("{module}", memory_bytes=64_000_000, seconds=1)
     print(confined.call(["calls", None])[0], flush=True)
 """
@@ -304,7 +304,7 @@ def test_with_closed_standard_streams(closed: tuple[int, ...]) -> None:
     import os
     for file in {closed}:
         os.close(file)
-    from trinity.confined import Confined
+    from trinity.processes.confined import Confined
     confined = Confined("{{module}}", memory_bytes=64_000_000, seconds=1)
     os._exit(confined.call(["echo", 77]))
     """
@@ -320,16 +320,19 @@ def test_from_a_folder_with_spaces_while_the_current_one_is_gone(tmp_path: Path)
     (site / "trinity").mkdir(parents=True)
     for path in (ROOT / "trinity").glob("*.py"):
         shutil.copy(path, site / "trinity")
-    shutil.copy(ROOT / "tests" / "confined_answers.py", site / "answers of its own.py")
+    for package in ("cache", "processes"):
+        shutil.copytree(ROOT / "trinity" / package, site / "trinity" / package)
+    shutil.copy(Path(__file__).with_name("confined_answers.py"), site / "answers of its own.py")
     (tmp_path / "cwd").mkdir()
     code = f"""
     import os, sys
     os.chdir({str(tmp_path / "cwd")!r})
     os.rmdir(os.getcwd())
     sys.path[:] = ["", {str(site)!r}, *(p for p in sys.path if p != {str(ROOT)!r})]
-    import trinity.confined
+    import trinity
+    from trinity.processes.confined import Confined
     assert trinity.__file__.startswith({str(site)!r})
-    confined = trinity.confined.Confined("answers of its own", memory_bytes=64_000_000, seconds=1)
+    confined = Confined("answers of its own", memory_bytes=64_000_000, seconds=1)
     print(confined.call(["echo", "found"]))
     """
     with script(code, PYTHONSAFEPATH="1") as process:

@@ -16,7 +16,7 @@ import pytest
 from tests.matrix import some
 from trinity_kernels.isa import jit_disabled
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300  # the machine may be busy, and kernels may have to be compiled
 PROLOGUE = """
 import os, signal, sys, threading, time, warnings

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from trinity.private_folder import distrusted, make_private
+from trinity.cache.private_folder import distrusted, make_private
 
 VARIABLE = "TRINITY_CACHE_DIR"
 # What the user chose, where this module has put another folder in its place.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from trinity.checks import check_number, parse_bytes
 from trinity.errors import InputError
-from trinity.option import Option, check_options
+from trinity.options.checks import check_number, parse_bytes
+from trinity.options.option import Option, check_options
 
 MOST_THREADS = 1024
 LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32

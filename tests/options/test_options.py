@@ -18,13 +18,13 @@ from trinity.cli import app
 from trinity.cli.options import GENERATION, LOADING, SERVING, SPEECH, Given, only, takes, without
 from trinity.cli.serve import DEFAULTS
 from trinity.errors import InputError
-from trinity.load_options import LoadOptions
-from trinity.option import Declared, Option, check_option, check_options, declared
+from trinity.options.load_options import LoadOptions
+from trinity.options.option import Declared, Option, check_option, check_options, declared
 from trinity.runtime.limits import Limits
 from trinity.runtime.options import Request, generation_options
 from trinity.runtime.sampling_params import SamplingParams
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LOAD = declared(LoadOptions)
 ALL = [*generation_options(), *LOAD, *SERVING, *SPEECH]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]

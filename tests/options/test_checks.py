@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trinity.checks import (
+from trinity.errors import InputError
+from trinity.options.checks import (
     check_bool,
     check_choice,
     check_integer,
@@ -15,7 +16,6 @@ from trinity.checks import (
     check_text,
     parse_bytes,
 )
-from trinity.errors import InputError
 
 HUGE = 10**400
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from trinity.kernel_cache import cache_root
+from trinity.cache.kernel_cache import cache_root
 
 
 def cache_folder(kind: str) -> Path:

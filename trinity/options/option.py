@@ -15,7 +15,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from trinity.checks import (
+from trinity.options.checks import (
     check_bool,
     check_choice,
     check_integer,

@@ -1,0 +1,1 @@
+"""Folders for compiled kernels and converted models, and which folders can be trusted."""

@@ -1,0 +1,1 @@
+"""Options: how they are declared and checked, and those of ``trinity.load``."""

@@ -1,0 +1,1 @@
+"""The command line's process, and confined child processes for untrusted input."""

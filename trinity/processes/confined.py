@@ -1,0 +1,222 @@
+"""Child processes for untrusted input: they have no files, no network, and hard limits.
+
+A `Confined` names a module whose function ``answer(request) -> reply`` runs in child processes.
+Only JSON values cross, in frames whose length is checked before they are read. A child imports
+what it needs, gives up its rights (`trinity.processes.confined_child`) and answers one request
+after another. A child that breaks a limit ends, and the next call starts another.
+
+Limits by system:
+
+- Processor time needs an interval timer (every system but Windows).
+- Memory is limited by Linux's address space (macOS does not enforce it, Windows has none).
+- "No files" needs `resource` (not on Windows), and Linux's Landlock against changes that open
+  nothing.
+- The limit of wall-clock time, in the parent, holds everywhere. Without a timer it is the only one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from trinity.errors import ConfinedError, ConfinedUnavailableError
+from trinity.processes.child_process import ChildProcess, search_path
+from trinity.processes.confined_child import (
+    BYTES_PER_SECOND,
+    FAILED,
+    LENGTH,
+    MEMORY,
+    REPLY_PER_BYTE,
+    REQUEST,
+    WORN,
+)
+from trinity.processes.json_values import to_json
+
+_START_SECONDS = 6.0
+# Processor time is the limit that counts; on a busy machine it takes longer by the clock.
+_CLOCK_FACTOR = 20.0 if hasattr(signal, "setitimer") else 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    module: str
+    memory_bytes: int
+    seconds: float
+    reply_bytes: int
+
+
+class Confined:
+    """Up to ``processes`` child processes that run ``module.answer``, started when needed.
+
+    ``memory_bytes`` is what a child may use beyond its size when it is ready, ``seconds`` the
+    processor time of one request, ``reply_bytes`` the length of a reply as JSON in ASCII. All
+    three grow with the length of the request. A call goes to the process with the fewest callers,
+    and waits if all are busy. A process made by fork() starts children of its own. Children end
+    with their parent.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        memory_bytes: int,
+        seconds: float,
+        reply_bytes: int = 8 << 20,
+        processes: int = 1,
+    ) -> None:
+        self._limits = _Limits(module, memory_bytes, seconds, reply_bytes)
+        self._processes = [_Process(self._limits) for _ in range(processes)]
+        self._choosing = threading.Lock()
+        _ALL.add(self)
+
+    def call(self, request: Any, *, more_seconds: float = 0.0) -> Any:
+        """The module's answer to a JSON value, which may take ``more_seconds`` than others.
+
+        Raises InputError for a value that JSON cannot hold (it says which), and ConfinedError
+        when the child breaks a limit, dies or its module raises; ConfinedUnavailableError when the
+        system does not start the child, or does not let it finish. If there are several processes,
+        the caller whose request ended one starts the next, so that no other call waits for it.
+        """
+        payload = to_json(request)
+        seconds = self._limits.seconds + more_seconds + len(payload) / BYTES_PER_SECOND
+        with self._choosing:
+            process = min(self._processes, key=lambda one: one.callers)
+            process.callers += 1
+        try:
+            return process.call(payload, seconds)
+        except ConfinedUnavailableError:
+            raise
+        except ConfinedError:
+            if len(self._processes) > 1:
+                with contextlib.suppress(ConfinedError), process.lock:
+                    process.start()
+            raise
+        finally:
+            with self._choosing:
+                process.callers -= 1
+
+    def close(self) -> None:
+        """End the children; a later call starts others."""
+        for process in self._processes:
+            with process.lock:
+                process.drop()
+
+    def _forget(self) -> None:
+        """After fork(): children, locks and callers are the other process's."""
+        for process in self._processes:
+            process.forget()
+        self._processes = [_Process(self._limits) for _ in self._processes]
+        self._choosing = threading.Lock()
+
+
+class _Process:
+    """One child at a time, and the calls that wait for it."""
+
+    def __init__(self, limits: _Limits) -> None:
+        self.limits = limits
+        self.callers = 0
+        self.lock = threading.Lock()  # held during a call
+        self.child: ChildProcess | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    def call(self, payload: bytes, seconds: float) -> Any:
+        """The reply to a request in JSON. Raises as `Confined.call`."""
+        message = REQUEST.pack(len(payload), seconds) + payload
+        longest = self.limits.reply_bytes + REPLY_PER_BYTE * len(payload)
+        with self.lock:
+            try:
+                reply, worn = self._exchanged(self.start(), message, seconds, longest)
+            except BaseException:  # the child might still reply, to the next request
+                self.drop()
+                raise
+            if worn:
+                self.drop()
+        return reply
+
+    def start(self) -> ChildProcess:
+        """The child, started if none runs. Raises ConfinedUnavailableError."""
+        if self.child is not None and self.child.process.poll() is not None:
+            self.drop()  # it was killed while it waited
+        if self.child is not None:
+            return self.child
+        try:
+            child = self.child = ChildProcess()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise self._unavailable(f"it did not start: {error}") from error
+        self._end = weakref.finalize(self, child.end)
+        start = {
+            "path": search_path(),
+            "module": self.limits.module,
+            "memory_bytes": self.limits.memory_bytes,
+            "reply_bytes": self.limits.reply_bytes,
+        }
+        try:
+            self._exchanged(child, json.dumps(start).encode() + b"\n", _START_SECONDS, 1 << 16)
+        except ConfinedError as error:
+            self.drop()
+            raise self._unavailable(f"it did not start: {error.reason}") from error
+        return child
+
+    def drop(self) -> None:
+        """End the child."""
+        if self._end is not None:
+            self._end()
+        self.child = self._end = None
+
+    def forget(self) -> None:
+        """Leave the child to the process that started it."""
+        if self._end is not None:
+            self._end.detach()
+        if self.child is not None:
+            self.child.forget()
+
+    def _exchanged(
+        self, child: ChildProcess, message: bytes, seconds: float, longest: int
+    ) -> tuple[Any, bool]:
+        """A reply, and whether the child has grown so much that another should replace it."""
+        try:
+            kind, body = child.exchange(message, _CLOCK_FACTOR * seconds, longest)
+        except OSError as error:
+            raise self._unavailable(str(error)) from error
+        if kind == MEMORY:
+            megabytes = self.limits.memory_bytes / 1e6
+            raise self._stopped(f"it used more than {megabytes:.0f} MB of memory")
+        if kind == LENGTH:
+            raise self._stopped(f"its answer is longer than {longest} characters")
+        if kind == b"":
+            reason = child.cause_of_death(seconds)
+            raise self._unavailable(reason) if child.was_interrupted else self._stopped(reason)
+        try:
+            reply = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise self._stopped("its answer is not valid") from error
+        if kind == FAILED:
+            raise self._stopped(f"it failed: {reply}")
+        return reply, kind == WORN
+
+    def _stopped(self, reason: str) -> ConfinedError:
+        return ConfinedError(f"the process for {self.limits.module} was stopped: {reason}", reason)
+
+    def _unavailable(self, reason: str) -> ConfinedUnavailableError:
+        return ConfinedUnavailableError(
+            f"the process for {self.limits.module} cannot run: {reason}", reason
+        )
+
+
+_ALL: weakref.WeakSet[Confined] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for confined in list(_ALL):
+        confined._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
