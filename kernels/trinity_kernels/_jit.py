@@ -20,17 +20,22 @@ from typing import Any, get_type_hints
 
 import numba
 import numpy as np
+from llvmlite import binding
 from numba.core import compiler, config, types
-from numba.core.ccallback import CFunc, _CFuncCompiler  # type: ignore[attr-defined]
+from numba.core.ccallback import _CFuncCompiler  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.datamodel.models import OpaqueModel
 from numba.core.registry import cpu_target
 from numba.extending import overload, register_model
 
-from trinity_kernels.code_files import CodeCache, cache_folder
+from trinity_kernels import code_store
+from trinity_kernels.code_files import CodeCache, cache_folder, compiler_digest, note_problem
+from trinity_kernels.flat_code import FlatCode, UnlinkableError, link
 from trinity_kernels.isa import BASES, jit_disabled
+from trinity_kernels.loaded_code import load, loadable
 from trinity_kernels.processor import target
-from trinity_kernels.sources import digest_of, module_of
+from trinity_kernels.sources import digest_of_function
 from trinity_kernels.uninterrupted import uninterrupted
 
 MIN_NUMBA, MAX_NUMBA = (0, 65), (0, 69)
@@ -150,7 +155,7 @@ class Kernel:
         self.own = own
         self.name = function.__name__
         self.__doc__ = function.__doc__
-        self._compiled: dict[tuple[str, str], Any] = {}
+        self._addresses: dict[tuple[str, str], int] = {}
 
     def level_of(self, level: str) -> str:
         """The level whose code serves ``level``: its base's, where there is none of its own."""
@@ -158,9 +163,8 @@ class Kernel:
 
     @property
     def sources(self) -> str:
-        """A digest of what the code is compiled from; of another package's kernel, its name."""
-        module = module_of(self.function.__code__.co_filename)
-        return self.name if module is None else digest_of(module)
+        """A digest of the sources of its code; its name if they are unknown."""
+        return digest_of_function(self.function) or self.name
 
     @property
     def uses_tiles(self) -> bool:
@@ -180,40 +184,106 @@ class Kernel:
             tags = SimpleNamespace(value=level), SimpleNamespace(value=quant)
             _PYTHON_KERNELS.append(partial(self.function, *tags))
             return len(_PYTHON_KERNELS) - 1
-        if key not in self._compiled:
+        if key not in self._addresses:
             try:
                 uninterrupted(self._compile, key, compiling is None)
             except _NotCached:
                 if compiling is not None:
                     compiling()
                 uninterrupted(self._compile, key, True)
-        address: int = self._compiled[key].address
-        return address
+        return self._addresses[key]
 
     def _compile(self, key: tuple[str, str], anew: bool) -> None:
         """Load the code or, with ``anew``, compile it. Raises _NotCached."""
         with _lock:
-            if key not in self._compiled:
-                self._compiled[key] = self._code(*key, anew)
-
-    def _code(self, level: str, quant: str, anew: bool) -> CFunc:
-        args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
-        return _compiled(self.function, args, anew)
+            if key not in self._addresses:
+                level, quant = key
+                args = (Tag("isa", level), Tag("quant", quant), types.intp, types.intp, types.intp)
+                self._addresses[key] = _address(self.function, args, anew)
 
 
-def _compiled(
-    function: Callable[..., Any], args: tuple[types.Type, ...], anew: bool,
-    result: types.Type = types.void,
-) -> CFunc:  # fmt: skip
-    options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
-    folder = cache_folder()
-    compiled = _Code(function, (args, result), options)
-    compiled.anew = anew
+def _address(
+    function: Callable[..., Any], args: tuple[Any, ...], anew: bool, result: Any = types.void
+) -> int:
+    """The address of a function's code for these types: from the store, or compiled with ``anew``.
+
+    Code that calls what loaded_code.py does not provide is kept and loaded by Numba instead.
+    Raises: _NotCached without ``anew``.
+    """
+    folder, key = cache_folder(), _key(function, args, result)
+    name = "-".join([function.__name__, *(arg.value for arg in args if isinstance(arg, Tag))])
+    flat = None if folder is None or key is None else code_store.find(folder, name, key)
+    if flat is not None and loadable(flat):
+        return load(flat)
+    made = _from_numba(function, args, result, anew)
+    if isinstance(made, int):
+        return made
+    if folder is not None and key is not None:
+        try:
+            code_store.keep(folder, name, key, made)
+        except OSError as error:
+            note_problem(folder.parent, error)
+    return load(made)
+
+
+def _key(function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> str | None:
+    """All that a function's code depends on; None if that cannot be known."""
+    sources = digest_of_function(function)
+    if sources is None or function.__closure__:
+        return None
+    name = f"{function.__module__}.{function.__qualname__}({', '.join(map(str, args))}) {result}"
+    machine = cpu_target.target_context.codegen().magic_tuple()
+    return " ".join([name, sources, compiler_digest(), *map(str, machine)])
+
+
+@global_compiler_lock  # type: ignore[untyped-decorator]
+def _from_numba(
+    function: Callable[..., Any], args: tuple[Any, ...], result: Any, anew: bool
+) -> int | FlatCode:
+    """Code to be loaded, or the address of what only Numba can load. Raises: _NotCached."""
+    folder, cache = cache_folder(), None
     if folder is not None:
         with _cache_in(folder):
-            compiled.enable_caching()
-    compiled.compile()
-    return compiled
+            cache = CodeCache(function)
+    compiled = cache and cache.load_overload(result(*args), cpu_target.target_context)
+    if compiled is None:
+        if not anew:
+            raise _NotCached
+        options = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+        made = _KernelCompiler(function, cpu_target, options, {}, pipeline_class=compiler.Compiler)
+        compiled = made.compile(args, result)
+        flat = _flat_code(compiled)
+        if flat is not None and loadable(flat):
+            return flat
+        compiled.library.load_by_numba()
+        if cache:
+            cache.save_overload(result(*args), compiled)
+    name = compiled.fndesc.llvm_cfunc_wrapper_name
+    return int(compiled.library.get_pointer_to_function(name))
+
+
+def _flat_code(compiled: Any) -> FlatCode | None:
+    """The machine code, if it can be linked."""
+    if compiled.library.has_dynamic_globals:
+        return None
+    try:
+        return link(object_code(compiled.library), compiled.fndesc.llvm_cfunc_wrapper_name)
+    except UnlinkableError:
+        return None
+
+
+def object_code(library: Any) -> bytes:
+    """The object file of a compiled library."""
+    code: bytes = target_machine().emit_object(library._final_module)
+    return code
+
+
+def target_machine() -> Any:
+    """LLVM's target machine that writes object files."""
+    triple, name, features = cpu_target.target_context.codegen().magic_tuple()
+    return binding.Target.from_triple(triple).create_target_machine(
+        cpu=name, features=features, opt=int(config.OPT), reloc="pic", codemodel="small"
+    )
 
 
 def c_function(
@@ -224,14 +294,13 @@ def c_function(
     def compile_once() -> int:
         with _lock:
             if function not in _c_functions:
-                _c_functions[function] = _compiled(function, arguments, True, result)
-            address: int = _c_functions[function].address
-            return address
+                _c_functions[function] = _address(function, arguments, True, result)
+            return _c_functions[function]
 
     return uninterrupted(compile_once)
 
 
-_c_functions: dict[Callable[..., Any], Any] = {}
+_c_functions: dict[Callable[..., Any], int] = {}
 
 
 class _NotCached(Exception):  # noqa: N818
@@ -256,6 +325,14 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
         finally:
             config.OPT = saved
 
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def load_by_numba(self) -> None:
+        """Load the code into Numba's engine."""
+        super()._finalize_final_module()
+
 
 class _KernelCompiler(_CFuncCompiler):  # type: ignore[misc]
     def _compile_core(self, args: Any, return_type: Any) -> Any:
@@ -269,26 +346,6 @@ class _KernelCompiler(_CFuncCompiler):  # type: ignore[misc]
             return_type=return_type, flags=self._customize_flags(flags), locals=self.locals,
             library=library, pipeline_class=self.pipeline_class,
         )  # fmt: skip
-
-
-class _Code(CFunc):
-    """A kernel's code, compiled only where that is asked for."""
-
-    anew = True
-
-    def __init__(self, function: Any, sig: Any, options: dict[str, object]) -> None:
-        super().__init__(function, sig, {}, options)
-        self._compiler = _KernelCompiler(
-            function, cpu_target, options, {}, pipeline_class=compiler.Compiler
-        )
-
-    def enable_caching(self) -> None:
-        self._cache = CodeCache(self._pyfunc)  # type: ignore[attr-defined]
-
-    def _compile_uncached(self) -> Any:
-        if not self.anew:
-            raise _NotCached
-        return super()._compile_uncached()  # type: ignore[misc]
 
 
 _PYTHON_KERNELS: list[Callable[..., None]] = []

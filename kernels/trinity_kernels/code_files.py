@@ -31,7 +31,9 @@ _PACKAGE = Path(__file__).parent
 _problem: tuple[str, bool] | None = None
 
 
-def _compiler_digest() -> str:
+@cache
+def compiler_digest() -> str:
+    """A digest of the versions of all that compiles."""
     digest = hashlib.sha256()
     for part in (numba.__version__, llvmlite.__version__, sys.version):
         digest.update(part.encode())
@@ -58,9 +60,10 @@ def cache_folder() -> Path | None:
         candidates = [Path(base) / "trinity" / "kernels", _PACKAGE / "__pycache__"]
     first_error: tuple[Path, OSError] | None = None
     for candidate in candidates:
-        folder = candidate / _compiler_digest()
+        folder = candidate / compiler_digest()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, exist_ok=True)  # code_store.py refuses what others can write
             check_writable(str(folder))
         except OSError as error:
             first_error = first_error or (candidate, error)
@@ -70,7 +73,7 @@ def cache_folder() -> Path | None:
                 remove_abandoned(str(place))
         return folder
     assert first_error is not None
-    _note_problem(*first_error)
+    note_problem(*first_error)
     return None
 
 
@@ -86,7 +89,8 @@ def take_cache_problem() -> str | None:
     return _problem[0]
 
 
-def _note_problem(folder: Path, error: OSError) -> None:
+def note_problem(folder: Path, error: OSError) -> None:
+    """Remember why code cannot be kept, for ``take_cache_problem``."""
     global _problem
     if _problem is None:
         text = (
@@ -142,7 +146,7 @@ class CodeCache(FunctionCache):  # type: ignore[misc]
             self._save_overload(sig, data)
         except OSError as error:
             folder = cache_folder()
-            _note_problem(Path(self._cache_path) if folder is None else folder.parent, error)
+            note_problem(Path(self._cache_path) if folder is None else folder.parent, error)
 
 
 class _CodeFiles:

@@ -11,14 +11,26 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = Path(__file__).parent
 _NAME = _PACKAGE.name
 # Modules that decide where code is kept or whether it is used, not what it is.
 NO_CODE = frozenset(
-    f"{_NAME}.{name}" for name in ("code_files", "sources", "trial", "uninterrupted", "whole_file")
+    f"{_NAME}.{name}"
+    for name in (
+        "code_files",
+        "code_store",
+        "flat_code",
+        "loaded_code",
+        "sources",
+        "trial",
+        "uninterrupted",
+        "whole_file",
+    )
 )
 _IMPORTS = re.compile(
     rf"^[ \t]*(?:from ({_NAME}[\w.]*) import (\([^)]*\)|.*)|import ({_NAME}[\w.]*))", re.MULTILINE
@@ -81,3 +93,21 @@ def module_of(path: str) -> str | None:
     if not place.is_relative_to(_PACKAGE):
         return None
     return ".".join((_NAME, *place.relative_to(_PACKAGE).with_suffix("").parts))
+
+
+@cache
+def _digest_of_other_file(path: str) -> str | None:
+    """The same for a file outside of the package, whose other imports do not count."""
+    try:
+        content = Path(path).read_bytes()
+        used = [digest_of(module) for module in sorted(_imported(content.decode()))]
+    except (OSError, UnicodeDecodeError):
+        return None
+    return hashlib.sha256(content + " ".join(used).encode()).hexdigest()[:16]
+
+
+def digest_of_function(function: Callable[..., Any]) -> str | None:
+    """A digest of all sources that a function's code is made from; None if they are unknown."""
+    path = function.__code__.co_filename
+    module = module_of(path)
+    return _digest_of_other_file(path) if module is None else digest_of(module)

@@ -37,18 +37,6 @@ def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_code_calls_nothing_that_another_module_has(tmp_path: Path) -> None:
-    # What is kept has copies of its own: the code that is checked must be these, too.
-    code = """
-from trinity_kernels.ops.norm import norm
-norm.address("portable", "rms")
-functions = norm._compiled["portable", "rms"]._library._final_module.functions
-print([f.name[:6] for f in functions if not f.is_declaration and f.linkage.name != "internal"])
-"""
-    assert run_python(code, TRINITY_CACHE_DIR=str(tmp_path)).strip() == "['cfunc.']"
-
-
-@pytest.mark.full
 def test_a_changed_source_compiles_what_depends_on_it(tmp_path: Path, kernels: Path) -> None:
     cache = str(tmp_path / "cache")
     assert run_python(COMPILE, kernels=kernels, TRINITY_CACHE_DIR=cache).strip() == "1"
@@ -93,7 +81,7 @@ def test_without_a_folder_every_process_compiles(tmp_path: Path) -> None:
 def test_truncated_files_are_compiled_anew(tmp_path: Path, kept: int) -> None:
     cache = tmp_path / "cache"
     run_python(COMPILE, TRINITY_CACHE_DIR=str(cache))
-    damaged = [path for path in cache.rglob("*.nbc") if "gated" in path.name]
+    damaged = [path for path in cache.rglob("*gated*") if path.suffix in (".nbc", ".code")]
     assert damaged
     for path in damaged:
         path.write_bytes(path.read_bytes()[:kept])
@@ -106,7 +94,7 @@ def test_truncated_files_of_a_team_are_compiled_anew(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     code = "from trinity_kernels.team import Team; Team(2).close(); print('ran')"
     run_python(code, TRINITY_CACHE_DIR=str(cache))
-    damaged = [path for path in cache.rglob("*.nbc") if "team" in path.name]
+    damaged = [path for path in cache.rglob("*") if path.name.startswith(("_run", "_serve"))]
     assert damaged
     for path in damaged:
         path.write_bytes(path.read_bytes()[:50])
@@ -143,9 +131,8 @@ def test_a_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     """Also where it has nothing to compile."""
     cache = tmp_path / "cache"
     run_python(COMPILE, TRINITY_CACHE_DIR=str(cache))
-    (code,) = {path.parent for path in cache.rglob("*gated*.nbc")}
-    for folder in (code, code.parent):
-        (folder / ".trinity-0123456789abcdef.tmp").write_bytes(b"half")
+    (code,) = {path.parent for path in cache.rglob("*gated*")}
+    (code / ".trinity-0123456789abcdef.tmp").write_bytes(b"half")
     assert run_python(COMPILE, TRINITY_CACHE_DIR=str(cache)).strip() == "0"
     assert not list(cache.rglob(".trinity-*"))
 
