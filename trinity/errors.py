@@ -45,6 +45,10 @@ class TokenizerError(TrinityError):
 class InputError(TrinityError):
     """An argument of the caller is out of range."""
 
+    def __init__(self, message: str = "", option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option  # the option that the argument was given for
+
 
 class ContextLengthError(InputError):
     """The prompt does not fit the context; the message states both lengths.

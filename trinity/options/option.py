@@ -24,6 +24,7 @@ from trinity.options.checks import (
     integers,
     numbers,
 )
+from trinity.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,14 @@ class Declared:
         return None if low == -math.inf else int(low), None if high == math.inf else int(high)
 
     def checked(self, value: object) -> object:
-        """The value to use. Raises InputError where it is none of ``values``."""
+        """The value to use. Raises: InputError of this option for a wrong value."""
+        try:
+            return self._checked(value)
+        except InputError as error:
+            error.option = self.name
+            raise
+
+    def _checked(self, value: object) -> object:
         option, name = self.option, self.name
         if value is None and self.optional:
             return None

@@ -148,7 +148,8 @@ class AdapterSet:
             if unknown:
                 raise InputError(
                     f"lora names adapter {unknown[0]}, but "
-                    f"{len(self.paths)} are loaded, numbered from 0 in the order of loading"
+                    f"{len(self.paths)} are loaded, numbered from 0 in the order of loading",
+                    "lora",
                 )
             found = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
         return found if any(found) else ()

@@ -232,7 +232,8 @@ class CPUEngine(Emptied):
         if wanted:
             raise InputError(
                 f"lora names adapter {next(iter(wanted))}, but the model was loaded without "
-                "adapters: load it with lora=[(file, scale)] (--lora FILE)"
+                "adapters: load it with lora=[(file, scale)] (--lora FILE)",
+                "lora",
             )
         return ()
 

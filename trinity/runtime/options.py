@@ -214,7 +214,9 @@ class Request:
     def __post_init__(self) -> None:
         check_options(self)
         if self.resumed and self.limits.logprobs is not None:
-            raise InputError("resumed cannot be used with logprobs: they are not known any more")
+            raise InputError(
+                "resumed cannot be used with logprobs: they are not known any more", "resumed"
+            )
 
     @property
     def domain(self) -> Domain:

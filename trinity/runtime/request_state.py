@@ -79,7 +79,8 @@ class RequestState(Sequence):
         self._resumed = list(request.resumed or ())
         if self._resumed and max(self._resumed) >= vocab_size:
             raise InputError(
-                f"resumed has token {max(self._resumed)}; the model has ids 0 to {vocab_size - 1}"
+                f"resumed has token {max(self._resumed)}; the model has ids 0 to {vocab_size - 1}",
+                "resumed",
             )
         self._most_proposals = request.proposals
         self._guesses = Guesses()
@@ -234,10 +235,14 @@ class RequestState(Sequence):
                     guide.accept([token])
                     self._ahead = [token, *accepted(guide)]
             if self._ahead and self._ahead.pop(0) != token:
-                raise InputError("resumed: the grammar allows no answer with these tokens")
+                raise InputError(
+                    "resumed: the grammar allows no answer with these tokens", "resumed"
+                )
             self._add(token)
             if self.ended:
-                raise InputError("resumed: the answer ends before the last of these tokens")
+                raise InputError(
+                    "resumed: the answer ends before the last of these tokens", "resumed"
+                )
 
     def _unended(self, logits: Logits) -> Allowed | None:
         """All tokens but those that end the answer, while it has fewer than the fewest."""

@@ -57,7 +57,8 @@ class Sampler:
         bias = params.logit_bias or {}
         if bias and max(bias) >= vocab_size:
             raise InputError(
-                f"logit_bias names token {max(bias)}; the model has ids 0 to {vocab_size - 1}"
+                f"logit_bias names token {max(bias)}; the model has ids 0 to {vocab_size - 1}",
+                "logit_bias",
             )
         self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
         with np.errstate(over="ignore"):  # seen as an infinite logit, once it is added
@@ -87,7 +88,7 @@ class Sampler:
         (places,) = allowed.nonzero()
         logits = logits[places]
         if len(logits) == 0 or float(logits.max()) == -math.inf:
-            raise InputError("logit_bias forbids every token that the grammar allows")
+            raise InputError("logit_bias forbids every token that the grammar allows", "logit_bias")
         chosen = int(places[self._chosen(logits)])
         if self._drawn is not None:
             self._drawn = places[self._drawn[0]], self._drawn[1]
@@ -152,9 +153,11 @@ class Sampler:
                 out[ids] = values - counts * params.frequency_penalty - params.presence_penalty
         highest = float(out.max())
         if highest == -math.inf:
-            raise InputError("logit_bias forbids every token; leave at least one")
+            raise InputError("logit_bias forbids every token; leave at least one", "logit_bias")
         if not math.isfinite(highest):
-            raise InputError("logit_bias and penalties push a logit beyond float32; lower them")
+            raise InputError(
+                "logit_bias and penalties push a logit beyond float32; lower them", "logit_bias"
+            )
         return out
 
     def _counted(self, recent: int, history: Sequence[int]) -> tuple[Ids, Ids]:

@@ -24,7 +24,6 @@ from trinity.errors import (
     TrinityError,
     UnsupportedError,
 )
-from trinity.runtime.options import GenerationOptions
 
 # OpenAI's words for the kinds of errors.
 TYPES = {
@@ -41,19 +40,15 @@ RETRY_SECONDS = 2
 
 @dataclass
 class ApiError(Exception):
-    """The status, the message, and what is wrong: ``param`` is the JSON path, without ``$.``.
-
-    ``more`` are further fields of the error, such as counts; ``kind`` goes before the status's
-    word in OpenAI's form.
-    """
+    """A response that tells a client what is wrong."""
 
     status: int
     message: str
-    param: str | None = None
+    param: str | None = None  # JSON path of the parameter, without "$."
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
-    kind: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)  # further fields, such as counts
+    kind: str | None = None  # overrides ``type`` in OpenAI's form
 
     def __str__(self) -> str:
         return self.message
@@ -97,18 +92,13 @@ def openai_event(body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How the APIs of one family say what is wrong.
-
-    ``form`` makes the body's Struct of an error, ``schema`` is its class. ``event`` makes of the
-    encoded body what a stream ends with that fails after it began. ``prefixes``: of paths that
-    exist nowhere, those that begin so belong to the family.
-    """
+    """The form of errors in one family of APIs."""
 
     name: str
-    form: Callable[[ApiError], msgspec.Struct]
-    schema: type[msgspec.Struct]
-    event: Callable[[bytes], bytes] = openai_event
-    prefixes: tuple[str, ...] = ()
+    form: Callable[[ApiError], msgspec.Struct]  # makes the body
+    schema: type[msgspec.Struct]  # of the body
+    event: Callable[[bytes], bytes] = openai_event  # makes the last event of a failed stream
+    prefixes: tuple[str, ...] = ()  # of unknown paths that belong to the family
 
 
 _FOLDER = re.compile(r"^/(?:[^/:\n]+/)+")
@@ -126,8 +116,10 @@ def api_error(error: BaseException) -> ApiError:
             400, f"the request exceeds the available context size: {error}",
             code="context_length_exceeded", more=counts, kind="exceed_context_size_error",
         )  # fmt: skip
-    if isinstance(error, InputError | TokenizerError | UnsupportedError):
-        return ApiError(400, without_folder(error), param=_option_of(str(error)))
+    if isinstance(error, InputError):
+        return ApiError(400, without_folder(error), error.option)
+    if isinstance(error, TokenizerError | UnsupportedError):
+        return ApiError(400, without_folder(error))
     if isinstance(error, FormatError | ConfigError):
         return ApiError(503, f"the model cannot be used: {without_folder(error)}")
     if isinstance(error, TimeoutError):
@@ -161,10 +153,3 @@ def is_shortage(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in SHORTAGES
     return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-
-
-def _option_of(message: str) -> str | None:
-    """The option that an InputError is about, which its message begins with."""
-    word = re.match(r"\w+", message)
-    known = word is not None and word[0] in GenerationOptions.__annotations__
-    return word[0] if known and word is not None else None
